@@ -1,15 +1,18 @@
 """The project's commands; `nox -l` lists them. Needs nox and Python 3.11 or newer, nothing else.
 
-All sessions share one environment per variant and Python, `.nox/env-<variant>-<python>`, made once from the locks with
-hashes required. What follows "--" goes to the command: `nox -s tests -- -k locks`, `nox -s validate -- scenarios/x`.
+All sessions share one environment per variant and Python, `.nox/env-<variant>-<python>`, made once
+from the locks with hashes required. What follows "--" goes to the command: `nox -s tests -- -k
+locks`, `nox -s validate -- scenarios/x`.
 
 Read from the environment:
 
 * `RANKPROOF_VARIANT`: `cpu`, `cuda` or `metal` instead of what this machine looks like.
-* `RANKPROOF_ENV`: a folder with `bin/python` and everything in it (`nix develop` sets it); then nothing is installed.
-  If it says which locks it was made from, they must be the ones that are here.
+* `RANKPROOF_ENV`: a folder with `bin/python` and everything in it (`nix develop` sets it); then
+  nothing is installed. If it says which locks it was made from, they must be the ones that are
+  here.
 
-Set for every command: `RANKPROOF_VARIANT`, and `RANKPROOF_LOCK`, the path of the lock it was made from.
+Set for every command: `RANKPROOF_VARIANT`, and `RANKPROOF_LOCK`, the path of the lock it was made
+from.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ PROJECT = Path(__file__).resolve().parent
 LOCKS = PROJECT / "locks"
 MADE = "rankproof-environment.json"  # in the environment: what it was made from, for the record
 RECIPE = "2"  # part of every environment's stamp: raise it when the installation below changes
-# After Ctrl-C nox gives a child 0.3 s; the harness needs longer to stop its ranks and to mark the run unfinished.
+# After Ctrl-C nox gives a child 0.3 s; the harness needs longer to stop its ranks and to mark the
+# run unfinished.
 PATIENCE: dict[str, Any] = {"interrupt_timeout": 20, "terminate_timeout": 20}
 PIP_ENV = {
     "PIP_USER": "0",
@@ -70,11 +74,14 @@ class Environment:
     variables: dict[str, str | None]
 
     def run(self, session: nox.Session, *arguments: str) -> None:
-        """Run this environment's Python in the project folder, with time to clean up after Ctrl-C."""
+        """Run this environment's Python in the project folder, with time to clean up after
+        Ctrl-C.
+        """
         session.run(str(self.python), *arguments, env=self.variables, external=True, **PATIENCE)
 
 
-# --- the environment --------------------------------------------------------------------------------------------------
+# --- the environment
+# --------------------------------------------------------------------------------------------------
 
 
 def digest(*paths: Path, extra: str = "") -> str:
@@ -93,7 +100,10 @@ def stamped(stamp: Path, value: str) -> bool:
 
 
 def make_empty(session: nox.Session, folder: Path, python: str) -> Path:
-    """A fresh virtual environment with pip. Nox brings virtualenv, so a Python without venv or ensurepip will do."""
+    """A fresh virtual environment with pip.
+
+    Nox brings virtualenv, so a Python without venv or ensurepip will do.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     session.run(
         sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update", "--python", python, str(folder),
@@ -103,10 +113,11 @@ def make_empty(session: nox.Session, folder: Path, python: str) -> Path:
 
 
 def install_torch_cpu(session: nox.Session, python: Path, torch_cpu: dict[str, Any]) -> None:
-    """Install torch's CPU wheel: from a folder that pip is configured with, else from PyTorch's own index, asked once.
+    """Install torch's CPU wheel: from a folder that pip is configured with, else from PyTorch's own
+    index, asked once.
 
-    The address of that index never reaches the installation of the other packages, and theirs never reaches this one:
-    `--no-index` silences every index that pip is configured with.
+    The address of that index never reaches the installation of the other packages, and theirs never
+    reaches this one: `--no-index` silences every index that pip is configured with.
     """
     requirement = python.parent.parent / "torch.txt"
     hashes = "".join(f" --hash=sha256:{wheel['sha256']}" for wheel in torch_cpu["wheel"])
@@ -257,7 +268,8 @@ def ready(session: nox.Session) -> Environment:
             made = {"variant": variant, "lock": made_of[0].name, "lock_sha256": lock_sha256}
             (folder / MADE).write_text(json.dumps(made))
             whole.write_text(digest(*made_of))
-        # Tool settings in pyproject.toml change often; only what an installation records is worth a new one.
+        # Tool settings in pyproject.toml change often; only what an installation records is worth a
+        # new one.
         metadata = tomllib.loads((PROJECT / "pyproject.toml").read_text())
         recorded = digest(
             extra=json.dumps(
@@ -283,7 +295,8 @@ def ready(session: nox.Session) -> Environment:
     return Environment(python=python, variables=variables)
 
 
-# --- the sessions -----------------------------------------------------------------------------------------------------
+# --- the sessions
+# -----------------------------------------------------------------------------------------------------
 
 
 @nox.session(venv_backend="none")
@@ -295,14 +308,17 @@ def validate(session: nox.Session) -> None:
 def workers() -> tuple[str, ...]:
     """How pytest spreads the tests: a worker per core.
 
-    Two at least, because many tests wait; eight at most, because each has warm servers of its own. Each begins with
-    one stretch of the tests (worksteal), so that what a folder's tests share is made once.
+    Two at least, because many tests wait; eight at most, because each has warm servers of its own.
+    Each begins with one stretch of the tests (worksteal), so that what a folder's tests share is
+    made once.
     """
     return "-n", str(min(8, max(2, os.cpu_count() or 2))), "--dist", "worksteal"
 
 
 def tests_environment(session: nox.Session) -> Environment:
-    """The environment for tests: pytest keeps what it made of their asserts, or every worker makes it again."""
+    """The environment for tests: pytest keeps what it made of their asserts, or every worker makes
+    it again.
+    """
     environment = ready(session)
     environment.variables["PYTHONDONTWRITEBYTECODE"] = None
     return environment
@@ -310,7 +326,10 @@ def tests_environment(session: nox.Session) -> Environment:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests; `-- -n0` in one process, `-- -m "not slow"` only what takes no second. Whole runs: `whole`."""
+    """Run the tests; `-- -n0` in one process, `-- -m "not slow"` only what takes no second.
+
+    Whole runs: `whole`.
+    """
     tests_environment(session).run(
         session, "-m", "pytest", *workers(), "-m", "not whole", *session.posargs
     )
@@ -318,7 +337,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def whole(session: nox.Session) -> None:
-    """Run the tests that make whole runs: shipped scenarios and examples, reproduction, provenance at a gate."""
+    """Run the tests that make whole runs: shipped scenarios and examples, reproduction, provenance
+    at a gate.
+    """
     tests_environment(session).run(
         session, "-m", "pytest", *workers(), "-m", "whole", *session.posargs
     )
@@ -326,7 +347,10 @@ def whole(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def integrity(session: nox.Session) -> None:
-    """Run the tests of packages/integrity, a distribution of its own; what follows "--" goes to pytest."""
+    """Run the tests of packages/integrity, a distribution of its own.
+
+    What follows "--" goes to pytest.
+    """
     # Its folder first: pytest reads the pyproject.toml that is nearest to what it is given.
     tests_environment(session).run(
         session, "-m", "pytest", "packages/integrity", *workers(), *session.posargs
@@ -335,7 +359,10 @@ def integrity(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def quick(session: nox.Session) -> None:
-    """The inner loop: lint, types and the tests that take no second each; the arguments go to pytest."""
+    """The inner loop: lint, types and the tests that take no second each.
+
+    The arguments go to pytest.
+    """
     session.notify("lint", posargs=[])
     session.notify("types", posargs=[])
     session.notify("tests", posargs=["-m", "not slow", *session.posargs])
@@ -387,13 +414,18 @@ def gate(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def sample(session: nox.Session) -> None:
-    """Make the signed report in docs/sample, with a key that is thrown away; `-- --check` verifies what lies there."""
+    """Make the signed report in docs/sample, with a key that is thrown away; `-- --check` verifies
+    what lies there.
+    """
     ready(session).run(session, "-m", "tests.sample", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def pages(session: nox.Session) -> None:
-    """Look at report pages with Chromium: desktop, phone, dark, paper; pictures: build/pages, or `-- --out FOLDER`."""
+    """Look at report pages with Chromium: desktop, phone, dark, paper.
+
+    Pictures: build/pages, or `-- --out FOLDER`.
+    """
     chromium = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
     if not any(map(shutil.which, chromium)):
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -423,19 +455,28 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def matrix(session: nox.Session) -> None:
-    """Put every kind of fault before the checks that have to see it; the arguments are those of `rankproof matrix`."""
+    """Put every kind of fault before the checks that have to see it.
+
+    The arguments are those of `rankproof matrix`.
+    """
     ready(session).run(session, "-m", "harness.cli", "matrix", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def search(session: nox.Session) -> None:
-    """Walk engines over models, shardings and prompts by the ladder; the arguments are those of `rankproof search`."""
+    """Walk engines over models, shardings and prompts by the ladder.
+
+    The arguments are those of `rankproof search`.
+    """
     ready(session).run(session, "-m", "harness.cli", "search", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def mutants(session: nox.Session) -> None:
-    """Put slips into the code that judges, one at a time; name those that no test sees. `-- --count 100`: so many."""
+    """Put slips into the code that judges, one at a time; name those that no test sees.
+
+    `-- --count 100`: so many.
+    """
     ready(session).run(session, "-m", "tests.mutants", *session.posargs)
 
 
@@ -453,7 +494,9 @@ def commits(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def nix(session: nox.Session) -> None:
-    """Check the flake without a network; `-- --build` builds and runs it, with this machine's programs as nixpkgs."""
+    """Check the flake without a network; `-- --build` builds and runs it, with this machine's
+    programs as nixpkgs.
+    """
     if shutil.which("nix") is None:
         session.error(
             "nix is not on PATH. On Debian and Ubuntu: apt-get install --no-install-recommends"
@@ -472,7 +515,9 @@ def nix(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def interop(session: nox.Session) -> None:
-    """Read our statement with in-toto's and sigstore's packages, in an environment of their own without a torch."""
+    """Read our statement with in-toto's and sigstore's packages, in an environment of their own
+    without a torch.
+    """
     with apart(session, "interop") as python:
         environment = {"PYTHONPATH": str(PROJECT), "PYTHONHOME": None}
         arguments = session.posargs or ["tests/interop"]

@@ -1,6 +1,8 @@
-"""Wraps the prose of every Markdown file at 120 columns: `python docs/prose.py [FILE …]`; `--check` only names lines.
+"""Wraps the prose of every Markdown file at 120 columns: `python docs/prose.py [FILE …]`; `--check`
+only names lines.
 
-Left alone are headings, tables, code, comments, what has no blank to break at, and paragraphs that fit already.
+Left alone are headings, tables, code, comments, what has no blank to break at, and paragraphs that
+fit already.
 """
 
 from __future__ import annotations
@@ -17,17 +19,21 @@ WIDTH = 120
 FENCE = re.compile(r" *(```|~~~)")
 ITEM = re.compile(r"( *)([*+-]|\d+\.)( +)(?=\S)")
 QUOTE = re.compile(r" {0,3}> ?")
-# Begins something else than a paragraph: a heading, a table, a comment or HTML, a rule, a reference, an image.
+# Begins something else than a paragraph: a heading, a table, a comment or HTML, a rule, a
+# reference, an image.
 OTHER = re.compile(r" *(#{1,6} |\||<|---|\[[^]]+\]: |!\[)")
 CODE_SPAN = re.compile(r"`[^`\n]{1,100}`")
-# Must not begin a line in the middle of a paragraph: it would become a list, a heading or a quotation.
+# Must not begin a line in the middle of a paragraph: it would become a list, a heading or a
+# quotation.
 MARKER = re.compile(r"(?:[*+-]|\d+\.|#{1,6}|>)$")
 KEPT = "\x00"
 SIGNED = ":(exclude)docs/*/*/report.md"
 
 
 def pages() -> list[Path]:
-    """Every Markdown file that git knows or does not ignore, but for reports, which are signed as they are."""
+    """Every Markdown file that git knows or does not ignore, but for reports, which are signed as
+    they are.
+    """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", SIGNED]
     listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     return [
@@ -121,7 +127,10 @@ def _wrapped(lines: list[str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Wrap the files, or with `--check` say which lines are too wide; exit code 1 where there are some."""
+    """Wrap the files, or with `--check` say which lines are too wide.
+
+    Exit code 1 where there are some.
+    """
     chosen = [Path(one).resolve() for one in arguments if one != "--check"] or pages()
     bad = 0
     for path in chosen:

@@ -1,4 +1,5 @@
-"""Writes docs/api.md from docstrings, docs/kinds.md from the registries, and the table of docs/engines.md.
+"""Writes docs/api.md from docstrings, docs/kinds.md from the registries, and the table of
+docs/engines.md.
 
 Run `python docs/reference.py`. `tests/docs` fails where a page is not what this writes.
 """
@@ -160,7 +161,9 @@ def wrapped(text: str, *, first: str = "", rest: str = "") -> str:
 
 
 def blocks(docstring: str) -> Iterator[str]:
-    """A docstring in Google's style as Markdown: paragraphs, code, lists, and its sections as lists."""
+    """A docstring in Google's style as Markdown: paragraphs, code, lists, and its sections as
+    lists.
+    """
     for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
         lines = block.splitlines()
         if not lines:
@@ -422,7 +425,9 @@ def _sentence(text: str) -> str:
 
 
 def engines() -> str:
-    """docs/engines.md, with the table of what the installed libraries offer of the models that are made here."""
+    """docs/engines.md, with the table of what the installed libraries offer of the models that are
+    made here.
+    """
     from harness.engines.models import MODELS
     from harness.engines.offers import ENGINES, LIBRARIES, installed, refusal
 

@@ -1,8 +1,9 @@
 """Events: the one thing everything is judged by.
 
-An event is one line of JSON. Ranks, the process that forked them and the harness emit events; a trial's events are its
-whole evidence, in `events.jsonl`. Who said it (`by`), which rank and which pid are written by the reader from the
-channel a line came through, never taken from the line, so that a rank cannot speak for the server (rule 13).
+An event is one line of JSON. Ranks, the process that forked them and the harness emit events; a
+trial's events are its whole evidence, in `events.jsonl`. Who said it (`by`), which rank and which
+pid are written by the reader from the channel a line came through, never taken from the line, so
+that a rank cannot speak for the server (rule 13).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Event(NamedTuple):
 
     Attributes:
         ns: CLOCK_MONOTONIC in nanoseconds, comparable between the processes of one machine.
-        by: who evidences it: `rank` is the subject's own process, `server` the process that forked it.
+        by: who evidences it: `rank` is the subject's own process, `server` the process that forked
+            it.
         rank: the rank it is about, or None where it is about the world.
         pid: operating-system process of that rank, as the server forked it.
         name: dotted lower-case name, such as `tokenizer.ready`.
@@ -52,7 +54,8 @@ class Event(NamedTuple):
     def line(self) -> str:
         """Return the event as one line of ASCII JSON, without a newline.
 
-        ASCII, because evidence is read in terminals: control and bidi characters of a subject's text stay escapes.
+        ASCII, because evidence is read in terminals: control and bidi characters of a subject's
+        text stay escapes.
         """
         return json.dumps(
             {
@@ -73,7 +76,8 @@ class Event(NamedTuple):
         """Read back what `line` wrote.
 
         Raises:
-            EventError: the line is not exactly an event (unknown or missing key, wrong type, duplicate key, NaN).
+            EventError: the line is not exactly an event (unknown or missing key, wrong type,
+                duplicate key, NaN).
         """
         try:
             found = strict_json(line)
@@ -117,20 +121,25 @@ def parse_lines(text: bytes) -> list[Event]:
     return events
 
 
-# A whole line in the form that `Event.line` writes: strict JSON with each key once, if the values are.
+# A whole line in the form that `Event.line` writes: strict JSON with each key once, if the values
+# are.
 _WRITTEN = re.compile(
     r'^\{"ns":(0|[1-9][0-9]{0,18}),"by":"(harness|server|rank)","rank":(null|0|[1-9][0-9]{0,8}),'
     r'"pid":(null|0|[1-9][0-9]{0,8}),"name":"([a-z0-9._-]{1,100})","values":(\{.*\})\}\n',
     re.MULTILINE,
 )
-# Trials of one scenario say the same things at other times. Short ones only, so that no record can fill the memory.
+# Trials of one scenario say the same things at other times. Short ones only, so that no record can
+# fill the memory.
 SHORT = 512
 
 
 def _as_written(text: bytes) -> list[Event] | None:
-    """The events, if every line has the form that `Event.line` writes; else None. A third of the time of `Event.parse`.
+    """The events, if every line has the form that `Event.line` writes; else None.
 
-    It refuses nothing, so that there is one place with reasons: where it sees any fault it says None.
+    A third of the time of `Event.parse`.
+
+    It refuses nothing, so that there is one place with reasons: where it sees any fault it says
+    None.
     """
     try:
         rows = _WRITTEN.findall(text.decode("utf-8"))

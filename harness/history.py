@@ -12,7 +12,8 @@ from typing import NamedTuple
 from harness.events import Event, parse_lines
 from harness.forms.strict_json import JSON
 
-# Errors that any typing mistake raises: where nobody states one, it shows nothing of what was to be shown.
+# Errors that any typing mistake raises: where nobody states one, it shows nothing of what was to be
+# shown.
 SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", "TypeError"})
 
 
@@ -47,14 +48,16 @@ _place = attrgetter("by", "rank", "name")
 class History:
     """The events of one trial, in order of time.
 
-    What a rank says of itself and what the server or the harness evidences are kept apart: a rank cannot forge its own
-    exit code.
+    What a rank says of itself and what the server or the harness evidences are kept apart: a rank
+    cannot forge its own exit code.
 
     Attributes:
         size: world size.
         seen: every event with its line.
-        reference: the events of the reference that the trial is compared with, which is a world of one.
-        is_of_programs: whether the ranks are programs, that have no runtime of ours to tell of themselves.
+        reference: the events of the reference that the trial is compared with, which is a world of
+            one.
+        is_of_programs: whether the ranks are programs, that have no runtime of ours to tell of
+            themselves.
         faults: what is proved of the scenario's faults, rank by rank.
     """
 
@@ -143,11 +146,16 @@ class History:
         return any(isinstance(ranks, list) and rank in ranks for ranks in lists)
 
     def executed(self, rank: int) -> Seen | None:
-        """What was executed as this rank, as the process that forked it says; None for a rank of Python."""
+        """What was executed as this rank, as the process that forked it says; None for a rank of
+        Python.
+        """
         return found[0] if (found := self.served(rank, "program.started")) else None
 
     def executed_files(self, rank: int) -> Sequence[tuple[str, str]]:
-        """Files of the code on a program's command line, with their sha256; evidence of another form names none."""
+        """Files of the code on a program's command line, with their sha256.
+
+        Evidence of another form names none.
+        """
         seen = self.executed(rank)
         named = seen.event.values.get("files") if seen else None
         return [
@@ -157,11 +165,16 @@ class History:
         ]
 
     def began(self, rank: int) -> bool:
-        """Whether the subject itself began on this rank; a program has, once it says that it is ready."""
+        """Whether the subject itself began on this rank.
+
+        A program has, once it says that it is ready.
+        """
         return bool(self.said(rank, "ready" if self.is_of_programs else "subject.begin"))
 
     def returned(self, rank: int) -> Seen | None:
-        """What shows that the subject came to its end: its own word, or for a program exit code 0."""
+        """What shows that the subject came to its end: its own word, or for a program exit code
+        0.
+        """
         if not self.is_of_programs:
             return found[0] if (found := self.said(rank, "subject.end")) else None
         end = self.exit(rank)
@@ -184,7 +197,9 @@ def machine_of(history: History, rank: int) -> JSON:
 
 
 def machine_called(history: History, rank: int) -> JSON:
-    """What evidence calls the machine of a rank, in a world over several; None where all were on one."""
+    """What evidence calls the machine of a rank, in a world over several; None where all were on
+    one.
+    """
     placed, index = history.about().get("machines"), machine_of(history, rank)
     called = placed.get("called") if isinstance(placed, dict) else None
     return (
@@ -216,12 +231,15 @@ def ended(values: object) -> str:
 LEAST = 2.0
 TIMES = 10
 """A window is at least 2 s, and ten times the longest silence of the cell's candidate trials."""
-# What ends a silence that the harness itself kept a rank in: a gate that it held, a rank that it had stopped.
+# What ends a silence that the harness itself kept a rank in: a gate that it held, a rank that it
+# had stopped.
 KEPT = frozenset({"gate.opened", "rank.continued"})
 
 
 def longest_silence(history: History) -> float:
-    """The longest time, in seconds, in which no rank emitted anything or ended, from the start line to the last end."""
+    """The longest time, in seconds, in which no rank emitted anything or ended, from the start line
+    to the last end.
+    """
     if not (started := history.noted("world.start")):
         return 0.0
     last, longest = started[0].event.ns, 0
@@ -238,7 +256,9 @@ def longest_silence(history: History) -> float:
 
 
 def window(silence: float) -> float:
-    """For how long a world must stand still, in seconds, where its candidate was silent for `silence` seconds."""
+    """For how long a world must stand still, in seconds, where its candidate was silent for
+    `silence` seconds.
+    """
     return max(LEAST, TIMES * silence)
 
 
@@ -271,33 +291,57 @@ def hub_log_flaw(history: History) -> str:
 
 
 MACHINES_JOINED, MACHINE_LOST, MACHINE_ENDED = "machines.joined", "machine.lost", "machine.ended"
-"""Of a world over machines: their clocks; one that was not reached any more; one that ended its ranks by itself."""
+"""Of a world over machines: their clocks; one that was not reached any more.
+
+One that ended its ranks by itself.
+"""
 MACHINE_CUT, MACHINE_JOINED = "machine.cut", "machine.joined"
-"""The harness says so when a fault pulls the cable of a test machine out, and when it is in again: fault, link."""
+"""The harness says so when a fault pulls the cable of a test machine out, and when it is in again:
+fault, link.
+"""
 MACHINE_COLLECTED = "machine.collected"
-"""The harness says so of a machine that was lost: how many messages came late, and why they are not all."""
+"""The harness says so of a machine that was lost: how many messages came late, and why they are not
+all.
+"""
 MACHINE_LATE = "machine.late"
-"""That what a lost machine had written down came when the run was over, and how much of it nobody had heard."""
+"""That what a lost machine had written down came when the run was over, and how much of it nobody
+had heard.
+"""
 RANK_CLOCK = "rank.clock"
-"""The harness says so of a rank with a clock of its own, when it first speaks: by how much that is `ahead`, in ns."""
+"""The harness says so of a rank with a clock of its own, when it first speaks: by how much that is
+`ahead`, in ns.
+"""
 ENVIRONMENT_TOLD = "rank.environment"
 """A rank's runtime says so, where a check asks what it runs in: `harness.rank.environment`."""
 ARTEFACT_KEPT = "artefact.kept"
 """A rank says so, when it keeps one."""
 ARTEFACT_FOUND = "artefact.found"
-"""The harness says so of each, once the rank has ended: artefact, file, bytes, sha256, dtype, shape, stored."""
+"""The harness says so of each, once the rank has ended: artefact, file, bytes, sha256, dtype,
+shape, stored.
+"""
 ARTEFACTS = frozenset({ARTEFACT_KEPT, ARTEFACT_FOUND})
 ARTEFACT_COMPARED = "artefact.compared"
-"""The harness says so of each check that compares arrays, for each rank: check, found, expected, comparison."""
+"""The harness says so of each check that compares arrays, for each rank: check, found, expected,
+comparison.
+"""
 
 FAULT_IN_CALL = "fault.call"
-"""A rank's runtime says so, when a fault of the scenario struck one of its calls: `harness.faults.call`."""
+"""A rank's runtime says so, when a fault of the scenario struck one of its calls:
+`harness.faults.call`.
+"""
 CODED, CODED_END = "collectives.coded", "collectives.coded-end"
-"""A rank's runtime says so of its calls with coded payloads (`harness.rank.coded_calls`): calls; how many they were."""
+"""A rank's runtime says so of its calls with coded payloads (`harness.rank.coded_calls`): calls.
+
+How many they were.
+"""
 NEEDLES_TRIED = "needles.tried"
-"""The harness says so of each check that has a tolerance for arrays: check, expected, others, needles."""
+"""The harness says so of each check that has a tolerance for arrays: check, expected, others,
+needles.
+"""
 ARTEFACTS_ACCOUNTED = "artefacts.accounted"
-"""The harness says so of each check that looks at many artefacts of a world together: check, files, account."""
+"""The harness says so of each check that looks at many artefacts of a world together: check, files,
+account.
+"""
 
 LEDGERS_COMPARED = "ledgers.compared"
 """The harness says so, once the ranks have ended, where their calls are observed: ranks, checks."""

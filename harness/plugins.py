@@ -1,14 +1,15 @@
-"""Registries of kinds, filled from their own package and from the entry points of other distributions.
+"""Registries of kinds, filled from their own package and from the entry points of other
+distributions.
 
 A distribution that brings a kind names it in its metadata, in the group of its registry:
 
     [project.entry-points."rankproof.faults"]
     slow-disk = "my_package.slow_disk:SlowDiskFault"
 
-The metadata names the kinds, so nothing is imported before its kind is asked for: code that no scenario names could
-otherwise change what judges it. A plug-in that cannot be used is not fatal: it is listed with the reason, and whoever
-asks for its kind gets the reason. Our own kinds are named in the same form: a scenario uses few of them, and importing
-all of them takes longer than checking it.
+The metadata names the kinds, so nothing is imported before its kind is asked for: code that no
+scenario names could otherwise change what judges it. A plug-in that cannot be used is not fatal: it
+is listed with the reason, and whoever asks for its kind gets the reason. Our own kinds are named in
+the same form: a scenario uses few of them, and importing all of them takes longer than checking it.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Plugin(Model):
         name: the kind.
         distribution: normal name of the distribution.
         version: its version.
-        sha256: digest of its files as they are installed, without metadata, programs and what Python caches: of its
-            `sha256  path` lines.
+        sha256: digest of its files as they are installed, without metadata, programs and what
+            Python caches: of its `sha256  path` lines.
     """
 
     group: str
@@ -93,8 +94,9 @@ class Imported(Model):
     Attributes:
         distribution: its normal name.
         version: its version.
-        sha256: digest of its files as they are installed, every file of its RECORD and of the packages that its entry
-            points name, without metadata, programs and what Python caches: of its `sha256  path` lines.
+        sha256: digest of its files as they are installed, every file of its RECORD and of the
+            packages that its entry points name, without metadata, programs and what Python caches:
+            of its `sha256  path` lines.
     """
 
     distribution: str
@@ -146,8 +148,8 @@ class Package(Mapping[str, T], Generic[T]):
 class Registry(Mapping[str, T], Generic[T]):
     """Kinds by name: our own first, then those of plug-ins, by name.
 
-    To look up a kind, or whether it is there, imports the plug-in that brings it and no other. To go through the
-    registry imports every plug-in: only commands that list kinds do it.
+    To look up a kind, or whether it is there, imports the plug-in that brings it and no other. To
+    go through the registry imports every plug-in: only commands that list kinds do it.
 
     Attributes:
         group: name of the group of entry points.
@@ -181,7 +183,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @property
     def names(self) -> list[str]:
-        """Every name there is, without an import: of our kinds, and of those that the metadata of others states."""
+        """Every name there is, without an import: of our kinds, and of those that the metadata of
+        others states.
+        """
         return list(dict.fromkeys([*self.own, *self._brought, *self._pending]))
 
     @property
@@ -196,7 +200,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._broken
 
     def reason(self, name: str) -> str:
-        """Why the kind of a plug-in cannot be used; empty where it can, or where no plug-in brings it."""
+        """Why the kind of a plug-in cannot be used.
+
+        Empty where it can, or where no plug-in brings it.
+        """
         if name in self.own:
             # A plug-in that wants its name is listed as broken, and keeps nobody from using ours.
             return ""
@@ -257,7 +264,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @contextlib.contextmanager
     def guarded(self, name: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Around a call of a kind that must not raise. Our own kind that does is a bug, and not told otherwise.
+        """Around a call of a kind that must not raise.
+
+        Our own kind that does is a bug, and not told otherwise.
 
         Args:
             name: the kind.
@@ -306,8 +315,9 @@ class Registry(Mapping[str, T], Generic[T]):
 class OneOf:
     """Lets pydantic validate a section by its `kind`, with the model of that kind and no other.
 
-    A union would hold the models of all kinds, those of plug-ins too, and so import them. A mistake is reported at its
-    place in the file, below the kind, as for a union; below a plug-in's kind without it.
+    A union would hold the models of all kinds, those of plug-ins too, and so import them. A mistake
+    is reported at its place in the file, below the kind, as for a union; below a plug-in's kind
+    without it.
     """
 
     def __init__(self, registry: Registry[Any]) -> None:
@@ -345,14 +355,18 @@ class OneOf:
 
 
 def passed_through(error: BaseException) -> str | None:
-    """Whose plug-in was running when an error was raised, the innermost; None where it was nobody's."""
+    """Whose plug-in was running when an error was raised, the innermost; None where it was
+    nobody's.
+    """
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next((FILES[frame.filename] for frame in frames if frame.filename in FILES), None)
 
 
 @functools.cache
 def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
-    """The entry points of all groups of ours: of a hundred distributions few have any, and only theirs are parsed."""
+    """The entry points of all groups of ours: of a hundred distributions few have any, and only
+    theirs are parsed.
+    """
     groups: dict[str, list[importlib.metadata.EntryPoint]] = {group: [] for group in GROUPS}
     known: set[str] = set()
     for folder in map(Path, sys.path):
@@ -379,10 +393,11 @@ def installed(group: str, name: str) -> Plugin | None:
 
 
 def imported() -> list[Imported]:
-    """The distributions with entry points of ours of which this process has imported a module, by name.
+    """The distributions with entry points of ours of which this process has imported a module, by
+    name.
 
-    However it was imported: by its entry point, by a `.pth` file, or by another module; and also where its kinds could
-    not be used.
+    However it was imported: by its entry point, by a `.pth` file, or by another module; and also
+    where its kinds could not be used.
     """
     by_name: dict[str, dict[str, Path]] = {}
     versions: dict[str, str] = {}
@@ -443,7 +458,8 @@ def _misfit(kind: object, base: type, name: str) -> str:
         return f"it is not a {base.__module__}.{base.__qualname__}"
     if getattr(kind, "name", name) != name and not isinstance(kind, type):
         return f"it calls itself {kind.name}, and its entry point is another"  # type: ignore[attr-defined]
-    # A declaration without a default is missing only when somebody asks for it: that would be in the middle of a run.
+    # A declaration without a default is missing only when somebody asks for it: that would be in
+    # the middle of a run.
     lacking = [
         key
         for parent in base.__mro__
@@ -473,7 +489,10 @@ def _lacks(kind: object, key: str) -> bool:
 
 
 def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
-    """Why ranks cannot do with the file that a kind brings for them; empty where they can, and where there is none."""
+    """Why ranks cannot do with the file that a kind brings for them.
+
+    Empty where they can, and where there is none.
+    """
     key = "file" if point.group == "rankproof.subjects" else "inside_file"
     if (file := getattr(kind, key, None)) is None:
         acts = point.group == "rankproof.faults" and getattr(
@@ -536,7 +555,10 @@ def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """The modules that a module imports when it runs; one of its own package, which is not there then, as `.name`."""
+    """The modules that a module imports when it runs.
+
+    One of its own package, which is not there then, as `.name`.
+    """
     for node in body:
         for found in (
             ()
@@ -552,10 +574,12 @@ def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
 def _files(
     point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution
 ) -> dict[str, Path]:
-    """The files of a plug-in: those of its distribution, and of the package that the entry point names.
+    """The files of a plug-in: those of its distribution, and of the package that the entry point
+    names.
 
-    An editable installation lists no code of its own, so its package is looked up. The package may be another
-    distribution's: then the files of that one are among them, because its modules beside the package act as well.
+    An editable installation lists no code of its own, so its package is looked up. The package may
+    be another distribution's: then the files of that one are among them, because its modules beside
+    the package act as well.
     """
     paths = _listed(distribution)
     found = _package(point.module.partition(".")[0])
@@ -570,7 +594,10 @@ def _files(
 
 
 def _package(top: str) -> dict[str, Path]:
-    """The files of a package or module, as it would be imported here; none where it is not found."""
+    """The files of a package or module, as it would be imported here.
+
+    None where it is not found.
+    """
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):  # a module may take away what says where it came from
@@ -587,7 +614,9 @@ def _package(top: str) -> dict[str, Path]:
 
 
 def _listed(distribution: importlib.metadata.Distribution) -> dict[str, Path]:
-    """What the RECORD of a distribution lists, without what an installer wrote: metadata, programs, caches, `.pth`."""
+    """What the RECORD of a distribution lists, without what an installer wrote: metadata, programs,
+    caches, `.pth`.
+    """
     return {
         str(listed): Path(str(distribution.locate_file(listed)))
         for listed in distribution.files or ()
@@ -596,5 +625,7 @@ def _listed(distribution: importlib.metadata.Distribution) -> dict[str, Path]:
 
 
 def _is_code(path: Path) -> bool:
-    """Whether its content is the distribution's own: bytecode is where there is no source beside it."""
+    """Whether its content is the distribution's own: bytecode is where there is no source beside
+    it.
+    """
     return path.suffix != ".pth" and not any(part.endswith(NOT_CODE) for part in path.parts)

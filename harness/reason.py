@@ -1,7 +1,9 @@
-"""A code beside each reason: stable words for machines, so that texts may be edited without changing what tools see.
+"""A code beside each reason: stable words for machines, so that texts may be edited without
+changing what tools see.
 
-One closed enum per noun, and a reason of that noun: its code, and a text for people. Nothing may match on the text, and
-no code is ever renamed or used for something else. docs/reading.md lists them all, and a test holds it to this file.
+One closed enum per noun, and a reason of that noun: its code, and a text for people. Nothing may
+match on the text, and no code is ever renamed or used for something else. docs/reading.md lists
+them all, and a test holds it to this file.
 """
 
 from __future__ import annotations
@@ -96,14 +98,18 @@ class SkipCode(StrEnum):
 
     @property
     def depends_on(self) -> DependsOn:
-        """What another cell would have to share to be skipped too: its size, its backend, or only the run."""
+        """What another cell would have to share to be skipped too: its size, its backend, or only
+        the run.
+        """
         word = self.value.removeprefix("skip:").partition("-")[0]
         first: DependsOn = next(known for known in get_args(DependsOn) if known == word)
         return first
 
 
 class RefusalWord(StrEnum):
-    """Why a report was refused, step by step: `harness.trust.verification` says what each word means."""
+    """Why a report was refused, step by step: `harness.trust.verification` says what each word
+    means.
+    """
 
     # footer
     NO_REPORT = "NO REPORT"

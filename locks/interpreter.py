@@ -1,4 +1,5 @@
-"""Which variant and which Python an environment is made for: what the machine has, and what the locks have wheels for.
+"""Which variant and which Python an environment is made for: what the machine has, and what the
+locks have wheels for.
 
 For the noxfile, which says `session.error` in one voice.
 """
@@ -44,7 +45,10 @@ class Interpreter:
 
 
 def nvidia_answers() -> bool:
-    """Whether an NVIDIA driver is loaded or answers; a machine without one must never download CUDA."""
+    """Whether an NVIDIA driver is loaded or answers.
+
+    A machine without one must never download CUDA.
+    """
     if Path("/proc/driver/nvidia/version").exists():
         return True
     try:
@@ -55,7 +59,9 @@ def nvidia_answers() -> bool:
 
 
 def choose_variant(session: nox.Session) -> str:
-    """`cuda` only where an NVIDIA driver answers, `metal` on a Mac, else `cpu`; RANKPROOF_VARIANT overrides."""
+    """`cuda` only where an NVIDIA driver answers, `metal` on a Mac, else `cpu`; RANKPROOF_VARIANT
+    overrides.
+    """
     system, machine = platform.system(), platform.machine()
     given = os.environ.get("RANKPROOF_VARIANT", "")
     if given and given not in VARIANTS:
@@ -81,7 +87,9 @@ def choose_variant(session: nox.Session) -> str:
 
 
 def interpreter_at(path: str) -> Interpreter | None:
-    """Start a Python and let it say what it is; None if it does not run (a version manager's empty shim, say)."""
+    """Start a Python and let it say what it is; None if it does not run (a version manager's empty
+    shim, say).
+    """
     try:
         done = subprocess.run(
             [path, "-c", INSIDE], capture_output=True, text=True, timeout=20, check=True
@@ -92,7 +100,10 @@ def interpreter_at(path: str) -> Interpreter | None:
 
 
 def places(versions: tuple[str, ...]) -> Iterator[str]:
-    """Where a Python may be: the one that runs nox, on PATH, among uv's; each looked up only if it comes to that."""
+    """Where a Python may be: the one that runs nox, on PATH, among uv's.
+
+    Each looked up only if it comes to that.
+    """
     yield sys.executable
     for version in versions:
         for folder in os.environ.get("PATH", "").split(os.pathsep):

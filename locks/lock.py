@@ -1,8 +1,10 @@
-"""Write every lock from pyproject.toml and torch-cpu.toml, and wheels.json from them; `nox -s lock` runs this.
+"""Write every lock from pyproject.toml and torch-cpu.toml, and wheels.json from them; `nox -s lock`
+runs this.
 
-All locks come from one resolution, so a package has the same version on every variant, every supported Python and in
-the development tools. Pins stay where they are until ``--upgrade`` moves them. No address is written: which index
-or mirror serves the files is the business of whoever installs, the hashes decide what is accepted.
+All locks come from one resolution, so a package has the same version on every variant, every
+supported Python and in the development tools. Pins stay where they are until ``--upgrade`` moves
+them. No address is written: which index or mirror serves the files is the business of whoever
+installs, the hashes decide what is accepted.
 """
 
 from __future__ import annotations
@@ -114,7 +116,8 @@ def resolve(
         platforms: Where the result has to hold.
         overrides: Requirements that replace whatever anybody asks for under that name.
         excludes: Packages that nobody gets.
-        pins: Requirement lines: binding, or with ``keep`` preferred where nothing speaks against them.
+        pins: Requirement lines: binding, or with ``keep`` preferred where nothing speaks against
+            them.
         hashes: Whether each line carries the sha256 of every file of that release.
         keep: See ``pins``.
 
@@ -178,7 +181,9 @@ def blocks(text: str) -> list[tuple[str, str, list[str]]]:
 
 
 def needed(marker: str, platforms: tuple[tuple[str, str], ...]) -> str | None:
-    """The marker as far as it says something on these platforms: "" if it always holds, None if it never does."""
+    """The marker as far as it says something on these platforms: "" if it always holds, None if it
+    never does.
+    """
     if not marker:
         return ""
     answers = {
@@ -237,7 +242,10 @@ def render(lock: Lock, text: str, torch: dict[str, object]) -> str:
 
 
 def write(*, upgrade: bool) -> list[Path]:
-    """Resolve once for everything, then each lock from those pins; returns the files that changed."""
+    """Resolve once for everything, then each lock from those pins.
+
+    Returns the files that changed.
+    """
     pyproject = tomllib.loads((PROJECT / "pyproject.toml").read_text())
     torch = tomllib.loads((LOCKS / "torch-cpu.toml").read_text())
     core: list[str] = pyproject["project"]["dependencies"]
@@ -276,7 +284,8 @@ def write(*, upgrade: bool) -> list[Path]:
         written[lock.path] = render(lock, text, torch)
     texts = {path.stem: text for path, text in written.items()}
     written[LOCKS / "wheels.json"] = wheels.render(wheels.table(texts, torch, python=wheels.PYTHON))
-    # Nothing is written unless everything was found: half a set of locks would not agree with itself.
+    # Nothing is written unless everything was found: half a set of locks would not agree with
+    # itself.
     changed = [
         path for path, text in written.items() if not path.exists() or path.read_text() != text
     ]
@@ -286,7 +295,10 @@ def write(*, upgrade: bool) -> list[Path]:
 
 
 def write_wheels(*, python: str, path: Path) -> list[Path]:
-    """Only the table of wheels, for another Python, from the locks as they are; they serve every Python."""
+    """Only the table of wheels, for another Python, from the locks as they are.
+
+    They serve every Python.
+    """
     torch = tomllib.loads((LOCKS / "torch-cpu.toml").read_text())
     texts = {lock.name: lock.path.read_text() for lock in ALL}
     path.write_text(wheels.render(wheels.table(texts, torch, python=python)))

@@ -1,8 +1,9 @@
-"""Which wheel of each pinned release Nix fetches: locks/wheels.json, written by `nox -s lock` from the .txt locks.
+"""Which wheel of each pinned release Nix fetches: locks/wheels.json, written by `nox -s lock` from
+the .txt locks.
 
-The .txt locks say which versions and which bytes are accepted, for pip and for Nix alike. This file only adds what pip
-works out by itself while it installs: the one file of a release that fits a system. It holds file names and sha256,
-never an address.
+The .txt locks say which versions and which bytes are accepted, for pip and for Nix alike. This file
+only adds what pip works out by itself while it installs: the one file of a release that fits a
+system. It holds file names and sha256, never an address.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 PYTHON = "3.13"
-# mlx's wheels for Linux ask for glibc 2.35 and those for macOS for 14.0. The oldest machine that can run them decides,
-# so that everybody gets the same files.
+# mlx's wheels for Linux ask for glibc 2.35 and those for macOS for 14.0. The oldest machine that
+# can run them decides, so that everybody gets the same files.
 GLIBC = (2, 35)
 MACOS = (14, 0)
 LEGACY = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
@@ -40,7 +41,10 @@ TOOLS = "dev"
 
 
 class WheelError(Exception):
-    """No wheel of a release fits a system, or the index has other bytes than the lock; says which and what to do."""
+    """No wheel of a release fits a system, or the index has other bytes than the lock.
+
+    Says which and what to do.
+    """
 
 
 def pins(text: str) -> Iterator[tuple[Requirement, set[str]]]:
@@ -92,7 +96,8 @@ def tags(*, system: str, python: str) -> list[Tag]:
 
 
 def offered(requirements: list[str]) -> dict[str, dict[str, str]]:
-    """Every wheel that the index has of these exact releases: canonical name to file name to sha256.
+    """Every wheel that the index has of these exact releases: canonical name to file name to
+    sha256.
 
     Raises:
         WheelError: uv is missing, or the index does not have one of them.

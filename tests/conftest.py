@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is a whole run takes over a second: the inner loop, which leaves out what is slow, leaves it out too."""
+    """What is a whole run takes over a second: the inner loop, which leaves out what is slow,
+    leaves it out too.
+    """
     for item in items:
         if item.get_closest_marker("whole"):
             item.add_marker(pytest.mark.slow)
@@ -46,21 +48,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def often(pytestconfig: pytest.Config) -> Callable[..., range]:
-    """Turns of something that must never flake: a few in every run, as many as `soak` says with --soak."""
+    """Turns of something that must never flake: a few in every run, as many as `soak` says with
+    --soak.
+    """
     soaking = pytestconfig.getoption("--soak")
     return lambda few, *, soak: range(soak if soaking else few)
 
 
 @pytest.fixture
 def short_tmp() -> Iterator[Path]:
-    """A folder to be somebody's TMPDIR, with a path short enough for servers to lie in it: pytest's own are longer."""
+    """A folder to be somebody's TMPDIR, with a path short enough for servers to lie in it: pytest's
+    own are longer.
+    """
     folder = Path(tempfile.mkdtemp(prefix="rp-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that took over a second and are not marked `slow`, with a fixture that they were first to need.
+    """Name the tests that took over a second and are not marked `slow`, with a fixture that they
+    were first to need.
 
     Said, never a failure: on a busy machine any test may take long.
     """

@@ -1,4 +1,6 @@
-"""A forger with a key of their own: what they change in a run's folder is made to fit again, and signed."""
+"""A forger with a key of their own: what they change in a run's folder is made to fit again, and
+signed.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def facts(folder: Path, **changes: Any) -> None:
 
 
 def rebind(folder: Path) -> None:
-    """Let every trial say that it is made of what lies here now, and each of its ranks that it is of this trial."""
+    """Let every trial say that it is made of what lies here now, and each of its ranks that it is
+    of this trial.
+    """
     run = read_model(RunFacts, (folder / PATH).read_bytes(), name=PATH)
     digests = {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names(folder)
@@ -72,7 +76,9 @@ def rebind(folder: Path) -> None:
 
 
 def marked(events: bytes) -> bytes:
-    """The events of a trial, of whose ranks each says that it is of the world that the first line begins."""
+    """The events of a trial, of whose ranks each says that it is of the world that the first line
+    begins.
+    """
     begin, _, rest = events.partition(b"\n")
     return begin + b"\n" + WORLD.sub(f'"world":"{mark(begin)}"'.encode(), rest)
 
@@ -85,7 +91,9 @@ def record(folder: Path, change: Callable[[Any], None]) -> None:
 
 
 def work_out(folder: Path) -> None:
-    """Make list, record and figures follow from the evidence; where a run could not have written it, only what can be.
+    """Make list, record and figures follow from the evidence.
+
+    Where a run could not have written it, only what can be.
 
     Then the record stays as it is, but for the facts of the run.
     """
@@ -141,7 +149,10 @@ def sign(folder: Path, key: Path, *, views: bool = True) -> None:
 
 
 def resign(folder: Path, key: Path) -> None:
-    """Make the manifest, the report's digest of it, and the signature fit; the text stays, whatever it says."""
+    """Make the manifest, the report's digest of it, and the signature fit.
+
+    The text stays, whatever it says.
+    """
     before = hashlib.sha256((folder / manifest.NAME).read_bytes()).hexdigest()
     listed = manifest.parse((folder / manifest.NAME).read_bytes())
     listing = manifest.encode(
@@ -162,7 +173,10 @@ def seed(folder: Path, cell: str, index: int) -> str:
 
 
 def replaced(replay: Replay, parts: dict[str, Any]) -> Replay:
-    """A replay with the parts replaced that are named; they are taken out. None is what a verifier has by default."""
+    """A replay with the parts replaced that are named; they are taken out.
+
+    None is what a verifier has by default.
+    """
     for name in parts.keys() & {
         "judge",
         "render",

@@ -1,4 +1,7 @@
-"""Small records for tests of what is made from records; the functions that count are the real ones."""
+"""Small records for tests of what is made from records.
+
+The functions that count are the real ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A runner of composite actions, as far as ours needs one: contexts, conditions, the files between steps."""
+"""A runner of composite actions, as far as ours needs one: contexts, conditions, the files between
+steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The signed report in docs/sample: made with a key that is thrown away, and checked (`nox -s sample`)."""
+"""The signed report in docs/sample: made with a key that is thrown away, and checked (`nox -s
+sample`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from harness.world.control import names
 PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE = PROJECT / "docs" / "sample"
 SCENARIO = "late-rank"
-# Nine clean trials bound the failure rate by 28 %: with more of them the evidence would be too much to keep here.
+# Nine clean trials bound the failure rate by 28 %: with more of them the evidence would be too much
+# to keep here.
 FEWER = (
     "--set",
     "trials.candidate=9",
@@ -38,7 +41,9 @@ MAKE = "make it again: nox -s sample"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the sample, or with `--check` say whether the one that lies there verifies; 0, or 1 with what is wrong."""
+    """Make the sample, or with `--check` say whether the one that lies there verifies; 0, or 1 with
+    what is wrong.
+    """
     parser = argparse.ArgumentParser(prog="nox -s sample --")
     parser.add_argument(
         "--check", action="store_true", help="make nothing: check what lies in docs/sample"
@@ -110,7 +115,9 @@ def make(place: Path) -> str:
 
 
 def check(place: Path) -> Iterator[str]:
-    """What is wrong with a sample: it does not verify, is too large, or names a machine or somebody."""
+    """What is wrong with a sample: it does not verify, is too large, or names a machine or
+    somebody.
+    """
     report = place / SCENARIO / "report.md"
     command = [sys.executable, "-m", "harness.cli", "verify", str(report)]
     done = subprocess.run(

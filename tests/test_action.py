@@ -1,4 +1,7 @@
-"""`action.yml`: run as a runner would, step by step, in a user's repository; and what docs/gate.md shows of it."""
+"""`action.yml`: run as a runner would, step by step, in a user's repository.
+
+And what docs/gate.md shows of it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def test_inputs_reach_the_shell_through_the_environment_alone(step: dict[str, An
 
 
 def test_every_input_is_used_and_none_is_asked_for_in_vain() -> None:
-    """Inputs and the expressions that name them are the same set; outputs name steps that there are."""
+    """Inputs and the expressions that name them are the same set.
+
+    Outputs name steps that there are.
+    """
     text = ACTION.read_text()
     assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(action()["inputs"])
     assert set(re.findall(r"steps\.([a-z]+)\.", text)) <= {step.get("id") for step in STEPS}
@@ -93,12 +99,15 @@ def test_the_docs_name_every_input() -> None:
         assert f"`{name}`" in text, name
 
 
-# -- run -------------------------------------------------------------------------------------------------------------
+# -- run
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A runner's temporary folder in which the first step has installed Rankproof from this checkout."""
+    """A runner's temporary folder in which the first step has installed Rankproof from this
+    checkout.
+    """
     temp = tmp_path_factory.mktemp("runner")
     home = tmp_path_factory.mktemp("home")
     runner = Runner(
@@ -155,7 +164,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 @pytest.fixture
 def clone(tmp_path: Path, keys: Keys) -> Callable[[str], Path]:
-    """Clones of a user's repository, which has a scenario, an engine in shell, and a policy that trusts `ci`."""
+    """Clones of a user's repository, which has a scenario, an engine in shell, and a policy that
+    trusts `ci`.
+    """
     origin = tmp_path / "origin"
     origin.mkdir()
     git(origin, "init", "-q", "-b", "main")
@@ -189,7 +200,9 @@ RUN = (INSTALL,)
 def test_a_push_is_run_signed_uploaded_and_gated(
     job: Callable[..., Runner], clone: Callable[[str], Path], keys: Keys
 ) -> None:
-    """One job signs and uploads; another, with nothing but the artifact and its own clone, opens the gate."""
+    """One job signs and uploads; another, with nothing but the artifact and its own clone, opens
+    the gate.
+    """
     signing = job(clone("first"))
     assert signing.run(key=keys.path("ci").read_text(), leave_out=RUN), signing.log
     assert signing.outputs == {"code": "0", "gate-code": ""}
@@ -212,7 +225,10 @@ def test_a_push_is_run_signed_uploaded_and_gated(
 def test_a_pull_request_has_no_key_and_opens_no_gate(
     job: Callable[..., Runner], clone: Callable[[str], Path]
 ) -> None:
-    """Its reports are unsigned, which the log says; the verdict counts for the job, and the gate refuses them."""
+    """Its reports are unsigned, which the log says.
+
+    The verdict counts for the job, and the gate refuses them.
+    """
     runner = job(clone("pull"))
     assert not runner.run(gate="true", leave_out=RUN)
     assert runner.codes["Run the scenarios"] == 0
@@ -226,7 +242,10 @@ def test_a_pull_request_has_no_key_and_opens_no_gate(
 def test_a_fail_is_uploaded_and_ends_the_job(
     job: Callable[..., Runner], clone: Callable[[str], Path], keys: Keys
 ) -> None:
-    """A candidate that fails makes the step fail with its code; the results are uploaded, and the gate stays closed."""
+    """A candidate that fails makes the step fail with its code.
+
+    The results are uploaded, and the gate stays closed.
+    """
     checkout = clone("broken")
     write(checkout, {"engine/rank.sh": ENGINE.replace('\\"$1\\"', '\\"no\\"')})
     git(checkout, "commit", "-qam", "break it")
@@ -292,7 +311,10 @@ def told(tmp_path: Path, clone: Callable[[str], Path]) -> Runner:
 
 
 def given(runner: Runner) -> list[str]:
-    """The arguments that `rankproof` was called with since it was asked last; none where it was not called."""
+    """The arguments that `rankproof` was called with since it was asked last.
+
+    None where it was not called.
+    """
     file = runner.temp / "given"
     text = file.read_text() if file.exists() else ""
     file.unlink(missing_ok=True)
@@ -301,7 +323,9 @@ def given(runner: Runner) -> list[str]:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_an_input_holds_is_one_argument_and_never_run(told: Runner, text: str) -> None:
-    """Whatever stands in all inputs at once, each is one argument as it is: nothing is executed, no option smuggled."""
+    """Whatever stands in all inputs at once, each is one argument as it is: nothing is executed, no
+    option smuggled.
+    """
     lines = text.splitlines()
     assert not told.run(**dict.fromkeys(RUN_INPUTS, text), artifact="", leave_out=RUN), told.log
     arms = [f"--{name}={text}" for name in ("repo", "candidate", "control")]
@@ -337,7 +361,9 @@ def test_what_an_input_holds_is_one_argument_and_never_run(told: Runner, text: s
 def test_what_an_input_holds_is_refused_by_the_command(
     job: Callable[..., Runner], clone: Callable[[str], Path]
 ) -> None:
-    """The installed command takes none of it: for each input another of the texts, so that each has its turn."""
+    """The installed command takes none of it: for each input another of the texts, so that each has
+    its turn.
+    """
     runner, texts = job(clone("hostile")), cycle(HOSTILE)
     for name, text in zip(
         ("scenarios", "set", "candidate", "control", "repo"), texts, strict=False

@@ -12,7 +12,9 @@ from tests.bench import commands, integrity, ledger, scale, verifying
 
 @pytest.mark.whole
 def test_verify_and_gate_are_measured_on_a_report_that_both_accept(tmp_path: Path) -> None:
-    """A report that the bench makes of itself, smaller: verified, and let through the gate by the bench's policy."""
+    """A report that the bench makes of itself, smaller: verified, and let through the gate by the
+    bench's policy.
+    """
     figures = verifying.measure(tmp_path, rounds=1, candidate=59, control=3)
     assert figures["files"] > 5
     assert all(figures[f"{command}_wall_seconds"][1] > 0 for command in ("verify", "gate"))
@@ -20,7 +22,9 @@ def test_verify_and_gate_are_measured_on_a_report_that_both_accept(tmp_path: Pat
 
 @pytest.mark.whole
 def test_commands_are_measured_beside_an_import(tmp_path: Path) -> None:
-    """Verify of a smaller report, lint and list end well, and each takes longer than the import in the same run."""
+    """Verify of a smaller report, lint and list end well, and each takes longer than the import in
+    the same run.
+    """
     figures = commands.measure(tmp_path, rounds=1, candidate=59, control=3)
     assert figures["trials"] == 62
     assert figures["peer_ratio"] == 1
@@ -29,7 +33,9 @@ def test_commands_are_measured_beside_an_import(tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
-    """Every call of a short ping-pong is timed, and the time in the hook is less than that of the calls."""
+    """Every call of a short ping-pong is timed, and the time in the hook is less than that of the
+    calls.
+    """
     with ServerPool() as pool:
         measured = ledger.measure(pool, tmp_path, rounds=20, steps=2)
     assert {case: figures["calls"] >= 2 for case, figures in measured.items()} == dict.fromkeys(
@@ -42,7 +48,9 @@ def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_the_validators_are_measured_on_streams_that_they_find_valid(tmp_path: Path) -> None:
-    """Each level costs something, more where more is checked, and far less than the decode step beside it."""
+    """Each level costs something, more where more is checked, and far less than the decode step
+    beside it.
+    """
     with ServerPool() as pool:
         measured = integrity.measure(pool, tmp_path, rounds=3, steps=2)
     cost = measured["token_nanoseconds"]
@@ -52,7 +60,9 @@ def test_the_validators_are_measured_on_streams_that_they_find_valid(tmp_path: P
 
 @pytest.mark.whole
 def test_recorded_keepers_say_what_a_node_said(tmp_path: Path) -> None:
-    """The channel of a real node, said by three at once: every event of every rank arrives, and no machine is lost."""
+    """The channel of a real node, said by three at once: every event of every rank arrives, and no
+    machine is lost.
+    """
     (tmp_path / "subject.py").write_text(scale.SUBJECT)
     recording = scale.record(tmp_path, events=10)
     row = scale.row(tmp_path, recording, hosts=3, events=10, idle=0.1)

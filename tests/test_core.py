@@ -1,4 +1,6 @@
-"""The package without its extras, installed from its wheel: small, and enough for all but models."""
+"""The package without its extras, installed from its wheel: small, and enough for all but
+models.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def pinned() -> dict[str, str]:
 
 
 def lay(name: str, version: str, *, site: Path) -> None:
-    """Install a distribution as pip would, from the files that pip installed here: no network is asked."""
+    """Install a distribution as pip would, from the files that pip installed here: no network is
+    asked.
+    """
     there = metadata.distribution(name)
     assert there.version == version, f"{name} is {there.version} here, locks/core.txt has {version}"
     for file in there.files or ():
@@ -131,7 +135,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 
 def repository(folder: Path, keys: Keys, files: dict[str, str]) -> Path:
-    """A clone at the head of a pull request that changes nothing but the engine, with a trusted policy."""
+    """A clone at the head of a pull request that changes nothing but the engine, with a trusted
+    policy.
+    """
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
     trusted = {
@@ -172,7 +178,9 @@ def run_and_judge(core: Core, repo: Path, keys: Keys) -> None:
 
 
 def test_the_core_is_small(core: Core) -> None:
-    """At most 14 distributions and 24 MB, whose requirements are all there, and no numpy among them."""
+    """At most 14 distributions and 24 MB, whose requirements are all there, and no numpy among
+    them.
+    """
     there = {
         canonicalize_name(one.name): one for one in metadata.distributions(path=[str(core.site)])
     }
@@ -193,9 +201,11 @@ def test_the_core_is_small(core: Core) -> None:
 def test_a_program_is_run_and_gated_with_the_core_alone(
     core: Core, keys: Keys, tmp_path: Path
 ) -> None:
-    """Lint, run, verify, compare, show, gate, bundle and reproduce need no extra where ranks are programs.
+    """Lint, run, verify, compare, show, gate, bundle and reproduce need no extra where ranks are
+    programs.
 
-    The repository has a package `harness` of its own: the command is ours, and the subject's package is its own.
+    The repository has a package `harness` of its own: the command is ours, and the subject's
+    package is its own.
     """
     own = {
         "harness/__init__.py": 'raise_if_ours = "the repository\'s own"\n',
@@ -226,7 +236,9 @@ def test_a_program_is_run_and_gated_with_the_core_alone(
 
 
 def test_init_writes_what_the_core_runs(core: Core, tmp_path: Path) -> None:
-    """Without torch, `init` writes a scenario of plain Python, warm, that passes, and says what brings a group."""
+    """Without torch, `init` writes a scenario of plain Python, warm, that passes, and says what
+    brings a group.
+    """
     folder = tmp_path / "work"
     folder.mkdir()
     said = core.passes("init", "mine", "--yes", cwd=folder)
@@ -246,7 +258,9 @@ def said_by(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
 def test_the_tokenizer_commands_name_their_extra(
     core: Core, tmp_path: Path, arguments: Sequence[str]
 ) -> None:
-    """Where the libraries are missing, `rankproof tokenizer` could not run, and names the extra in one sentence."""
+    """Where the libraries are missing, `rankproof tokenizer` could not run, and names the extra in
+    one sentence.
+    """
     code, said = said_by(core("tokenizer", *arguments, cwd=tmp_path))
     assert code == 2
     assert re.fullmatch(
@@ -257,7 +271,9 @@ def test_the_tokenizer_commands_name_their_extra(
 
 
 def test_a_backend_without_its_library_is_skipped(core: Core, tmp_path: Path) -> None:
-    """Cells with a backend whose library is missing are SKIPPED with its extra, and doctor says the same."""
+    """Cells with a backend whose library is missing are SKIPPED with its extra, and doctor says the
+    same.
+    """
     folder = tmp_path / "work"
     both = JOINED.replace("backend: [none]", "backend: [gloo, mlx-ring]")
     write(folder, {"mine/scenario.yaml": both, "mine/subject.py": SUBJECT})
@@ -271,7 +287,9 @@ def test_a_backend_without_its_library_is_skipped(core: Core, tmp_path: Path) ->
 
 
 def test_a_subject_that_imports_what_is_missing_names_the_extra(core: Core, tmp_path: Path) -> None:
-    """Code that imports an engine fails without it, as any code that lacks a package, and the run names the extra."""
+    """Code that imports an engine fails without it, as any code that lacks a package, and the run
+    names the extra.
+    """
     folder = tmp_path / "work"
     subject = SUBJECT.replace("    thing =", "    import transformers\n    thing =")
     write(folder, {"mine/scenario.yaml": JOINED, "mine/subject.py": subject})

@@ -71,7 +71,9 @@ def test_names_are_dotted_lower_case_words() -> None:
 
 
 def one_by_one(text: bytes) -> list[Event] | None:
-    """What `Event.parse` makes of each line; None where it refuses one, or where the last line has no end."""
+    """What `Event.parse` makes of each line; None where it refuses one, or where the last line has
+    no end.
+    """
     try:
         found = [Event.parse(line) for line in text.split(b"\n")[:-1]]
     except EventError:
@@ -90,7 +92,9 @@ def at_once(text: bytes) -> list[Event] | None:
 @pytest.mark.slow
 @given(st.lists(EVENTS, max_size=5))
 def test_lines_as_they_were_written_are_read_at_once(events: list[Event]) -> None:
-    """A file of events takes the short way, whatever its events are, and the short way gives what was written."""
+    """A file of events takes the short way, whatever its events are, and the short way gives what
+    was written.
+    """
     text = b"".join(event.line().encode() + b"\n" for event in events)
     assert parse_lines(text) == events
     assert _as_written(text) == (events or None)
@@ -119,7 +123,9 @@ PIECES = [
 def test_the_short_way_accepts_nothing_that_the_long_way_refuses(
     events: list[Event], data: st.DataObject
 ) -> None:
-    """However a file is changed, reading it at once and reading it line by line come to the same."""
+    """However a file is changed, reading it at once and reading it line by line come to the
+    same.
+    """
     text = b"".join(event.line().encode() + b"\n" for event in events)
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(text)))

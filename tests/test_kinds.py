@@ -1,4 +1,6 @@
-"""One file for each kind of check, fault and backend, with one declaration, and no registry without it."""
+"""One file for each kind of check, fault and backend, with one declaration, and no registry without
+it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def kind_of(model: Any) -> str:
 
 @pytest.mark.parametrize("properties", [CheckProperties, FaultProperties, BackendProperties])
 def test_no_property_can_be_left_out(properties: Any) -> None:
-    """No property has a default: a made-up kind that leaves any one of them out cannot be declared."""
+    """No property has a default: a made-up kind that leaves any one of them out cannot be
+    declared.
+    """
     names = [field.name for field in dataclasses.fields(properties)]
     for left_out in names:
         with pytest.raises(TypeError, match=left_out):
@@ -48,7 +52,9 @@ def test_no_property_can_be_left_out(properties: Any) -> None:
 def test_each_kind_is_registered_once_under_its_own_name(
     registry: Any, union: tuple[Any, ...]
 ) -> None:
-    """What a scenario may hold is what the registry has, each with a declaration, a docstring and a file of its own."""
+    """What a scenario may hold is what the registry has, each with a declaration, a docstring and a
+    file of its own.
+    """
     assert {kind_of(model): model for model in union} == dict(registry)
     assert len({model.__module__ for model in union}) == len(union)
     for model in union:
@@ -96,7 +102,9 @@ def test_each_backend_is_declared_once() -> None:
 
 @pytest.mark.parametrize("file", INSIDE, ids=lambda file: file.stem)
 def test_what_runs_inside_a_rank_needs_no_package(file: Any) -> None:
-    """A kind's file for the inside of a rank is loaded by a bare interpreter: the standard library and our runtime."""
+    """A kind's file for the inside of a rank is loaded by a bare interpreter: the standard library
+    and our runtime.
+    """
     boot = BOOT.partition("from harness.{module}")[0]
     code = f"{boot}from harness.rank.inside import load; load(sys.argv[1])"
     argv = [sys.executable, "-I", "-S", "-c", code, ROOT, str(file)]
@@ -137,7 +145,9 @@ def test_lint_imports_the_kinds_that_a_scenario_names_and_neither_verdict_nor_re
 
 @pytest.mark.parametrize("registry", [checks.KINDS, faults.KINDS])
 def test_a_name_is_known_without_its_file(registry: Any) -> None:
-    """Names are listed and looked for without an import, in the order in which documentation lists them."""
+    """Names are listed and looked for without an import, in the order in which documentation lists
+    them.
+    """
     fresh = plugins.Package(f"harness.{registry.group.partition('.')[2]}", registry.own._files)
     assert list(fresh) == list(registry.own)
     assert "nothing" not in fresh

@@ -1,4 +1,6 @@
-"""The locks: complete, hashed, free of addresses, and in step with pyproject.toml and torch-cpu.toml."""
+"""The locks: complete, hashed, free of addresses, and in step with pyproject.toml and
+torch-cpu.toml.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def versions(text: str) -> dict[str, Version]:
 
 
 def form(text: str) -> list[str]:
-    """Every line is name==version with at least one sha256, and nothing says where files come from."""
+    """Every line is name==version with at least one sha256, and nothing says where files come
+    from.
+    """
     problems = []
     for line in requirements(text):
         match = LINE.fullmatch(line)
@@ -78,7 +82,9 @@ def form(text: str) -> list[str]:
 
 
 def direct(name: str, text: str) -> list[str]:
-    """Every direct dependency is there, unconditionally, at a version that satisfies its specifier."""
+    """Every direct dependency is there, unconditionally, at a version that satisfies its
+    specifier.
+    """
     project = pyproject()["project"]
     if name in PLATFORM:
         extras = project["optional-dependencies"]
@@ -109,7 +115,9 @@ def direct(name: str, text: str) -> list[str]:
 
 
 def torch(name: str, text: str) -> list[str]:
-    """torch is 2.13.0; on a CPU machine it is the CPU wheel by its known hashes, and nothing of CUDA comes along."""
+    """torch is 2.13.0; on a CPU machine it is the CPU wheel by its known hashes, and nothing of
+    CUDA comes along.
+    """
     problems = []
     pinned = versions(text)
     if name in PLATFORM and pinned.get("torch", Version("0")).public != "2.13.0":
@@ -142,18 +150,25 @@ def problems_of(name: str, text: str) -> list[str]:
 
 
 def test_every_variant_has_a_lock() -> None:
-    """A lock exists for the core, each variant, the development tools and the tool that writes locks."""
+    """A lock exists for the core, each variant, the development tools and the tool that writes
+    locks.
+    """
     assert set(locks()) == {CORE, *PLATFORM, *GROUP}
 
 
 @pytest.mark.parametrize("name", [CORE, *PLATFORM, *GROUP])
 def test_lock_is_sound(name: str) -> None:
-    """A lock pins every direct dependency with sha256 hashes and names no place that files come from."""
+    """A lock pins every direct dependency with sha256 hashes and names no place that files come
+    from.
+    """
     assert problems_of(name, locks()[name]) == []
 
 
 def disagreements(texts: list[str]) -> dict[str, set[str]]:
-    """Packages that have different versions in different locks; torch's CPU build counts as the same version."""
+    """Packages that have different versions in different locks.
+
+    Torch's CPU build counts as the same version.
+    """
     seen: dict[str, set[str]] = {}
     for text in texts:
         for package, version in versions(text).items():
@@ -162,12 +177,16 @@ def disagreements(texts: list[str]) -> dict[str, set[str]]:
 
 
 def test_locks_agree() -> None:
-    """A package has the same version in every lock that has it, so all environments print the same table."""
+    """A package has the same version in every lock that has it, so all environments print the same
+    table.
+    """
     assert disagreements(list(locks().values())) == {}
 
 
 def test_cpu_wheels_are_described_completely() -> None:
-    """torch-cpu.toml names, for Python 3.11 and 3.13, wheel files that fit their own Python, machine and version."""
+    """torch-cpu.toml names, for Python 3.11 and 3.13, wheel files that fit their own Python,
+    machine and version.
+    """
     known = torch_cpu()
     assert {"3.11", "3.13"} <= {
         wheel["python"] for wheel in known["wheel"] if wheel["machine"] == "x86_64"

@@ -1,4 +1,6 @@
-"""The tool that puts slips into the judging code: which mutants there are, and what it calls killed."""
+"""The tool that puts slips into the judging code: which mutants there are, and what it calls
+killed.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def test_equal_changes_of_a_function_are_numbered(tmp_path: Path) -> None:
     assert "twice.py::f: a < 2 -> a <= 2 #2" in keys
 
 
-# -- what counts as killed -----------------------------------------------------------------------------
+# -- what counts as killed
+# -----------------------------------------------------------------------------
 
 JUDGE = """
 LIMIT = 2
@@ -174,7 +177,9 @@ def test_a_test_that_fails_without_a_change_kills_nothing(said: str) -> None:
 
 @pytest.mark.slow
 def test_what_a_test_sees_is_killed(said: str) -> None:
-    """Mutants of a function and of a constant of the module die by a test that is named nowhere else."""
+    """Mutants of a function and of a constant of the module die by a test that is named nowhere
+    else.
+    """
     lives = set().union(*fates(said).values())
     assert not {key for key in lives if key.startswith(("decide", "module"))}
     assert "killed by: a test (" in said

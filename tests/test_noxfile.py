@@ -1,4 +1,7 @@
-"""The environment that `nix develop` hands to nox: taken as it is, or refused with what to do. Nothing is installed."""
+"""The environment that `nix develop` hands to nox: taken as it is, or refused with what to do.
+
+Nothing is installed.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,9 @@ def nox(project: Path, given: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_given_environment_is_taken_as_it_is(project: Path, given: Path) -> None:
-    """With RANKPROOF_ENV set, nothing is installed, and the commands run with that environment first on PATH."""
+    """With RANKPROOF_ENV set, nothing is installed, and the commands run with that environment
+    first on PATH.
+    """
     done = nox(project, given)
     assert done.returncode == 0, done.stderr
     assert f"asked cpu {given / 'bin'}{os.pathsep}" in done.stdout + done.stderr
@@ -82,7 +87,9 @@ def test_a_given_environment_is_taken_as_it_is(project: Path, given: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["locks/cpu.txt", "locks/wheels.json", "flake.lock"])
 def test_an_environment_of_other_locks_is_refused(project: Path, given: Path, file: str) -> None:
-    """A lock that changed since the shell was entered stops nox, which names the file and says to enter it again."""
+    """A lock that changed since the shell was entered stops nox, which names the file and says to
+    enter it again.
+    """
     with (project / file).open("a") as lock:
         lock.write("\n")
     done = nox(project, given)
@@ -105,7 +112,10 @@ def test_a_folder_without_python_is_refused(project: Path, given: Path) -> None:
 def test_a_wheel_that_is_not_the_locks_stops_plain_nox(
     project: Path, tmp_path: Path, fault: str
 ) -> None:
-    """Without Nix, pip's refusal is followed by the locks' names and what to do; no environment counts as made."""
+    """Without Nix, pip's refusal is followed by the locks' names and what to do.
+
+    No environment counts as made.
+    """
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     torch = write_wheel(wheels, "torch", "2.13.0+cpu", {"torch.py": ""})

@@ -78,7 +78,9 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
 
 
 def test_wheel_metadata_says_what_users_rely_on(wheel: Path) -> None:
-    """Name, licence, supported Pythons, extras and the console script are what the documentation says."""
+    """Name, licence, supported Pythons, extras and the console script are what the documentation
+    says.
+    """
     with zipfile.ZipFile(wheel) as archive:
         said = email.message_from_bytes(archive.read("rankproof-0.1.0.dist-info/METADATA"))
         scripts = archive.read("rankproof-0.1.0.dist-info/entry_points.txt").decode()
@@ -136,7 +138,9 @@ def declared() -> dict[str, list[Requirement]]:
 
 
 def test_installed_environment_satisfies_the_package() -> None:
-    """Every dependency of the core and of every extra is installed here at a version that satisfies it."""
+    """Every dependency of the core and of every extra is installed here at a version that satisfies
+    it.
+    """
     for item in (item for items in declared().values() for item in items):
         if item.marker is None or item.marker.evaluate():
             assert item.specifier.contains(metadata.version(item.name), prereleases=True), str(item)
@@ -144,19 +148,22 @@ def test_installed_environment_satisfies_the_package() -> None:
 
 # Declared and imported by nothing here: for the scenarios of whoever loads or serves with it.
 UNUSED = {"accelerate"}
-# Where an extra is imported when the module is: what runs in ranks alone, and only where it is asked for.
+# Where an extra is imported when the module is: what runs in ranks alone, and only where it is
+# asked for.
 RANKS_CODE = re.compile(r"_inside(\.py|/)")
 # pydantic's other half: its documentation imports from it, and pydantic pins it.
 BROUGHT = {"pydantic_core"}
-# What nothing here installs, an engine of tokenizers and what metrics go to: used where somebody has it, and said to be
-# missing elsewhere.
+# What nothing here installs, an engine of tokenizers and what metrics go to: used where somebody
+# has it, and said to be missing elsewhere.
 FOUND = {"llama_cpp", "opentelemetry"}
 FREE = sys.stdlib_module_names | BROUGHT | FOUND | {"harness"}
 
 
 @pytest.mark.slow
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    """The package's dependencies are the distributions that its code imports, wherever in a file it does."""
+    """The package's dependencies are the distributions that its code imports, wherever in a file it
+    does.
+    """
     names = {canonicalize_name(item.name) for items in declared().values() for item in items}
     trees = [ast.parse(path.read_text()) for top in TOPS for path in top.rglob("*.py")]
     modules = {name for tree in trees for node in ast.walk(tree) for name in imported(node)} - FREE
@@ -167,7 +174,10 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 @pytest.mark.slow
 def test_nothing_of_an_extra_is_imported_with_a_module() -> None:
-    """Only code that runs in ranks imports an extra when it is imported itself; all else works with the core."""
+    """Only code that runs in ranks imports an extra when it is imported itself.
+
+    All else works with the core.
+    """
     core = {canonicalize_name(item.name) for item in declared()[""]}
     early = {
         (path.relative_to(PROJECT).as_posix(), name)
@@ -181,7 +191,9 @@ def test_nothing_of_an_extra_is_imported_with_a_module() -> None:
 
 
 def test_whoever_lacks_a_library_hears_of_an_extra_that_brings_it() -> None:
-    """Every library that only an extra brings stands in the table of extras, with one that declares it."""
+    """Every library that only an extra brings stands in the table of extras, with one that declares
+    it.
+    """
     extras = declared()
     core = {canonicalize_name(item.name) for item in extras.pop("")}
     brought = {
@@ -213,7 +225,9 @@ def imported(node: ast.AST) -> list[str]:
 
 
 def test_cpu_environment_holds_no_cuda() -> None:
-    """An environment made for a machine without a GPU holds no package that only an NVIDIA driver can use."""
+    """An environment made for a machine without a GPU holds no package that only an NVIDIA driver
+    can use.
+    """
     if not metadata.version("torch").endswith("+cpu"):
         pytest.skip("this environment is not the cpu variant")
     names = {distribution.name.lower() for distribution in metadata.distributions()}
@@ -233,7 +247,8 @@ def test_nothing_tracked_is_for_one_machine_only() -> None:
             assert not re.search(r"/(?:root|home|opt|Users)/\w", path.read_text()), path
 
 
-# --- the commands: what nox chooses and refuses, asked through a real nox ---------------------------------------------
+# --- the commands: what nox chooses and refuses, asked through a real nox
+# ---------------------------------------------
 
 
 def nox(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -303,7 +318,9 @@ def test_unknown_variant_is_refused(tmp_path: Path) -> None:
 
 
 def test_python_without_a_known_cpu_wheel_is_refused(tmp_path: Path) -> None:
-    """Before anything is made, a Python without a known CPU wheel is named together with those that have one."""
+    """Before anything is made, a Python without a known CPU wheel is named together with those that
+    have one.
+    """
     done = nox(tmp_path, "-P", "3.12", "-s", "lint", RANKPROOF_VARIANT="cpu")
     if sys.platform == "darwin":
         pytest.skip("a Mac has no cpu variant")
@@ -342,7 +359,9 @@ def test_cuda_needs_a_driver_that_answers(
 def test_interpreter_that_does_not_run_is_passed_over(
     interpreter: ModuleType, tmp_path: Path
 ) -> None:
-    """A name on PATH behind which no Python starts is not an interpreter, a real one tells its version."""
+    """A name on PATH behind which no Python starts is not an interpreter, a real one tells its
+    version.
+    """
     shim = tmp_path / "python3.13"
     shim.write_text("#!/bin/sh\necho 'python3.13: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)

@@ -1,4 +1,6 @@
-"""The example of a plug-in, installed into a clean environment: it runs, verifies, and is refused where it must be."""
+"""The example of a plug-in, installed into a clean environment: it runs, verifies, and is refused
+where it must be.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ def install(core: Core, source: Path) -> None:
 
 
 def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_path: Path) -> None:
-    """PASS with its fault proved; another version, other files or none: NOT JUDGED; a gate asks its policy."""
+    """PASS with its fault proved; another version, other files or none: NOT JUDGED.
+
+    A gate asks its policy.
+    """
     source = shutil.copytree(EXAMPLE, tmp_path / "plugin")
     files = {
         "scenarios/plugin/scenario.yaml": (
@@ -131,7 +136,9 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
 
 
 def test_a_gate_asks_its_policy(core: Core, keys: Keys, tmp_path: Path) -> None:
-    """A gate refuses a run with a plug-in, unless the trusted policy lists it, in the version that ran."""
+    """A gate refuses a run with a plug-in, unless the trusted policy lists it, in the version that
+    ran.
+    """
     install(core, shutil.copytree(EXAMPLE, tmp_path / "plugin"))
     text = SCENARIO.replace(
         "checks:\n",

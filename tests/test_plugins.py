@@ -1,4 +1,6 @@
-"""Registries: kinds of other distributions, which of them can be used, and what is said of the others."""
+"""Registries: kinds of other distributions, which of them can be used, and what is said of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Install a distribution with one module, as pip would lay it out, in a folder of its own on the path."""
+    """Install a distribution with one module, as pip would lay it out, in a folder of its own on
+    the path.
+    """
 
     def put(
         code: str,
@@ -120,7 +124,9 @@ GROUPS = {
 def test_no_command_imports_a_plug_in_that_nobody_names(
     command: list[str], imports: bool, tmp_path: Path
 ) -> None:
-    """A distribution with a kind in every group is left alone, but by the commands that list kinds."""
+    """A distribution with a kind in every group is left alone, but by the commands that list
+    kinds.
+    """
     info = tmp_path / "brings_mine-1.0.dist-info"
     info.mkdir()
     mark = tmp_path / "was-imported"
@@ -148,7 +154,10 @@ def plugin_of(registry: Registry[type[Check]]) -> Plugin:
 
 
 def test_a_kind_that_nobody_asks_for_is_not_imported(install: Install) -> None:
-    """Its name is known from the metadata; its code, which could change what judges a run, is not run."""
+    """Its name is known from the metadata.
+
+    Its code, which could change what judges a run, is not run.
+    """
     install("raise SystemExit('it was imported')")
     registry = checks()
     assert "mine" in registry.names
@@ -162,7 +171,9 @@ def test_a_kind_that_nobody_asks_for_is_not_imported(install: Install) -> None:
 def test_a_scenario_imports_what_it_names(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two plug-ins only the one whose kind a section names is imported, and its mistakes keep their places."""
+    """Of two plug-ins only the one whose kind a section names is imported, and its mistakes keep
+    their places.
+    """
     install(GOOD)
     install(
         "raise SystemExit('it was imported')",
@@ -182,7 +193,10 @@ def test_a_scenario_imports_what_it_names(
 def test_what_was_imported_is_named_with_all_its_files(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However a module of a distribution with kinds was imported, it is named; a helper beside it is in its digest."""
+    """However a module of a distribution with kinds was imported, it is named.
+
+    A helper beside it is in its digest.
+    """
     monkeypatch.setattr(plugins, "TRIED", set())
     install(GOOD)
     assert imported() == []
@@ -203,7 +217,9 @@ def test_what_was_imported_is_named_with_all_its_files(
 def test_a_module_without_a_source_is_a_module(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytecode alone can be imported, so it is one of the files by which a distribution is known."""
+    """Bytecode alone can be imported, so it is one of the files by which a distribution is
+    known.
+    """
     monkeypatch.setattr(plugins, "TRIED", set())
     install(GOOD)
     folder = tmp_path / "brings-mine"
@@ -232,7 +248,9 @@ def test_a_module_that_hides_one_of_its_two_places_is_seen(
 def test_the_package_of_a_third_distribution_brings_its_helpers(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry point may name another distribution's package: the modules beside that package are in the digest too."""
+    """An entry point may name another distribution's package: the modules beside that package are
+    in the digest too.
+    """
     monkeypatch.setattr(plugins, "TRIED", set())
     install("", name="third", module="other")
     third = tmp_path / "third"
@@ -250,7 +268,10 @@ def test_the_package_of_a_third_distribution_brings_its_helpers(
 
 
 def test_a_plug_in_takes_no_name_of_ours_away(install: Install) -> None:
-    """Whoever installs a plug-in with a name of ours can still use ours; the plug-in is listed as broken."""
+    """Whoever installs a plug-in with a name of ours can still use ours.
+
+    The plug-in is listed as broken.
+    """
     install(GOOD.replace("mine", "agree"), point="agree = brings:Kind")
     registry = checks()
     assert registry.reason("agree") == ""
@@ -260,7 +281,9 @@ def test_a_plug_in_takes_no_name_of_ours_away(install: Install) -> None:
 def test_a_plug_in_that_could_not_be_imported_is_named_too(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it did before it raised stays done, and a module that raises leaves no trace among those imported."""
+    """What it did before it raised stays done, and a module that raises leaves no trace among those
+    imported.
+    """
     monkeypatch.setattr(plugins, "TRIED", set())
     install("raise OSError('too late')", module="other", point="mine = other:Kind")
     assert checks().reason("mine")
@@ -328,7 +351,9 @@ def test_the_digest_is_of_the_files(install: Install) -> None:
 def test_what_cannot_be_used_is_kept_apart_with_the_reason(
     install: Install, code: str, reason: str
 ) -> None:
-    """A plug-in that raises, or brings something else, stops nothing, and is named with what is wrong about it."""
+    """A plug-in that raises, or brings something else, stops nothing, and is named with what is
+    wrong about it.
+    """
     install(code)
     registry = checks()
     assert list(registry) == list(KINDS)
@@ -352,7 +377,10 @@ def test_a_name_is_nobodys_twice(install: Install) -> None:
 
 
 def test_a_plug_in_that_raises_is_named(install: Install) -> None:
-    """What a plug-in's kind raises where it must not is told as the plug-in's; what ours raises is our bug."""
+    """What a plug-in's kind raises where it must not is told as the plug-in's.
+
+    What ours raises is our bug.
+    """
     install(GOOD)
     registry = checks()
     assert "mine" in registry
@@ -430,7 +458,9 @@ INSIDE = "def inside(order, emit): pass"
 def test_what_ranks_load_is_looked_at_before(
     install: Install, tmp_path: Path, code: str, inside: str, reason: str
 ) -> None:
-    """A file that ranks could not load, or that no digest holds, is told here, not as a failure of the subject."""
+    """A file that ranks could not load, or that no digest holds, is told here, not as a failure of
+    the subject.
+    """
     (tmp_path / "x.py").write_text(INSIDE)
     install(code, group="faults", inside=inside)
     registry: Registry[type[Fault]] = Registry("rankproof.faults", Fault, {})
@@ -441,7 +471,9 @@ def test_what_ranks_load_is_looked_at_before(
 def test_what_lies_beside_rankproof_is_copied_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the folder that Rankproof is installed in lie plug-ins: ranks load a copy, and no rank changes the next's."""
+    """In the folder that Rankproof is installed in lie plug-ins: ranks load a copy, and no rank
+    changes the next's.
+    """
     monkeypatch.setattr(server_handle, "ROOT", str(tmp_path))
     ours, theirs = tmp_path / "harness" / "ours_inside.py", tmp_path / "acme" / "theirs_inside.py"
     for file in (ours, theirs):
@@ -524,7 +556,9 @@ class Raises(ExitFault):
 
 
 def test_a_fault_that_raises_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a plug-in's fault raises, or proves nothing by a proof that is none, the plug-in is named."""
+    """Where a plug-in's fault raises, or proves nothing by a proof that is none, the plug-in is
+    named.
+    """
     as_plugin(monkeypatch, faults.KINDS, Raises)
     fault = Raises.model_validate(
         {"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3}
@@ -586,7 +620,9 @@ def test_a_backend_that_prepares_for_others_decides_nothing(
     "name", ["../view.txt", "evidence", "report.md", "results.json", "MANIFEST.sha256", "a/b", ".x"]
 )
 def test_a_view_is_a_file_of_its_own(install: Install, name: str) -> None:
-    """A plug-in's view is not written outside the run's folder, nor over what the run consists of."""
+    """A plug-in's view is not written outside the run's folder, nor over what the run consists
+    of.
+    """
     code = f"""
         from harness.report.view import View
         Kind = View(name="{name}", media_type="text/plain", checked=True, render=lambda basis: b"")
@@ -600,7 +636,9 @@ def test_a_view_is_a_file_of_its_own(install: Install, name: str) -> None:
 def test_lists_name_what_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ready subjects of plug-ins are listed with where they are from, and views that cannot be used by `doctor`."""
+    """Ready subjects of plug-ins are listed with where they are from, and views that cannot be used
+    by `doctor`.
+    """
     as_plugin(monkeypatch, READY, READY["torch-pipeline"])
     monkeypatch.setitem(READY.broken, "yours", "cannot be used: no")
     monkeypatch.setitem(VIEWS.broken, "theirs", "cannot be used: no")
@@ -612,7 +650,9 @@ def test_lists_name_what_cannot_be_used(
 
 
 def test_a_run_names_each_plug_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the same is refused like one too many, one too few, and one of a group that is not there."""
+    """Twice the same is refused like one too many, one too few, and one of a group that is not
+    there.
+    """
     facts = Plugin(
         group="rankproof.checks",
         name="mine",
@@ -634,7 +674,9 @@ def test_a_run_names_each_plug_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_plug_in_raises_elsewhere_is_its_own(install: Install) -> None:
-    """In a property, a validator or a callback nobody guards it: the files that it passed through tell whose it is."""
+    """In a property, a validator or a callback nobody guards it: the files that it passed through
+    tell whose it is.
+    """
     install(f"{GOOD}\n    def calls(back): back()\n")
     assert "mine" in checks()
 

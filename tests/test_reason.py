@@ -27,7 +27,9 @@ CODES: tuple[type[StrEnum], ...] = (VerdictCode, DeviationCode, VoidCode, SkipCo
 
 
 def test_every_code_is_listed_and_no_other() -> None:
-    """docs/reading.md lists exactly the codes there are, docs/verify.md exactly the words of refusals."""
+    """docs/reading.md lists exactly the codes there are, docs/verify.md exactly the words of
+    refusals.
+    """
     listed = re.findall(
         r"`((?:verdict|control|void|skip):[a-z-]+)`", (DOCS / "reading.md").read_text()
     )
@@ -40,7 +42,9 @@ def test_every_code_is_listed_and_no_other() -> None:
 
 @pytest.mark.parametrize("codes", CODES)
 def test_a_code_is_one_lower_case_word_behind_its_noun(codes: type[StrEnum]) -> None:
-    """A tool can tell the nouns apart, and no code holds what a shell or an XML attribute would have to quote."""
+    """A tool can tell the nouns apart, and no code holds what a shell or an XML attribute would
+    have to quote.
+    """
     assert len({code.value.partition(":")[0] for code in codes}) == 1
     assert all(re.fullmatch(r"[a-z]+:[a-z]+(-[a-z]+)*", code.value) for code in codes)
 
@@ -63,7 +67,9 @@ def test_a_skip_says_on_what_it_depends() -> None:
     ],
 )
 def test_a_record_takes_only_codes_that_there_are(noun: Any, code: StrEnum) -> None:
-    """A reason reads as its text, goes through JSON unchanged, and is refused with an unknown code or a further key."""
+    """A reason reads as its text, goes through JSON unchanged, and is refused with an unknown code
+    or a further key.
+    """
     adapter: TypeAdapter[Any] = TypeAdapter(noun)
     reason = noun(code, "in words")
     assert str(reason) == "in words"

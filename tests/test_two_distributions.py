@@ -1,4 +1,6 @@
-"""Rankproof and rankproof-integrity, installed from wheels into one environment: neither touches the other's files."""
+"""Rankproof and rankproof-integrity, installed from wheels into one environment: neither touches
+the other's files.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 @dataclass(frozen=True)
 class Installed:
-    """A virtual environment that sees what the tests' environment has installed, but for our own distributions."""
+    """A virtual environment that sees what the tests' environment has installed, but for our own
+    distributions.
+    """
 
     folder: Path
 
@@ -100,7 +104,9 @@ class Installed:
         self.pip("install", "--no-index", "--no-deps", "--upgrade", str(wheel))
 
     def works(self, name: str) -> bool:
-        """Whether a distribution's code is imported from this environment, and makes a transport."""
+        """Whether a distribution's code is imported from this environment, and makes a
+        transport.
+        """
         done = subprocess.run(
             [
                 self.python,
@@ -167,7 +173,9 @@ def test_either_is_installed_upgraded_and_removed_beside_the_other(
 
 
 def test_both_have_the_licence() -> None:
-    """The package's copy is the repository's: a link would be one in its source archive too, and lead nowhere."""
+    """The package's copy is the repository's: a link would be one in its source archive too, and
+    lead nowhere.
+    """
     assert (PACKAGE / "LICENSE").read_bytes() == (PROJECT / "LICENSE").read_bytes()
 
 
@@ -195,7 +203,9 @@ def test_no_file_belongs_to_both(wheels: dict[str, list[Path]]) -> None:
 def test_a_source_archive_builds_the_same_wheel(
     wheels: dict[str, list[Path]], tmp_path: Path, name: str
 ) -> None:
-    """What pip builds from the source archive has the files of the wheel that is built from the checkout."""
+    """What pip builds from the source archive has the files of the wheel that is built from the
+    checkout.
+    """
     project = dict(zip(BOTH, (PROJECT, PACKAGE), strict=True))[name]
     (tmp_path / "source").mkdir()
     (tmp_path / "wheel").mkdir()
@@ -224,7 +234,9 @@ def test_a_clone_is_installed_with_the_copy(empty: Installed, tmp_path: Path) ->
 def test_the_library_is_imported_fast_and_without_asyncio(
     wheels: dict[str, list[Path]], empty: Installed
 ) -> None:
-    """Validators are imported without sockets, a transport without asyncio, each within 60 ms of processor time."""
+    """Validators are imported without sockets, a transport without asyncio, each within 60 ms of
+    processor time.
+    """
     empty.install(wheels["rankproof-integrity"][0])
     for names, absent in (
         ("StreamValidator, TokenValidator", ("asyncio", "socket", "harness")),

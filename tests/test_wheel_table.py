@@ -1,4 +1,6 @@
-"""locks/wheels.json, the .txt locks and pyproject.toml say the same for every system and variant."""
+"""locks/wheels.json, the .txt locks and pyproject.toml say the same for every system and
+variant.
+"""
 
 from __future__ import annotations
 
@@ -142,12 +144,16 @@ def problems_of(found: Table, locks: Texts) -> list[str]:
 
 
 def test_the_table_is_that_of_the_locks() -> None:
-    """Each variant of each system has exactly one fitting wheel of every package its lock and the tools ask for."""
+    """Each variant of each system has exactly one fitting wheel of every package its lock and the
+    tools ask for.
+    """
     assert problems_of(table(), texts()) == []
 
 
 def test_every_direct_dependency_has_a_wheel() -> None:
-    """What pyproject.toml declares, tools included, is among the wheels of every variant of every system."""
+    """What pyproject.toml declares, tools included, is among the wheels of every variant of every
+    system.
+    """
     declared = tomllib.loads((LOCKS.parent / "pyproject.toml").read_text())
     for system, (platform, _, _) in SYSTEMS.items():
         wanted = {
@@ -248,7 +254,9 @@ def test_fault_is_found(fault: str) -> None:
 
 
 def test_a_lock_that_moved_on_is_found() -> None:
-    """A version that differs between a lock and the table is named twice: by digest and by version."""
+    """A version that differs between a lock and the table is named twice: by digest and by
+    version.
+    """
     moved = texts()
     moved["cpu"] = re.sub(r"^rich==\S+", "rich==14.0.0", moved["cpu"], flags=re.MULTILINE)
     found = problems_of(table(), moved)

@@ -1,4 +1,7 @@
-"""Backends: what makes a set of processes one group. One file per kind, and one beside it for inside a rank."""
+"""Backends: what makes a set of processes one group.
+
+One file per kind, and one beside it for inside a rank.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What every backend is: what makes a set of processes one group.
 
-A backend has two halves. In the harness, here: `refusal` says why it cannot run on this machine, `prepare` makes what
-the ranks need to find each other. In the rank: the function `join` of the file that `inside_file` names makes the group
-from it. A kind is an instance in a file of its own, named in `harness.backends.KINDS` or by an entry point.
+A backend has two halves. In the harness, here: `refusal` says why it cannot run on this machine,
+`prepare` makes what the ranks need to find each other. In the rank: the function `join` of the file
+that `inside_file` names makes the group from it. A kind is an instance in a file of its own, named
+in `harness.backends.KINDS` or by an entry point.
 """
 
 from __future__ import annotations
@@ -36,12 +37,18 @@ class BackendProperties:
 
     Attributes:
         modules: what a rank imports for it.
-        makes_a_group: its ranks are one group; without it nobody meets anybody, and programs need no more.
-        portable: needs nothing of the machine beside its libraries, so that an arm's environment may bring them.
-        unbounded: why `world.collective_timeout` cannot bound how long its ranks wait; empty where it can.
-        unobserved: why the calls of its ranks cannot be observed (`observe: [collectives]`); empty where they can.
-        runs_calls_later: why the order of its ranks' calls is not that in which they run; empty where it is.
-        peer_gone: what it raises in a rank whose peer is gone: a consequence of another rank's end, and no cause.
+        makes_a_group: its ranks are one group; without it nobody meets anybody, and programs need
+            no more.
+        portable: needs nothing of the machine beside its libraries, so that an arm's environment
+            may bring them.
+        unbounded: why `world.collective_timeout` cannot bound how long its ranks wait; empty where
+            it can.
+        unobserved: why the calls of its ranks cannot be observed (`observe: [collectives]`); empty
+            where they can.
+        runs_calls_later: why the order of its ranks' calls is not that in which they run; empty
+            where it is.
+        peer_gone: what it raises in a rank whose peer is gone: a consequence of another rank's end,
+            and no cause.
     """
 
     modules: tuple[str, ...]
@@ -87,7 +94,8 @@ class Opened:
 
     Attributes:
         rank: whose host it is.
-        port: where a socket listens on the host's address; None for the host's table of TCP connections, a file.
+        port: where a socket listens on the host's address; None for the host's table of TCP
+            connections, a file.
         backlog: of the socket.
     """
 
@@ -101,9 +109,10 @@ class Rendezvous:
     """What a backend prepared for one world.
 
     Attributes:
-        ranks: per rank, the JSON its `join` will read. A value `{"descriptor": i}` stands for the i-th of `descriptors`
-            and, after them, `opened`.
-        descriptors: open descriptors of the harness that are handed to the ranks and closed here once they are.
+        ranks: per rank, the JSON its `join` will read. A value `{"descriptor": i}` stands for the
+            i-th of `descriptors` and, after them, `opened`.
+        descriptors: open descriptors of the harness that are handed to the ranks and closed here
+            once they are.
         env: per rank, variables set before the backend's library looks at them.
         opened: what is opened on test hosts.
     """
@@ -120,9 +129,9 @@ class Backend:
     Attributes:
         description: what joins the ranks, one line.
         properties: what it is.
-        inside_file: the file whose function `join(spec)` joins the group in a rank and returns it (see
-            `harness.rank.context.Group`); it imports the standard library, `harness.rank` and the backend's own
-            library.
+        inside_file: the file whose function `join(spec)` joins the group in a rank and returns it
+            (see `harness.rank.context.Group`); it imports the standard library, `harness.rank` and
+            the backend's own library.
     """
 
     description: ClassVar[str]
@@ -130,7 +139,10 @@ class Backend:
     inside_file: ClassVar[Path]
 
     def refusal(self, *, size: int) -> Skip | None:
-        """Why a world of `size` cannot run on this machine, or None. A refused cell is SKIPPED with this reason."""
+        """Why a world of `size` cannot run on this machine, or None.
+
+        A refused cell is SKIPPED with this reason.
+        """
         del size
         return None
 
@@ -138,15 +150,19 @@ class Backend:
         """Make the rendezvous in the harness, before any rank is forked.
 
         Raises:
-            OSError: a port or descriptor could not be had: an error of the harness, so the trial is void.
+            OSError: a port or descriptor could not be had: an error of the harness, so the trial is
+                void.
         """
         del ports
         return Rendezvous(ranks=[{}] * size)
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
-        """The same for ranks on test hosts, before these are made. A backend that cannot join them leaves it out.
+        """The same for ranks on test hosts, before these are made.
 
-        The networks are new: every port is free, and nothing of the harness can be reached. The interface is `wire`.
+        A backend that cannot join them leaves it out.
+
+        The networks are new: every port is free, and nothing of the harness can be reached. The
+        interface is `wire`.
 
         Args:
             addresses: the address of each rank's host.
@@ -158,7 +174,8 @@ class Backend:
     ) -> Rendezvous:
         """The same for ranks on several machines. A backend that cannot join them leaves it out.
 
-        Nothing of the harness is handed to a rank; what is `opened` listens on the machine of its rank.
+        Nothing of the harness is handed to a rank; what is `opened` listens on the machine of its
+        rank.
 
         Args:
             addresses: the address of each rank's machine.
@@ -172,7 +189,8 @@ LOOPBACK = "127.0.0.1"
 # Where ranks on test hosts meet: a network of their own, in which every port is free.
 FIRST_PORT = 20_000
 WIRE = "wire"
-# What Python's own sockets, pipes and HTTP raise when the process at the other end is killed, refuses, or is gone.
+# What Python's own sockets, pipes and HTTP raise when the process at the other end is killed,
+# refuses, or is gone.
 OF_PYTHON = (
     PeerGone("ConnectionResetError", r"Connection reset by peer"),
     PeerGone("BrokenPipeError", r"Broken pipe"),

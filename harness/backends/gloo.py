@@ -1,10 +1,11 @@
 """gloo: torch.distributed on the CPU, over loopback.
 
-The harness opens the store's socket itself and hands it to rank 0 (`master_listen_fd`), so the port is known before any
-rank exists, nobody else can take it, and no rank polls for it.
+The harness opens the store's socket itself and hands it to rank 0 (`master_listen_fd`), so the port
+is known before any rank exists, nobody else can take it, and no rank polls for it.
 
-Each error of `peer_gone` was provoked: a rank of three was killed, exited or left before and within each collective, a
-send, a receive, the store, and joining. A receive from whoever sends, and a join that lacks a rank, hang instead.
+Each error of `peer_gone` was provoked: a rank of three was killed, exited or left before and within
+each collective, a send, a receive, the store, and joining. A receive from whoever sends, and a join
+that lacks a rank, hang instead.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""mlx-ring: MLX's ring over loopback, a TCP connection from each rank to the next; on the CPU, or Metal on a Mac.
+"""mlx-ring: MLX's ring over loopback, a TCP connection from each rank to the next.
 
-The harness leases a port per rank and keeps it bound until the rank has joined, so nobody else can take it.
+On the CPU, or Metal on a Mac.
 
-Each error of `peer_gone` was provoked as gloo's were. A send to a rank that is gone raises nothing, and a join that
-lacks a rank hangs.
+The harness leases a port per rank and keeps it bound until the rank has joined, so nobody else can
+take it.
+
+Each error of `peer_gone` was provoked as gloo's were. A send to a rank that is gone raises nothing,
+and a join that lacks a rank hangs.
 """
 
 from __future__ import annotations
@@ -77,8 +80,8 @@ class MlxRing(Backend):
         return Rendezvous(ranks=ranks, descriptors=descriptors, env=_numbered(size))
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
-        # A host's ports are nobody else's: none needs to be held. Who listens is seen in its host's table, because a
-        # rank cannot try the ports of another host.
+        # A host's ports are nobody else's: none needs to be held. Who listens is seen in its host's
+        # table, because a rank cannot try the ports of another host.
         size = len(addresses)
         places = [[address, FIRST_PORT + rank] for rank, address in enumerate(addresses)]
         with contextlib.ExitStack() as half_done:
@@ -98,7 +101,8 @@ class MlxRing(Backend):
     def prepare_over(
         self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
     ) -> Rendezvous:
-        # No rank sees who listens on another machine, so the others tell the last one, where it will listen itself.
+        # No rank sees who listens on another machine, so the others tell the last one, where it
+        # will listen itself.
         del interfaces
         size = len(addresses)
         places = list(map(list, zip(addresses, ports, strict=True)))
@@ -120,7 +124,9 @@ def _numbered(size: int) -> list[dict[str, str]]:
 
 
 def _is_installed() -> bool:
-    """Whether MLX and a library for this machine are there: on Linux, `mlx` alone comes without one."""
+    """Whether MLX and a library for this machine are there: on Linux, `mlx` alone comes without
+    one.
+    """
     if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx.core") is None:
         return False
     folders = importlib.util.find_spec("mlx").submodule_search_locations or []  # type: ignore[union-attr]
@@ -128,7 +134,9 @@ def _is_installed() -> bool:
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket that holds the port against others without listening, and lets MLX's own bind beside it."""
+    """A socket that holds the port against others without listening, and lets MLX's own bind beside
+    it.
+    """
     with contextlib.ExitStack() as half_done:
         sock = half_done.enter_context(socket.socket())
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

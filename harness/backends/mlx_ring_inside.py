@@ -1,8 +1,8 @@
 """The half of `mlx-ring` inside a rank.
 
-MLX makes the ring itself: every rank but the last listens, accepts, then connects to the next; the last one connects to
-rank 0 and listens only then. Whoever connects to a rank that does not listen yet sleeps a second inside MLX. `Turn`
-keeps that from happening (docs/adr/0007).
+MLX makes the ring itself: every rank but the last listens, accepts, then connects to the next; the
+last one connects to rank 0 and listens only then. Whoever connects to a rank that does not listen
+yet sleeps a second inside MLX. `Turn` keeps that from happening (docs/adr/0007).
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ GREETED_WITHIN = 5.0
 
 
 class NotTheRing(RuntimeError):
-    """MLX made another group than this world: going on in it would mean collectives that do nothing."""
+    """MLX made another group than this world: going on in it would mean collectives that do
+    nothing.
+    """
 
 
 class RingGroup:
-    """A group of MLX. `native` is its `mlx.core.distributed.Group`: what MLX's collectives take as `group`."""
+    """A group of MLX. `native` is its `mlx.core.distributed.Group`: what MLX's collectives take as
+    `group`.
+    """
 
     def __init__(self, native: Any) -> None:
         self.native: Any = native
@@ -68,7 +72,9 @@ class RingGroup:
         return [everyone[rank * longest :][:length] for rank, length in enumerate(lengths)]
 
     def leave(self) -> None:
-        """Nothing to do: MLX keeps its groups until the process ends, and the sockets close with it."""
+        """Nothing to do: MLX keeps its groups until the process ends, and the sockets close with
+        it.
+        """
 
     def _gather(self, mine: Any) -> Any:
         """Concatenate every rank's array, in rank order."""
@@ -80,10 +86,12 @@ class RingGroup:
 
 
 class Turn:
-    """The moment in which the last rank turns from connecting to listening, while the rank before it stands still.
+    """The moment in which the last rank turns from connecting to listening, while the rank before
+    it stands still.
 
-    MLX connects and listens in one call that cannot be entered, so the rank before the last is stopped from outside by
-    a child of its own, and goes on when the last rank listens. Over before any rank's subject begins. Linux only.
+    MLX connects and listens in one call that cannot be entered, so the rank before the last is
+    stopped from outside by a child of its own, and goes on when the last rank listens. Over before
+    any rank's subject begins. Linux only.
     """
 
     def __init__(self, spec: RankSpec) -> None:
@@ -121,7 +129,9 @@ class Turn:
             self._end.recv(1)
 
     def _hold(self, parent: int) -> None:
-        """In the child: stop the parent when the last rank asks, until that rank listens or is gone."""
+        """In the child: stop the parent when the last rank asks, until that rank listens or is
+        gone.
+        """
         if not self._end.recv(1):
             return
         # By descriptor: should the parent be gone, nobody else is hit.
@@ -148,9 +158,10 @@ class Turn:
 class TurnAcross:
     """The same where ranks are on several machines, of whose sockets a rank sees its own alone.
 
-    Where the last rank is going to listen, it keeps a door open before: a child of every other rank comes to it once
-    its parent listens, and that of the rank before the last has stopped its parent by then. When all have come the door
-    is shut, and the last rank joins; a child of its own tells the one before when it listens. Linux only.
+    Where the last rank is going to listen, it keeps a door open before: a child of every other rank
+    comes to it once its parent listens, and that of the rank before the last has stopped its parent
+    by then. When all have come the door is shut, and the last rank joins; a child of its own tells
+    the one before when it listens. Linux only.
     """
 
     def __init__(self, spec: RankSpec) -> None:
@@ -177,19 +188,23 @@ class TurnAcross:
             os.waitpid(child, 0)
 
     def _await_the_others(self, door: socket.socket) -> socket.socket:
-        """In the last rank: return when all others listen, with the line to the one before, which stands still."""
+        """In the last rank: return when all others listen, with the line to the one before, which
+        stands still.
+        """
         rank, _ = self._own
         come: dict[int, socket.socket] = {}
         with door:
             while len(come) < rank:
                 line, _ = door.accept()
-                # A number of two bytes; who says anything else is none of the others, and is not waited for.
+                # A number of two bytes; who says anything else is none of the others, and is not
+                # waited for.
                 line.settimeout(GREETED_WITHIN)
                 with contextlib.suppress(OSError):
                     said = line.recv(2, socket.MSG_WAITALL)
                     if len(said) == 2 and (other := int.from_bytes(said, "big")) < rank:
                         come[other] = line
-            # Whoever else holds it, as the process that forked this one does, nobody listens any more.
+            # Whoever else holds it, as the process that forked this one does, nobody listens any
+            # more.
             door.shutdown(socket.SHUT_RDWR)
         before = come.pop(rank - 1)
         for line in come.values():
@@ -204,7 +219,10 @@ class TurnAcross:
         before.sendall(b"!")
 
     def _come(self, parent: int, *, stops: bool) -> None:
-        """In a child of another rank: tell the last one that its parent listens; stop it until that one does."""
+        """In a child of another rank: tell the last one that its parent listens.
+
+        Stop it until that one does.
+        """
         rank, _ = self._own
         process = os.pidfd_open(parent)
         while not listens(*self._places[rank]):
@@ -238,8 +256,11 @@ def _child(do: Callable[[int], None]) -> int:
 
 
 def is_listed(table: int, port: int) -> bool:
-    """Whether a socket listens on this port of a test host, by the host's table of TCP connections (Linux)."""
-    # Local address and port in hexadecimal, the remote ones, and the state: 0A is that of a socket that listens.
+    """Whether a socket listens on this port of a test host, by the host's table of TCP connections
+    (Linux).
+    """
+    # Local address and port in hexadecimal, the remote ones, and the state: 0A is that of a socket
+    # that listens.
     listening = re.compile(rb":%04X 0{8}:0000 0A " % port)
     found = b""
     place = 0
@@ -250,9 +271,12 @@ def is_listed(table: int, port: int) -> bool:
 
 
 def listens(address: str, port: int) -> bool:
-    """Whether a socket listens on this port of this machine. Connecting would tell, and take the place of a rank.
+    """Whether a socket listens on this port of this machine.
 
-    With SO_REUSEADDR on both sides, Linux lets an address be bound twice unless one of the two listens.
+    Connecting would tell, and take the place of a rank.
+
+    With SO_REUSEADDR on both sides, Linux lets an address be bound twice unless one of the two
+    listens.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,10 +1,11 @@
 """nccl: torch.distributed on NVIDIA GPUs, one per rank, over loopback.
 
-Written after gloo and not run yet: no machine with a GPU was at hand. What is tested is its refusal.
+Written after gloo and not run yet: no machine with a GPU was at hand. What is tested is its
+refusal.
 
-The store's errors are those of gloo, provoked there. NCCL's own are not: they are as torch words them
-(ProcessGroupNCCL.cpp, NCCLUtils.cpp), and mean ncclRemoteError alone: ncclSystemError and ncclInternalError have causes
-on the rank itself too.
+The store's errors are those of gloo, provoked there. NCCL's own are not: they are as torch words
+them (ProcessGroupNCCL.cpp, NCCLUtils.cpp), and mean ncclRemoteError alone: ncclSystemError and
+ncclInternalError have causes on the rank itself too.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Nccl(Backend):
     def refusal(self, *, size: int) -> Skip | None:
         if lacks := missing("torch"):
             return Skip(SkipCode.BACKEND_LIBRARY, lacks)
-        # What torch was built with stands in its version; importing it to ask would cost the harness seconds.
+        # What torch was built with stands in its version; importing it to ask would cost the
+        # harness seconds.
         if (version := importlib.metadata.version("torch")).endswith("+cpu"):
             return Skip(SkipCode.BACKEND_LIBRARY, f"torch {version} is built without CUDA")
         if (found := gpus()) < size:
@@ -77,7 +79,9 @@ class Nccl(Backend):
 
 @functools.cache
 def gpus() -> int:
-    """How many NVIDIA GPUs the ranks would see: what the driver lists, and CUDA_VISIBLE_DEVICES leaves of it."""
+    """How many NVIDIA GPUs the ranks would see: what the driver lists, and CUDA_VISIBLE_DEVICES
+    leaves of it.
+    """
     if shutil.which("nvidia-smi") is None:
         return 0
     try:

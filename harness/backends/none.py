@@ -10,7 +10,9 @@ from harness.backends.backend import OF_PYTHON, Backend, BackendProperties, Rend
 
 
 class NoBackend(Backend):
-    """Ranks that do not communicate over anything the harness knows of: programs, independent processes."""
+    """Ranks that do not communicate over anything the harness knows of: programs, independent
+    processes.
+    """
 
     description: ClassVar = "no group: programs, and ranks whose channels are their own"
     properties: ClassVar = BackendProperties(

@@ -1,4 +1,7 @@
-"""Checks: pure functions of a trial's events that say something about every rank. One file per kind."""
+"""Checks: pure functions of a trial's events that say something about every rank.
+
+One file per kind.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,8 @@ def judge_trial(
     Args:
         checks: what is asked.
         history: the trial's events.
-        ended_by_fault: rank to the id of the fault that provably ended it; such a rank need not have returned.
+        ended_by_fault: rank to the id of the fault that provably ended it; such a rank need not
+            have returned.
 
     Raises:
         PluginFailed: a plug-in's check raised.

@@ -1,4 +1,5 @@
-"""Checks that look at many artefacts of a world and its reference together, by an account that the harness makes.
+"""Checks that look at many artefacts of a world and its reference together, by an account that the
+harness makes.
 
 Whoever has the files makes the account again; who has not judges by what the event holds of it.
 """
@@ -41,7 +42,8 @@ class AccountedCheck(RankCheck):
     """A check for which the harness makes an account of what the ranks and the reference kept.
 
     Attributes:
-        asks_the_reference: whether the reference itself is judged, its second run against the first.
+        asks_the_reference: whether the reference itself is judged, its second run against the
+            first.
     """
 
     asks_the_reference: ClassVar[bool] = False

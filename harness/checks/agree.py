@@ -1,7 +1,8 @@
 """`agree`: every rank asked reported the value, and all reported the same.
 
-Agreement among those who answered is not agreement: a silent rank fails the check. Nor is agreement on nothing: null,
-an empty text, list or mapping, or a list of nothing but these fails it too, unless the check allows it.
+Agreement among those who answered is not agreement: a silent rank fails the check. Nor is agreement
+on nothing: null, an empty text, list or mapping, or a list of nothing but these fails it too,
+unless the check allows it.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ class AgreeCheck(ValueCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The rank that others are compared with is there, is not alone, and says who of two is right."""
+        """The rank that others are compared with is there, is not alone, and says who of two is
+        right.
+        """
         sizes = draft.sizes()
         stated = draft.must_fail
         for index, check in checks.items() if sizes else ():
@@ -159,7 +162,9 @@ class AgreeCheck(ValueCheck):
 
 
 def _usual(texts: Mapping[int, str]) -> str | None:
-    """What more than half of those who reported a value reported; None where no value has that many."""
+    """What more than half of those who reported a value reported; None where no value has that
+    many.
+    """
     if not texts:
         return None
     text, count = Counter(texts.values()).most_common(1)[0]

@@ -1,4 +1,6 @@
-"""What checks of arrays share: whom a rank is compared with, and what the harness compared for them."""
+"""What checks of arrays share: whom a rank is compared with, and what the harness compared for
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,11 @@ WHOM = (
 
 
 class AgainstCheck(RankCheck):
-    """A check that compares each rank asked with another rank or with the reference, in arrays if it names one.
+    """A check that compares each rank asked with another rank or with the reference, in arrays if
+    it names one.
 
-    A kind has the fields `against` and `artefact`; where it names no artefact, the harness compares nothing for it.
+    A kind has the fields `against` and `artefact`; where it names no artefact, the harness compares
+    nothing for it.
     """
 
     @property
@@ -78,7 +82,8 @@ class AgainstCheck(RankCheck):
         raise NotImplementedError
 
     def departure(self, history: History, rank: int) -> float | None:
-        """How far a rank for which it fails is off, in the units of the numbers; None where that has no finite answer.
+        """How far a rank for which it fails is off, in the units of the numbers; None where that
+        has no finite answer.
 
         Pure, and never raises.
         """
@@ -96,7 +101,9 @@ class AgainstCheck(RankCheck):
         return f"rank {self.of[0]}"
 
     def other(self, history: History, *, rank: int) -> tuple[History | None, int]:
-        """The events in which what a rank is compared with is, if there are such, and the rank that has it."""
+        """The events in which what a rank is compared with is, if there are such, and the rank that
+        has it.
+        """
         if self.of[0] == "reference":
             # One process that holds the whole, or a world like this one.
             alone = history.reference is None or history.reference.size == 1
@@ -106,7 +113,10 @@ class AgainstCheck(RankCheck):
     def expected(
         self, history: History, rank: int, event: str, key: str, reports: Sequence[tuple[JSON, int]]
     ) -> tuple[list[JSON], RankFinding | None]:
-        """What a rank's reports are compared with, one for each; or the finding that there are not as many."""
+        """What a rank's reports are compared with, one for each.
+
+        Or the finding that there are not as many.
+        """
         other, whose = self.other(history, rank=rank)
         values = [value for value, _ in other.values(whose, event, key)] if other else []
         if len(values) == len(reports):
@@ -120,7 +130,9 @@ class AgainstCheck(RankCheck):
         )
 
     def judge_array(self, history: History, rank: int) -> RankFinding:
-        """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
+        """By what the harness found the arrays to differ by, which anybody who has them can work
+        out again.
+        """
         name = str(self.of[1])
         digests = []
         other, whose = self.other(history, rank=rank)
@@ -159,7 +171,9 @@ class AgainstCheck(RankCheck):
         return self.judge_comparison(rank, comparison, compared.line)
 
     def same_bits(self, history: History) -> bool:
-        """Whether each rank asked has to the last bit what it is compared with, be it values or an artefact."""
+        """Whether each rank asked has to the last bit what it is compared with, be it values or an
+        artefact.
+        """
         return all(self._same_bits(history, rank) for rank in self.ranks.of(history.size))
 
     def _same_bits(self, history: History, rank: int) -> bool:
@@ -180,7 +194,10 @@ class AgainstCheck(RankCheck):
         return len(digests) == len(sides) and len(set(digests)) == 1
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
-        """The rank that others are compared with is there, and is not among them; so is the reference."""
+        """The rank that others are compared with is there, and is not among them.
+
+        So is the reference.
+        """
         sizes = draft.sizes()
         place = ("checks", index, "against")
         against = self.of[0]

@@ -1,4 +1,6 @@
-"""What `at-most` and `at-least` share: a number that every rank asked reports, on one side of a limit."""
+"""What `at-most` and `at-least` share: a number that every rank asked reports, on one side of a
+limit.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class BoundCheck(ValueCheck):
     )
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
-        """Each report counts: the first beyond the limit is shown, else the one that comes nearest to it."""
+        """Each report counts: the first beyond the limit is shown, else the one that comes nearest
+        to it.
+        """
         shown: tuple[Fraction, RankFinding] | None = None
         for value, line in history.values(rank, self.event, self.key):
             if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,7 +1,8 @@
-"""What every kind of check is: its options as the scenario gives them, its properties, and its judgement of a trial.
+"""What every kind of check is: its options as the scenario gives them, its properties, and its
+judgement of a trial.
 
-A kind is a subclass in a file of its own, named in `harness.checks.KINDS` or by an entry point. Its class docstring
-says what it demands of the ranks; its fields are its options.
+A kind is a subclass in a file of its own, named in `harness.checks.KINDS` or by an entry point. Its
+class docstring says what it demands of the ranks; its fields are its options.
 """
 
 from __future__ import annotations
@@ -37,20 +38,28 @@ class FailsAt(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckProperties:
-    """What a kind of check is: rules ask for the property, never for the kind. None has a default: none is forgotten.
+    """What a kind of check is: rules ask for the property, never for the kind.
+
+    None has a default: none is forgotten.
 
     Attributes:
-        reports_a_value: judges what ranks report, so that a report that is missing is not a wrong value.
-        compares: holds what ranks report against what it should be. What was not reported was not compared.
+        reports_a_value: judges what ranks report, so that a report that is missing is not a wrong
+            value.
+        compares: holds what ranks report against what it should be. What was not reported was not
+            compared.
         of_an_end: fails for whatever keeps a rank from coming to its event or its end, a slip too.
         compares_ranks: says something only about two ranks or more.
         needs_an_event: judges events that the subject emits.
         needs_a_hub: judges what the scenario's hub logs.
-        needs_the_environment: judges what the rank's own runtime tells of what it runs in, which it does only then.
-        demands_an_error: holds where a rank ends with an error: such a rank need not have joined or returned.
+        needs_the_environment: judges what the rank's own runtime tells of what it runs in, which it
+            does only then.
+        demands_an_error: holds where a rank ends with an error: such a rank need not have joined or
+            returned.
         may_be_stopped: holds too where the harness had to stop the rank, and looks at when it did.
-        wrong: the moment at which it fails by something that is there; None where nothing could be wrong.
-        missing: the moment at which it fails because something is not there (`RankFinding.missing`).
+        wrong: the moment at which it fails by something that is there; None where nothing could be
+            wrong.
+        missing: the moment at which it fails because something is not there
+            (`RankFinding.missing`).
     """
 
     reports_a_value: bool
@@ -109,13 +118,17 @@ class Check(Model):
         raise NotImplementedError
 
     def is_answer(self, name: str) -> bool:
-        """Whether what the reference keeps under this name is what ranks are compared with: none may read it."""
+        """Whether what the reference keeps under this name is what ranks are compared with: none
+        may read it.
+        """
         del name
         return False
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """What is wrong or unwise about a scenario's checks of this kind, by their place in the list."""
+        """What is wrong or unwise about a scenario's checks of this kind, by their place in the
+        list.
+        """
         del checks, draft
         yield from ()
 

@@ -25,7 +25,9 @@ from harness.numeric.tolerance import Tolerance
 
 
 class CloseCheck(AgainstCheck, ValueCheck):
-    """Every rank reports numbers, and each lies within the tolerance of the given ones, or of another rank's."""
+    """Every rank reports numbers, and each lies within the tolerance of the given ones, or of
+    another rank's.
+    """
 
     properties: ClassVar = OF_A_VALUE
     example: ClassVar = "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0, atol: 1e-5}"
@@ -127,7 +129,9 @@ class CloseCheck(AgainstCheck, ValueCheck):
         return self.artefact is None and super().is_compared_again
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
-        """Each report counts, and is compared with the other rank's of the same place: the first too far is shown."""
+        """Each report counts, and is compared with the other rank's of the same place: the first
+        too far is shown.
+        """
         if self.artefact is not None:
             return self.judge_array(history, rank)
         reports = history.values(rank, self.event, self.key)
@@ -198,7 +202,9 @@ class CloseCheck(AgainstCheck, ValueCheck):
         return None
 
     def is_mostly_unbounded(self, history: History, rank: int) -> bool:
-        """Whether a rank passes with more than half of its array NaN or infinite, as it is where it is expected."""
+        """Whether a rank passes with more than half of its array NaN or infinite, as it is where it
+        is expected.
+        """
         found = self._compared(history, rank) if self.artefact is not None else None
         return found is not None and not found.beyond and 2 * min(found.nonfinite) > found.elements
 
@@ -236,7 +242,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
             return found
         if comparison.shape != comparison.expected_shape:
             return found._replace(lacks="shape")
-        # The same shape with nothing beyond the tolerance fails for its dtype, or because it is empty or NaN alone.
+        # The same shape with nothing beyond the tolerance fails for its dtype, or because it is
+        # empty or NaN alone.
         if not comparison.beyond or (
             self.dtype is None and comparison.dtype != comparison.expected_dtype
         ):

@@ -1,7 +1,8 @@
-"""`collective-correct`: every element that a rank got from a call is the one that rank, index and sequence make.
+"""`collective-correct`: every element that a rank got from a call is the one that rank, index and
+sequence make.
 
-The subject makes its calls with the payloads of `context.coded`. The rank tells what came as digests; what must have
-come is worked out here, in closed form, and so is what came instead.
+The subject makes its calls with the payloads of `context.coded`. The rank tells what came as
+digests; what must have come is worked out here, in closed form, and so is what came instead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ MOST_SWAPPED = 1 << 16
 
 
 class CollectiveCorrectCheck(RankCheck):
-    """Every element that came of a coded call is the right one, in every call, and the ranks made the same ones."""
+    """Every element that came of a coded call is the right one, in every call, and the ranks made
+    the same ones.
+    """
 
     properties: ClassVar = replace(OF_A_VALUE, compares=False, compares_ranks=False)
     example: ClassVar = "{id: correct, kind: collective-correct, ranks: every, calls: 10}"
@@ -166,7 +169,10 @@ def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
 def _wrong(
     values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]], rank: int, size: int
 ) -> str:
-    """What is wrong about what came of a call; empty where nothing is. `there` are the other ranks' same calls."""
+    """What is wrong about what came of a call; empty where nothing is.
+
+    `there` are the other ranks' same calls.
+    """
     call = _read(values, rank=rank, size=size)
     if call is None:
         return f"call {values.get('sequence')} is not one that coded payloads are made for"
@@ -198,7 +204,10 @@ def _digest(call: _Call, source: int | None) -> str:
 
 
 def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: int) -> str:
-    """The first wrong element, as the rank told it, beside what it must be; that one is, where that cannot be so."""
+    """The first wrong element, as the rank told it, beside what it must be.
+
+    That one is, where that cannot be so.
+    """
     first = values.get("first")
     told = first if isinstance(first, dict) else {}
     index = told.get("index")
@@ -224,7 +233,10 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
 
 @functools.lru_cache(maxsize=8192)  # one defect gives the same wrong elements in every trial
 def _instead(call: _Call, source: int | None, digest: str) -> str:
-    """Whose elements of which call came instead, where that explains all of them; empty where nothing does."""
+    """Whose elements of which call came instead, where that explains all of them.
+
+    Empty where nothing does.
+    """
     if not DIGEST.fullmatch(digest):
         return ""
     for words, payload in _explanations(call, source):
@@ -283,7 +295,9 @@ def _elsewhere(there: Mapping[int, Mapping[str, Any]]) -> str:
 
 
 def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) -> str:
-    """Whether another rank tells of another call with this sequence, which would not be the same one."""
+    """Whether another rank tells of another call with this sequence, which would not be the same
+    one.
+    """
     for other, call in there.items():
         if call.get("operation") == "skip":
             continue
@@ -297,6 +311,9 @@ def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) 
 
 
 def _alike(call: Mapping[str, Any], key: str) -> Any:
-    """A value that the ranks of a call have to have alike; both ends of a transfer are one operation."""
+    """A value that the ranks of a call have to have alike.
+
+    Both ends of a transfer are one operation.
+    """
     value = call.get(key)
     return "send" if key == "operation" and value == "recv" else value

@@ -11,7 +11,9 @@ from harness.history import History, Seen
 
 
 class DetectedWithinCheck(SurvivorsCheck):
-    """Every rank that the fault leaves alive raises an error, or ends with one, within a time limit."""
+    """Every rank that the fault leaves alive raises an error, or ends with one, within a time
+    limit.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END

@@ -1,4 +1,6 @@
-"""`distribution`: on every rank asked, logits are as likely as the expected ones, position by position."""
+"""`distribution`: on every rank asked, logits are as likely as the expected ones, position by
+position.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from harness.numeric.needles import Needle
 
 
 class DistributionCheck(AgainstCheck):
-    """Every rank keeps logits, and as distributions they are near the reference's, or another rank's."""
+    """Every rank keeps logits, and as distributions they are near the reference's, or another
+    rank's.
+    """
 
     properties: ClassVar = OF_A_VALUE
     example: ClassVar = "{id: same-tokens, kind: distribution, ranks: every, artefact: logits, against: 0, kl: 1e-3}"
@@ -131,7 +135,10 @@ class DistributionCheck(AgainstCheck):
         return part if self._too_far(distances) else part._replace(lacks="nonfinite")
 
     def _nothing_compared(self, found: Distances) -> str:
-        """Why the two say nothing of how near they are; empty where they do, or where their shapes differ."""
+        """Why the two say nothing of how near they are.
+
+        Empty where they do, or where their shapes differ.
+        """
         if found.shape != found.expected_shape:
             return ""
         if contradiction := found.contradiction(k=self.top):
@@ -162,7 +169,10 @@ class DistributionCheck(AgainstCheck):
         return self._too_far(found)
 
     def _too_far(self, found: Distances) -> str:
-        """What is further than is asked at the positions that could be compared; empty where nothing is."""
+        """What is further than is asked at the positions that could be compared.
+
+        Empty where nothing is.
+        """
         if found.undefined == found.positions:
             return ""
         if self.kl is not None and (found.kl is None or found.kl > self.kl):

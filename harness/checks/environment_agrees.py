@@ -1,7 +1,8 @@
 """`environment-agrees`: the ranks run in the same environment, as each rank's own runtime finds it.
 
-What differs is named key by key, with the ranks at fault: those whose value is not the one that more than half of them
-have. The event is emitted by the runtime of the rank, where a scenario has this check, and never by the subject.
+What differs is named key by key, with the ranks at fault: those whose value is not the one that
+more than half of them have. The event is emitted by the runtime of the rank, where a scenario has
+this check, and never by the subject.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ VALUE_LIMIT = 60
 
 
 class EnvironmentAgreesCheck(RankCheck):
-    """Every rank runs in the same environment: versions, native libraries, variables, threads, dtype, wall clock."""
+    """Every rank runs in the same environment: versions, native libraries, variables, threads,
+    dtype, wall clock.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE,
@@ -64,7 +67,9 @@ class EnvironmentAgreesCheck(RankCheck):
     )
 
     def judge(self, history: History) -> Finding:
-        """Each moment by itself, so that ranks that differ are told although the world came to no end."""
+        """Each moment by itself, so that ranks that differ are told although the world came to no
+        end.
+        """
         asked = self.ranks.of(history.size)
         parts = {rank: self._missing(history, rank) for rank in asked}
         for moment in MOMENTS:
@@ -82,13 +87,17 @@ class EnvironmentAgreesCheck(RankCheck):
         return over_ranks(self.id, self.kind, parts.values())
 
     def _missing(self, history: History, rank: int) -> RankFinding:
-        """Whether the rank told what it runs in, all of it; at the end, if it came there. A part must have a key."""
+        """Whether the rank told what it runs in, all of it; at the end, if it came there.
+
+        A part must have a key.
+        """
         for moment in MOMENTS if history.returned(rank) is not None else MOMENTS[:1]:
             seen = _told(history, rank, moment)
             if seen is None:
                 reason = f"it did not tell what it runs in at the {moment} of its subject"
                 return RankFinding(rank=rank, passed=False, reason=reason, missing=True)
-            # Only Linux says which libraries are mapped, and numerics are told of libraries that are loaded.
+            # Only Linux says which libraries are mapped, and numerics are told of libraries that
+            # are loaded.
             lacking = [
                 part
                 for part in self.parts
@@ -126,7 +135,10 @@ class EnvironmentAgreesCheck(RankCheck):
         return found
 
     def _late(self, values: Mapping[int, JSON]) -> dict[int, str]:
-        """Ranks whose wall clock is elsewhere. Of two that differ both are named: nothing says which is right."""
+        """Ranks whose wall clock is elsewhere.
+
+        Of two that differ both are named: nothing says which is right.
+        """
         numbers = {rank: value for rank, value in values.items() if type(value) is int}
         off = {rank: "is not a number" for rank in values if rank not in numbers}
         if numbers:
@@ -179,7 +191,10 @@ def _mapping(seen: Seen, part: str) -> Mapping[str, JSON]:
 
 
 def _minority(values: Mapping[int, JSON]) -> dict[int, str]:
-    """Ranks whose value is not the one that more than half of them have; all of them where none is."""
+    """Ranks whose value is not the one that more than half of them have.
+
+    All of them where none is.
+    """
     texts = {rank: ABSENT if value is None else canonical(value) for rank, value in values.items()}
     counts = Counter(texts.values())
     if len(counts) == 1:

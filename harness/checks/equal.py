@@ -1,4 +1,6 @@
-"""`equal`: every rank asked reported the value, each time as stated, or as another rank or the reference did."""
+"""`equal`: every rank asked reported the value, each time as stated, or as another rank or the
+reference did.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SHOWN = 60
 
 
 class EqualCheck(AgainstCheck, ValueCheck):
-    """Every rank reports the value, and it equals the given one, or that of another rank or of the reference."""
+    """Every rank reports the value, and it equals the given one, or that of another rank or of the
+    reference.
+    """
 
     properties: ClassVar = OF_A_VALUE
     example: ClassVar = (
@@ -110,7 +114,8 @@ class EqualCheck(AgainstCheck, ValueCheck):
 
 
 def first_difference(found: JSON, expected: JSON, place: str = "") -> tuple[str, JSON, JSON]:
-    """Where two values that are not the same first differ, as the beginning of a sentence, and what is there in each.
+    """Where two values that are not the same first differ, as the beginning of a sentence, and what
+    is there in each.
 
     Of two lists of different lengths, or of mappings with different keys, the whole of both.
     """

@@ -1,4 +1,6 @@
-"""`equivalent`: what the ranks compute is what the whole model computes, but for the noise of its own arithmetic."""
+"""`equivalent`: what the ranks compute is what the whole model computes, but for the noise of its
+own arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ SENSITIVITY = "sensitivity"
 
 
 class EquivalentCheck(AccountedCheck):
-    """Every rank's logits lie within the noise of the reference's own arithmetic, and its tokens are those of all."""
+    """Every rank's logits lie within the noise of the reference's own arithmetic, and its tokens
+    are those of all.
+    """
 
     asks_the_reference: ClassVar = True
     properties: ClassVar = replace(
@@ -192,7 +196,10 @@ class EquivalentCheck(AccountedCheck):
         )
 
     def _complaint(self, own: RankParity, parity: Parity) -> str:
-        """Why a rank is divergent: by the first phase, in the first prompt and position; empty where it is not."""
+        """Why a rank is divergent: by the first phase, in the first prompt and position.
+
+        Empty where it is not.
+        """
         for phase in PHASES:
             if (found := own.phases.get(phase)) is None:
                 continue
@@ -260,7 +267,9 @@ class EquivalentCheck(AccountedCheck):
         return f"{word}: {', '.join(parts)}{within}"
 
     def departure(self, history: History, rank: int) -> float | None:
-        """By how much the logits of a rank are off at most; None where that is not finite, or it has none."""
+        """By how much the logits of a rank are off at most; None where that is not finite, or it
+        has none.
+        """
         parity = parity_of(self, history)
         own = parity.ranks[rank] if parity is not None and rank < len(parity.ranks) else None
         found = (
@@ -269,7 +278,9 @@ class EquivalentCheck(AccountedCheck):
         return max((one for one in found if one is not None), default=None)
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
-        """It kept too little, gave two answers, or its noise hides the defect that has to be seen."""
+        """It kept too little, gave two answers, or its noise hides the defect that has to be
+        seen.
+        """
         if history.reference is None:
             return
         finding = self.judge(history)
@@ -322,7 +333,9 @@ class EquivalentCheck(AccountedCheck):
             yield VerdictCode.REFERENCE_TOO_COARSE, why
 
     def _seen(self, history: History, parity: Parity) -> bool:
-        """Whether a defect of the stated size, or a smaller one, was measured and would have been seen."""
+        """Whether a defect of the stated size, or a smaller one, was measured and would have been
+        seen.
+        """
         sizes = dict(sizes_of(history))
         stated = [
             defect
@@ -333,7 +346,10 @@ class EquivalentCheck(AccountedCheck):
 
 
 def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
-    """The tokens that a rank says it generated, by prompt; what is not a list of whole numbers is none."""
+    """The tokens that a rank says it generated, by prompt.
+
+    What is not a list of whole numbers is none.
+    """
     found: dict[int, list[int]] = {}
     for seen in history.said(rank, GENERATED):
         prompt = seen.event.values.get("prompt")
@@ -376,7 +392,9 @@ def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
 
 
 def _one_defect(history: History) -> tuple[float, float] | None:
-    """Sizes of two defects that moved something, and moved it to the same bits; None where there are none."""
+    """Sizes of two defects that moved something, and moved it to the same bits; None where there
+    are none.
+    """
     kept: dict[int | None, set[tuple[str, str]]] = {}
     for seen in history.noted(ARTEFACT_FOUND, 0):
         match = NAME.fullmatch(str(seen.event.values.get("artefact")))
@@ -398,7 +416,9 @@ def _one_defect(history: History) -> tuple[float, float] | None:
 
 
 def smallest_seen(history: History, parity: Parity) -> str:
-    """The smallest defect that was measured and would have been seen, with the largest that would not; or nothing."""
+    """The smallest defect that was measured and would have been seen, with the largest that would
+    not; or nothing.
+    """
     sizes = dict(sizes_of(history))
     seen = [
         sizes[defect.number]
@@ -418,7 +438,9 @@ def smallest_seen(history: History, parity: Parity) -> str:
 
 
 def _odd_in_words(reference: History | None, parity: Parity) -> str:
-    """Which variant of the reference is not the same computation, where one lies far beyond another; or nothing."""
+    """Which variant of the reference is not the same computation, where one lies far beyond
+    another; or nothing.
+    """
     for phase in PHASES:
         odd = parity.phases[phase].odd if phase in parity.phases else None
         if odd is None or reference is None:
@@ -436,7 +458,10 @@ def _odd_in_words(reference: History | None, parity: Parity) -> str:
 
 
 def _odd_ones(history: History) -> dict[int, str]:
-    """Ranks whose tokens are not those of more than half of the ranks; without a majority, all of them."""
+    """Ranks whose tokens are not those of more than half of the ranks.
+
+    Without a majority, all of them.
+    """
     said = [tokens_of(history, rank) for rank in range(history.size)]
     texts = [str(sorted(one.items())) for one in said]
     common, many = Counter(texts).most_common(1)[0]

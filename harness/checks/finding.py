@@ -1,4 +1,6 @@
-"""What a check says: about every rank it asked, whether it holds, what was observed, and where that is written."""
+"""What a check says: about every rank it asked, whether it holds, what was observed, and where that
+is written.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,16 @@ from typing import Literal, NamedTuple
 from harness.forms.strict_json import JSON
 
 Want = Literal["", "missing", "shape", "nonfinite", "comparison"]
-"""Why a check that compares could compare nothing: what was not there, of another shape, not finite, or anything else.
-Empty where it compared."""
+"""Why a check that compares could compare nothing: what was not there, of another shape, not
+finite, or anything else. Empty where it compared.
+"""
 _CANONICAL = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
 )
 
 
-# Named tuples, because a run makes tens of thousands of them, and they are made in a third of a dataclass' time.
+# Named tuples, because a run makes tens of thousands of them, and they are made in a third of a
+# dataclass' time.
 class RankFinding(NamedTuple):
     """One rank's part.
 
@@ -26,11 +30,12 @@ class RankFinding(NamedTuple):
         observed: the value that was looked at, or None.
         reason: why it does not hold; empty where it does.
         line: line of the trial's `events.jsonl` that shows it, or None where nothing was emitted.
-        missing: whether it fails because what it asks for was not there at all, in place of being wrong.
-        uncompared: whether it fails because nothing was compared: the other side is not there, or cannot be compared
-            with. That shows nothing of how far apart the two are.
-        lacks: for what else nothing was compared: the shapes differ, or whatever differs is not finite. Neither says
-            how far apart the two are, although both are differences.
+        missing: whether it fails because what it asks for was not there at all, in place of being
+            wrong.
+        uncompared: whether it fails because nothing was compared: the other side is not there, or
+            cannot be compared with. That shows nothing of how far apart the two are.
+        lacks: for what else nothing was compared: the shapes differ, or whatever differs is not
+            finite. Neither says how far apart the two are, although both are differences.
     """
 
     rank: int
@@ -43,7 +48,10 @@ class RankFinding(NamedTuple):
     lacks: Literal["", "shape", "nonfinite"] = ""
 
     def want(self, *, compares: bool) -> Want:
-        """For want of what it failed, where its check compares what ranks give; empty where it was compared."""
+        """For want of what it failed, where its check compares what ranks give.
+
+        Empty where it was compared.
+        """
         if self.lacks:
             return self.lacks
         if self.uncompared:
@@ -86,7 +94,10 @@ class Finding(NamedTuple):
 
 
 def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
-    """A finding over a set of ranks. An empty set is a failure: a fact about nobody is not a fact."""
+    """A finding over a set of ranks.
+
+    An empty set is a failure: a fact about nobody is not a fact.
+    """
     parts = tuple(ranks)
     return Finding(
         check=check,

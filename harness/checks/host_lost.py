@@ -1,8 +1,10 @@
-"""`host-lost`: when a machine of the world was cut off, every rank ended in time, and none returned.
+"""`host-lost`: when a machine of the world was cut off, every rank ended in time, and none
+returned.
 
-On the machine itself by its own clock: it must say that it had not heard control for its lease, and have ended its
-ranks then. Elsewhere by control's clock: who did not end by an error of its own was stopped, as long after the loss as
-the scenario gives the others. Times of two machines are never compared.
+On the machine itself by its own clock: it must say that it had not heard control for its lease, and
+have ended its ranks then. Elsewhere by control's clock: who did not end by an error of its own was
+stopped, as long after the loss as the scenario gives the others. Times of two machines are never
+compared.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from harness.history import (
 
 
 class HostLostCheck(RankCheck):
-    """Each rank ends when a machine is lost: there by the lease, elsewhere by an error or the harness; none returns."""
+    """Each rank ends when a machine is lost: there by the lease, elsewhere by an error or the
+    harness; none returns.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE,

@@ -1,4 +1,6 @@
-"""`influence`: each rank's share takes part in the output. Change it, and the logits of the other ranks move.
+"""`influence`: each rank's share takes part in the output.
+
+Change it, and the logits of the other ranks move.
 
 A rank that holds nothing, or all of the model for itself, moves nobody else's logits.
 """
@@ -24,7 +26,9 @@ PERTURBED = "perturbed"
 
 
 class InfluenceCheck(AccountedCheck):
-    """When the share of a rank is changed, and no other, the logits of every other rank that has logits move."""
+    """When the share of a rank is changed, and no other, the logits of every other rank that has
+    logits move.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE,

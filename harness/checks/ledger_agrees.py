@@ -1,7 +1,8 @@
-"""`ledger-agrees`: the ranks made the same collective calls in the same order, and every send had its receive.
+"""`ledger-agrees`: the ranks made the same collective calls in the same order, and every send had
+its receive.
 
-The ranks write ledgers, the harness holds them against each other once the ranks have ended, and whoever verifies the
-record does it again from the files.
+The ranks write ledgers, the harness holds them against each other once the ranks have ended, and
+whoever verifies the record does it again from the files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from harness.ledger.outside.account import NO_CALL, in_words
 
 
 class LedgerAgreesCheck(RankCheck):
-    """Every rank made the same collective calls as the others of each group, and each send and receive has its end."""
+    """Every rank made the same collective calls as the others of each group, and each send and
+    receive has its end.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
@@ -90,7 +93,10 @@ class LedgerAgreesCheck(RankCheck):
         lost_by: list[int],
         history: History,
     ) -> tuple[str, bool]:
-        """Why a rank does not agree, empty where it does; and whether something was compared that shows it."""
+        """Why a rank does not agree, empty where it does.
+
+        And whether something was compared that shows it.
+        """
         why = summaries[rank].get("why", "it was not looked at")
         if history.size == 1:  # whole it has to be, and there is nobody to agree with
             return str(summaries[rank].get("partly", "") if why in ("", NO_CALL) else why), False
@@ -129,7 +135,9 @@ class LedgerAgreesCheck(RankCheck):
 
 
 def asks_ledgers(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
-    """Of each check of a scenario that asks the ledgers, the ranks that it asks in a world of `size`."""
+    """Of each check of a scenario that asks the ledgers, the ranks that it asks in a world of
+    `size`.
+    """
     return {
         check.id: check.ranks.of(size) for check in checks if isinstance(check, LedgerAgreesCheck)
     }
@@ -152,7 +160,9 @@ def _in_words(difference: Mapping[str, Any], history: History) -> str:
 
 
 def _made(side: Mapping[str, Any], history: History) -> str:
-    """What a rank did; of one whose world was stopped nobody knows whether it would have made a call yet."""
+    """What a rank did; of one whose world was stopped nobody knows whether it would have made a
+    call yet.
+    """
     if side.get("call") is not None:
         return in_words(side["call"])
     rank = side.get("rank")

@@ -1,7 +1,8 @@
-"""What checks say of needles: wrong arrays that the harness compares in place of the ranks' own, to try the tolerance.
+"""What checks say of needles: wrong arrays that the harness compares in place of the ranks' own, to
+try the tolerance.
 
-They are tried in the candidate's trials until one is refused, and told in events; whoever has the files tries them
-again.
+They are tried in the candidate's trials until one is refused, and told in events; whoever has the
+files tries them again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def needled(checks: Iterable[Check]) -> list[AgainstCheck]:
 def note_needles(
     check: AgainstCheck, history: History, *, file: File, known: Known
 ) -> Iterator[dict[str, JSON]]:
-    """The values of the events that tell what a check makes of needles in a trial; the last is of the first refused.
+    """The values of the events that tell what a check makes of needles in a trial.
+
+    The last is of the first refused.
 
     Args:
         check: whose tolerance is tried.
@@ -73,7 +76,9 @@ def note_needles(
 def sides_of(
     check: AgainstCheck, history: History
 ) -> Iterator[tuple[Mapping[str, JSON], dict[str, Mapping[str, JSON]]]]:
-    """Of each rank that is compared: what it is compared with, and what is there under such names beside it."""
+    """Of each rank that is compared: what it is compared with, and what is there under such names
+    beside it.
+    """
     name = str(check.of[1])
     for rank in check.ranks.of(history.size):
         other, whose = check.other(history, rank=rank)
@@ -105,7 +110,10 @@ def needles_of(history: History, check: str) -> list[Needles]:
 
 
 def _try(check: AgainstCheck, expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Needles:
-    """Compare an array with wrong ones, until one is refused; one that differs by its mask alone says nothing."""
+    """Compare an array with wrong ones, until one is refused.
+
+    One that differs by its mask alone says nothing.
+    """
     right = unmasked(expected)
     found = extent(right)
     tried: list[Needle] = []

@@ -1,6 +1,8 @@
-"""`progress`: on every rank asked, an event came again and again, or a counter in it grew, with no pause too long.
+"""`progress`: on every rank asked, an event came again and again, or a counter in it grew, with no
+pause too long.
 
-Of a rank that paused it tells since when, which ranks are behind it, and where it stood when its world was stopped.
+Of a rank that paused it tells since when, which ranks are behind it, and where it stood when its
+world was stopped.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ from harness.history import History, Seen
 
 
 class ProgressCheck(RankCheck):
-    """Every rank emits the event again and again, or counts up in it, and never pauses for longer than a time limit."""
+    """Every rank emits the event again and again, or counts up in it, and never pauses for longer
+    than a time limit.
+    """
 
-    # A pause has an end: by the next event, or by that of the rank. Only one that never began to move has none.
+    # A pause has an end: by the next event, or by that of the rank. Only one that never began to
+    # move has none.
     properties: ClassVar = replace(
         OF_A_VALUE, compares=False, wrong=FailsAt.EVENT, missing=FailsAt.WORLD_END
     )
@@ -54,7 +59,9 @@ class ProgressCheck(RankCheck):
     at_least: Annotated[int, Field(ge=1)] = Field(1, description="The least number of moves.")
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
-        """Each pause counts: from the start to the first move, between two, and from the last one to the end."""
+        """Each pause counts: from the start to the first move, between two, and from the last one
+        to the end.
+        """
         starts = history.said(rank, self.from_)
         if not starts:
             return RankFinding(rank=rank, passed=False, reason=f"no {self.from_}", missing=True)
@@ -102,7 +109,9 @@ class ProgressCheck(RankCheck):
         return moves
 
     def _end(self, history: History, rank: int, begin: Seen) -> Seen:
-        """Where the clock stops: the event, the rank's error or end, at the latest the end of the trial."""
+        """Where the clock stops: the event, the rank's error or end, at the latest the end of the
+        trial.
+        """
         ends = [seen for seen in history.said(rank, self.until) if seen.event.ns >= begin.event.ns][
             :1
         ]
@@ -125,7 +134,8 @@ class ProgressCheck(RankCheck):
         counts = {one: self._count(history, one, until=moment) for one in range(history.size)}
         behind = [one for one, count in counts.items() if count < counts[rank]]
         reason += f"; behind it: {numbered('rank', behind)}" if behind else "; no rank is behind it"
-        # Stacks were taken when the world was stopped: they show this pause only where it lasted until then.
+        # Stacks were taken when the world was stopped: they show this pause only where it lasted
+        # until then.
         return reason + (
             at_line(history, rank)
             if history.was_stopped(rank) and following == history.exit(rank)
@@ -138,7 +148,9 @@ class ProgressCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The limit can be exceeded, and the clock of a program is started by an event that it emits."""
+        """The limit can be exceeded, and the clock of a program is started by an event that it
+        emits.
+        """
         for index, check in checks.items():
             if draft.has("subject", "program") and not draft.has("checks", index, "from"):
                 message = (

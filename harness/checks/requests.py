@@ -1,4 +1,6 @@
-"""`requests`: how many requests each rank's process made to the scenario's hub, as the hub logged them."""
+"""`requests`: how many requests each rank's process made to the scenario's hub, as the hub logged
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""`shards-cover`: the ranks hold each element of the checkpoint exactly once, with the bytes it has there.
+"""`shards-cover`: the ranks hold each element of the checkpoint exactly once, with the bytes it has
+there.
 
-How an engine means to share a checkpoint, what its plan leaves whole, is told by a reference: a process of its own and
-none of the ranks, so that no rank excuses itself. What a plan is held to is exact: of what it leaves whole every rank
-holds all, and nothing else lies twice. One that is told too wide is wrong of ranks that share, and one that shares
-nothing of any layer is wrong of all.
+How an engine means to share a checkpoint, what its plan leaves whole, is told by a reference: a
+process of its own and none of the ranks, so that no rank excuses itself. What a plan is held to is
+exact: of what it leaves whole every rank holds all, and nothing else lies twice. One that is told
+too wide is wrong of ranks that share, and one that shares nothing of any layer is wrong of all.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Shard(NamedTuple):
 
 
 class ShardsCoverCheck(AccountedCheck):
-    """Each element of the checkpoint lies on exactly one rank, or on several where that is stated, with its bytes."""
+    """Each element of the checkpoint lies on exactly one rank, or on several where that is stated,
+    with its bytes.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END
@@ -85,7 +88,9 @@ class ShardsCoverCheck(AccountedCheck):
         return False  # ranks load their shares from it
 
     def account(self, sources: Sources) -> dict[str, JSON]:
-        """Shapes of the checkpoint's tensors, and the digests of the slices that ranks say they hold."""
+        """Shapes of the checkpoint's tensors, and the digests of the slices that ranks say they
+        hold.
+        """
         if (file := sources.reference.get(CHECKPOINT)) is None:
             raise NotAnArray(
                 "the reference kept no checkpoint: keep it as checkpoint, a safetensors file"
@@ -202,7 +207,10 @@ class ShardsCoverCheck(AccountedCheck):
         told: Mapping[int, Sequence[Shard] | None],
         size: int,
     ) -> dict[str, tuple[frozenset[int], str]]:
-        """Per tensor, why it is not covered once, and by whose slices; no rank where nobody has it."""
+        """Per tensor, why it is not covered once, and by whose slices.
+
+        No rank where nobody has it.
+        """
         alone: set[int] = set()
         faults = {}
         for name, shape, pieces in _held(shapes, told):
@@ -255,7 +263,9 @@ def _faults_by(
     told: Mapping[int, Sequence[Shard] | None],
     size: int,
 ) -> dict[str, tuple[frozenset[int], str]]:
-    """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has some of a layer."""
+    """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has
+    some of a layer.
+    """
     faults = {}
     in_layers = set(plan.shares_in_layers(shapes))
     sharing = set[int]()
@@ -356,7 +366,8 @@ class SharingPlan(NamedTuple):
 
     Attributes:
         engine: which.
-        whole: the tensors of which every rank holds all; each element of the others lies on one rank.
+        whole: the tensors of which every rank holds all; each element of the others lies on one
+            rank.
     """
 
     engine: str
@@ -387,7 +398,8 @@ def plan_of(history: History) -> SharingPlan | None:
     A rank that names an engine gains nothing: it is held to that engine's plan.
 
     Raises:
-        NotAPlan: some ranks alone say that they are an engine of which a plan was told, or what was told is none.
+        NotAPlan: some ranks alone say that they are an engine of which a plan was told, or what was
+            told is none.
     """
     said = {
         value if isinstance(value, str) else None

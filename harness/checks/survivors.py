@@ -1,4 +1,5 @@
-"""What `detected-within` and `survivors-end` share: the ranks that a fault left alive, and the errors they end with.
+"""What `detected-within` and `survivors-end` share: the ranks that a fault left alive, and the
+errors they end with.
 
 Times are of one machine: the harness strikes and ranks fail by the same monotonic clock.
 """
@@ -26,7 +27,8 @@ class Failing(NamedTuple):
     Attributes:
         seen: the event that shows it: what the rank raised, or its end.
         text: it, in words.
-        classes: names of the exception's class and of those it descends from; empty where it raised nothing.
+        classes: names of the exception's class and of those it descends from; empty where it raised
+            nothing.
         is_slip: whether it is what a typing mistake raises, or the rank's own runtime.
         message: its message.
     """
@@ -39,7 +41,10 @@ class Failing(NamedTuple):
 
 
 class SurvivorsCheck(RankCheck):
-    """A check of the ranks that a fault did not end. One that a fault provably ended has nothing to answer for."""
+    """A check of the ranks that a fault did not end.
+
+    One that a fault provably ended has nothing to answer for.
+    """
 
     fault: Id = Field(
         description="The id of the fault; time runs from the moment at which it first struck."
@@ -62,7 +67,9 @@ class SurvivorsCheck(RankCheck):
     awaited: ClassVar[str]
 
     def judge(self, history: History) -> Finding:
-        """Without a survivor among those who are asked there is nothing to judge, and that is a failure."""
+        """Without a survivor among those who are asked there is nothing to judge, and that is a
+        failure.
+        """
         finding = super().judge(history)
         if finding.ranks and all(history.ended_by(part.rank) for part in finding.ranks):
             return finding._replace(
@@ -166,8 +173,8 @@ class SurvivorsCheck(RankCheck):
 def failing_of(history: History, rank: int) -> Failing | None:
     """The error with which a rank ended by itself; None where there is none.
 
-    That is what it raised, a code other than 0, or SIGABRT, by which a library in C++ ends what nobody catches. Any
-    other signal is a crash, and what the harness ended did not end by itself.
+    That is what it raised, a code other than 0, or SIGABRT, by which a library in C++ ends what
+    nobody catches. Any other signal is a crash, and what the harness ended did not end by itself.
     """
     if (seen := history.error(rank)) is not None:
         values = seen.event.values
@@ -183,7 +190,9 @@ def failing_of(history: History, rank: int) -> Failing | None:
 
 
 def is_error(values: Mapping[str, JSON]) -> bool:
-    """Whether an exit, as the process that forked the rank tells it, is one by an error of its own."""
+    """Whether an exit, as the process that forked the rank tells it, is one by an error of its
+    own.
+    """
     code = values.get("code")
     return values.get("signal") == "SIGABRT" if code is None else code != 0
 

@@ -1,4 +1,6 @@
-"""`survivors-end`: after a fault, every rank that lives ended by itself, with an error, within a time limit."""
+"""`survivors-end`: after a fault, every rank that lives ended by itself, with an error, within a
+time limit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from harness.history import History, Seen, ended
 
 
 class SurvivorsEndCheck(SurvivorsCheck):
-    """Every rank that the fault leaves alive ends by itself with an error within a time limit, stopped by nobody."""
+    """Every rank that the fault leaves alive ends by itself with an error within a time limit,
+    stopped by nobody.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END

@@ -1,7 +1,9 @@
-"""`transfers-intact`: what each rank received is what was sent to it, call by call, by digests taken at both ends.
+"""`transfers-intact`: what each rank received is what was sent to it, call by call, by digests
+taken at both ends.
 
-The ranks digest what they give to a call and what they get from it, the harness holds both ends against each other once
-the ranks have ended, and whoever verifies the record does it again from the files.
+The ranks digest what they give to a call and what they get from it, the harness holds both ends
+against each other once the ranks have ended, and whoever verifies the record does it again from the
+files.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from harness.ledger.outside.account import NO_CALL, in_words
 
 
 class TransfersIntactCheck(RankCheck):
-    """What every rank received of another one is what that one sent, and every sum is that of what the ranks gave."""
+    """What every rank received of another one is what that one sent, and every sum is that of what
+    the ranks gave.
+    """
 
     properties: ClassVar = replace(
         NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
@@ -84,7 +88,9 @@ class TransfersIntactCheck(RankCheck):
 
 
 def asks_digests(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
-    """Of each check of a scenario that asks for digests, the ranks that it asks in a world of `size`."""
+    """Of each check of a scenario that asks for digests, the ranks that it asks in a world of
+    `size`.
+    """
     return {
         check.id: check.ranks.of(size)
         for check in checks
@@ -101,7 +107,10 @@ def _reason(
     *,
     size: int,
 ) -> tuple[str, bool]:
-    """Why a rank's transfers are not intact, empty where they are; and whether something was compared that shows it."""
+    """Why a rank's transfers are not intact, empty where they are.
+
+    And whether something was compared that shows it.
+    """
     why = summary.get("why", "it was not looked at")
     if size == 1 and why in ("", NO_CALL):  # whole it has to be, and there is nobody to send to
         return str(summary.get("partly", "")), False

@@ -53,7 +53,9 @@ class WithinCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The limit can be exceeded, and the clock of a program is started by an event that it emits."""
+        """The limit can be exceeded, and the clock of a program is started by an event that it
+        emits.
+        """
         deadline = draft.deadline
         for index, check in checks.items():
             if draft.has("subject", "program") and not draft.has("checks", index, "from"):

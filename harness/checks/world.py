@@ -1,6 +1,8 @@
-"""What must hold in every trial, whatever its scenario asks: the ranks were real, whole, and finished.
+"""What must hold in every trial, whatever its scenario asks: the ranks were real, whole, and
+finished.
 
-These findings need no line in a scenario, and none can switch them off. Their ids begin with `world:`.
+These findings need no line in a scenario, and none can switch them off. Their ids begin with
+`world:`.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ def judge(
 
     Args:
         history: the trial's events.
-        ended_by_fault: rank to the id of the fault that provably ended it: how far it came is the fault's doing.
-        in_error: rank to the check that holds there because it ended with an error: it need not have come further.
+        ended_by_fault: rank to the id of the fault that provably ended it: how far it came is the
+            fault's doing.
+        in_error: rank to the check that holds there because it ended with an error: it need not
+            have come further.
     """
     ended_ranks = {
         rank: f"ended with an error, as {check} demands" for rank, check in (in_error or {}).items()
@@ -92,7 +96,10 @@ def _over_every(
 
 
 def _real(history: History) -> Finding:
-    """Every rank was a process of its own, forked and reaped by the server; none was the harness (rules 1, 13)."""
+    """Every rank was a process of its own, forked and reaped by the server.
+
+    None was the harness (rules 1, 13).
+    """
     harness = history.about().get("harness_pid")
     # Two machines may give one number to two processes, the harness's among them.
     over = "machines" in history.about()
@@ -124,14 +131,19 @@ def _real(history: History) -> Finding:
 
 
 def _machine(started: Event, *, over: bool) -> JSON:
-    """On which machine a process was started; what is said of that in a world of one machine counts for nothing."""
+    """On which machine a process was started.
+
+    What is said of that in a world of one machine counts for nothing.
+    """
     return started.values.get("machine") if over else None
 
 
 def _joined(history: History, rank: int) -> RankFinding:
-    """The backend itself reports this rank and this world size, so a mis-set rank cannot pass as a group of one.
+    """The backend itself reports this rank and this world size, so a mis-set rank cannot pass as a
+    group of one.
 
-    Nor did the subject make a group of another size itself, as MLX does of one rank where it finds no setting.
+    Nor did the subject make a group of another size itself, as MLX does of one rank where it finds
+    no setting.
     """
     answers = history.said(rank, "backend.ready")
     if not answers:
@@ -152,7 +164,10 @@ def _joined(history: History, rank: int) -> RankFinding:
 
 
 def _placed(history: History, rank: int) -> RankFinding:
-    """The rank ran on its own test host, as who forked it says, and as it says itself; a wire joined the hosts."""
+    """The rank ran on its own test host, as who forked it says, and as it says itself.
+
+    A wire joined the hosts.
+    """
     placed = history.about().get("hosts")
     host = placed[rank] if isinstance(placed, list) and rank < len(placed) else None
     started, made = history.served(rank, "rank.started"), history.served(None, "hosts.made")
@@ -170,7 +185,8 @@ def _placed(history: History, rank: int) -> RankFinding:
     elif observed != names[host]:
         reason = f"it was to be on {names[host]}"
     elif told and not any(seen.event.values.get("host") == observed for seen in told):
-        # One that says so is enough: a subject may write into the channel of its rank what it likes.
+        # One that says so is enough: a subject may write into the channel of its rank what it
+        # likes.
         reason, line = f"it says that it is on {told[0].event.values.get('host')}", told[0].line
     else:
         reason = ""
@@ -178,9 +194,11 @@ def _placed(history: History, rank: int) -> RankFinding:
 
 
 def _stayed(history: History, rank: int) -> RankFinding:
-    """The rank was forked on its own machine, and that was reached, and did as it was told, until the world's end.
+    """The rank was forked on its own machine, and that was reached, and did as it was told, until
+    the world's end.
 
-    What a lost machine wrote down is evidence of how its ranks ended, and never makes the trial good.
+    What a lost machine wrote down is evidence of how its ranks ended, and never makes the trial
+    good.
     """
     about: Any = history.about().get("machines")
     started, joined = history.served(rank, "rank.started"), history.noted(MACHINES_JOINED)
@@ -211,7 +229,9 @@ def _stayed(history: History, rank: int) -> RankFinding:
 
 
 def _was_cut_off(history: History, rank: int, machine: object) -> bool:
-    """Whether a fault provably ended the rank by cutting its machine off: then that it did not stay is the fault's."""
+    """Whether a fault provably ended the rank by cutting its machine off: then that it did not stay
+    is the fault's.
+    """
     found = [one.event.values for one in history.noted(MACHINE_CUT)]
     cut = {values.get("fault") for values in found if values.get("machine") == machine}
     return any(one.rank == rank and one.ends and one.fault in cut for one in history.faults)
@@ -235,7 +255,9 @@ def _entry_loaded(history: History, rank: int) -> RankFinding:
 
 
 def _executed(history: History, rank: int) -> RankFinding:
-    """A program was executed with a file of the arm's folder (rule 12), as the process that executed it says."""
+    """A program was executed with a file of the arm's folder (rule 12), as the process that
+    executed it says.
+    """
     seen = history.executed(rank)
     if seen is None:
         return RankFinding(rank=rank, passed=False, reason="no program was started")
@@ -249,9 +271,9 @@ def _executed(history: History, rank: int) -> RankFinding:
 def _heard(history: History, rank: int) -> RankFinding:
     """What the rank reported is whole: no garbage, no flood, not closed before its last words.
 
-    A program may close its channel once it was ready, and exit in silence, as if it had no more to say: what it does
-    not say is missing in the checks (docs/adr/0032). A rank of Python says last what it has loaded: nothing can be lost
-    after that (docs/adr/0126).
+    A program may close its channel once it was ready, and exit in silence, as if it had no more to
+    say: what it does not say is missing in the checks (docs/adr/0032). A rank of Python says last
+    what it has loaded: nothing can be lost after that (docs/adr/0126).
     """
     words = {
         "channel.garbage": "it wrote lines to the event channel that are no events",
@@ -277,7 +299,10 @@ def _heard(history: History, rank: int) -> RankFinding:
 
 
 def _kept(history: History) -> Finding:
-    """The harness kept its hold on the world to the end. A rank may be what loosened it, so this is a failure."""
+    """The harness kept its hold on the world to the end.
+
+    A rank may be what loosened it, so this is a failure.
+    """
     broken = history.noted("harness.error")
     if broken:
         values = broken[0].event.values

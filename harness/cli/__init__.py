@@ -1,7 +1,7 @@
 """The commands: parse, call, print.
 
-Each command's module is imported when it is called, so that `rankproof --help` answers at once and nothing heavy is
-loaded for it.
+Each command's module is imported when it is called, so that `rankproof --help` answers at once and
+nothing heavy is loaded for it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ def _main(given: list[str] | None) -> int:
     if chosen is None and not completing:
         # Help, the version or a complaint end it here; a command may stand behind `--`.
         chosen = parser().parse_args(words).command
-    # A plugin of some installed package could change how everything here is validated; and looking for one takes time.
+    # A plugin of some installed package could change how everything here is validated; and looking
+    # for one takes time.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short command.
+    # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short
+    # command.
     gc.disable()
     try:
         module = (
@@ -89,7 +91,9 @@ def _main(given: list[str] | None) -> int:
 
 
 def _find_home() -> None:
-    """A user that the machine does not know, as in some containers, has the home that these give: the root."""
+    """A user that the machine does not know, as in some containers, has the home that these give:
+    the root.
+    """
     if "HOME" not in os.environ:
         import pwd
 
@@ -100,7 +104,9 @@ def _find_home() -> None:
 
 
 def _refused(error: OSError, command: str) -> int:
-    """What the system refused and no command looked out for: said in a sentence where our code did not cause it."""
+    """What the system refused and no command looked out for: said in a sentence where our code did
+    not cause it.
+    """
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         print(
             "rankproof: the folder you are in was removed: change to another one", file=sys.stderr

@@ -102,7 +102,8 @@ def folder(text: str) -> Path:
     try:
         Path(text).stat()
     except OSError as error:
-        # What is missing is made, and whoever writes finds out what may not be: these can never be a folder.
+        # What is missing is made, and whoever writes finds out what may not be: these can never be
+        # a folder.
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             raise argparse.ArgumentTypeError(
                 f"{text}: {error.strerror}: name another folder"

@@ -1,4 +1,7 @@
-"""Commands by the names that the guide of BitNet.rs gives them; docs/discovery.md says what each of them is here."""
+"""Commands by the names that the guide of BitNet.rs gives them.
+
+Docs/discovery.md says what each of them is here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line: the commands with their help. The module of each has `arguments(parser)` and `main(options)`."""
+"""The command line: the commands with their help.
+
+The module of each has `arguments(parser)` and `main(options)`.
+"""
 
 from __future__ import annotations
 

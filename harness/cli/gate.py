@@ -1,4 +1,6 @@
-"""`rankproof gate`: what was decided, for people (lines, markdown) and for GitHub (its workflow commands)."""
+"""`rankproof gate`: what was decided, for people (lines, markdown) and for GitHub (its workflow
+commands).
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,9 @@ def _decide(options: argparse.Namespace) -> Decision:
 
 
 def _print(decision: Decision) -> None:
-    """Print for people; on GitHub also as annotations, and so that no line of ours is taken for a command."""
+    """Print for people; on GitHub also as annotations, and so that no line of ours is taken for a
+    command.
+    """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         print("\n".join(lines(decision)), flush=True)
         return

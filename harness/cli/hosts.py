@@ -1,4 +1,6 @@
-"""`rankproof hosts`: machines looked at, made ready, cleaned, and asked for what they wrote down."""
+"""`rankproof hosts`: machines looked at, made ready, cleaned, and asked for what they wrote
+down.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,8 @@ def main(options: argparse.Namespace) -> int:
     except ScenarioError as error:
         return give_up("hosts", error, USAGE)
     except OSError as error:
-        # Of a machine's own files the machine tells: what raises here is a path of the command line, or beside it.
+        # Of a machine's own files the machine tells: what raises here is a path of the command
+        # line, or beside it.
         why = (
             f"{error.filename}: {error.strerror}"
             if error.filename and error.strerror

@@ -75,7 +75,8 @@ def _serve(options: argparse.Namespace) -> int:
     except HubError as error:
         return give_up("hub", error, INCONCLUSIVE)
     stopping = threading.Event()
-    # Both by hand: a shell starts a command in the background with SIGINT ignored, and Python then leaves it so.
+    # Both by hand: a shell starts a command in the background with SIGINT ignored, and Python then
+    # leaves it so.
     before = {
         number: signal.signal(number, lambda *_: stopping.set())
         for number in (signal.SIGTERM, signal.SIGINT)

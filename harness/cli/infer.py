@@ -1,7 +1,8 @@
 """`rankproof infer`.
 
-Continues a prompt with a GGUF model: finds its tokenizer, proves that it is the model's, and runs the model's own
-weights. Whatever stands in the way is an error; nothing ever stands in for a tokenizer or for a model.
+Continues a prompt with a GGUF model: finds its tokenizer, proves that it is the model's, and runs
+the model's own weights. Whatever stands in the way is an error; nothing ever stands in for a
+tokenizer or for a model.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 ENGINE = 16
 INSIDE = "inside"
-"""What `--tokenizer` is given to use the tokenizer inside the model; a folder of that name is ./inside."""
+"""What `--tokenizer` is given to use the tokenizer inside the model.
+
+A folder of that name is ./inside.
+"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +123,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> int:
-    """Run the model with its tokenizer, or say why none is proven to be that; nothing is said if the file changed."""
+    """Run the model with its tokenizer, or say why none is proven to be that.
+
+    Nothing is said if the file changed.
+    """
     from harness.tokenizer.engines.generation import continued
 
     code, tokenizer = _proven(served.resolution)
@@ -196,7 +203,9 @@ def _offer(model: Path) -> None:
 
 
 def _inner(options: argparse.Namespace, scratch: Path) -> Served:
-    """The tokenizer inside the model, written out as a tokenizer.json and held against the model like any other."""
+    """The tokenizer inside the model, written out as a tokenizer.json and held against the model
+    like any other.
+    """
     from harness.tokenizer.discovery import admit, resolve
     from harness.tokenizer.formats.gguf import written_out
     from harness.tokenizer.model_files import Served
@@ -244,7 +253,10 @@ def _served(options: argparse.Namespace) -> Served:
 
 
 def _proven(found: Resolution) -> tuple[int, Candidate | None]:
-    """Exit code, and the tokenizer to use; a tokenizer that only the GGUF file holds no engine here can be given."""
+    """Exit code, and the tokenizer to use.
+
+    A tokenizer that only the GGUF file holds no engine here can be given.
+    """
     if found.proven and found.chosen is not None:
         return PASS, found.chosen
     if any(one.origin == "named" and one.standing == "differs" for one in found.candidates):

@@ -77,7 +77,9 @@ def _meant(loaded: LoadedScenario, error: NotThere) -> str | None:
 
 
 class WouldStop(Exception):
-    """Why a run would stop here; the code or the home folder may be written later, or be elsewhere."""
+    """Why a run would stop here; the code or the home folder may be written later, or be
+    elsewhere.
+    """
 
 
 def _would_stop(loaded: LoadedScenario) -> list[Problem]:

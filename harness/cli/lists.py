@@ -1,4 +1,5 @@
-"""The commands that list what there is: scenarios, ready subjects, kinds of faults, checks and backends, schemas.
+"""The commands that list what there is: scenarios, ready subjects, kinds of faults, checks and
+backends, schemas.
 
 `rankproof list`, `faults`, `checks`, `backends` and `schema`; kinds of plug-ins are listed too.
 """
@@ -112,7 +113,10 @@ def _print_kinds(
     *,
     about: Callable[[Any], str] = lambda _: "",
 ) -> int:
-    """Print every kind, `about` behind its name, what its `lines` say, where it is from; and what cannot be used."""
+    """Print every kind, `about` behind its name, what its `lines` say, where it is from.
+
+    And what cannot be used.
+    """
     for name, kind in registry.items():
         print(f"{name}{about(kind)}")
         try:

@@ -16,7 +16,8 @@ def load_all(paths: Sequence[Path], overrides: Sequence[str]) -> tuple[list[Load
     """Load every scenario file that the paths name.
 
     Returns:
-        The scenarios that can be read, and how many problems the others have; those are printed to stderr.
+        The scenarios that can be read, and how many problems the others have; those are printed to
+        stderr.
     """
     loaded: list[LoadedScenario] = []
     problems = 0
@@ -38,7 +39,8 @@ def load_all(paths: Sequence[Path], overrides: Sequence[str]) -> tuple[list[Load
 
 
 def wanted(loaded: Sequence[LoadedScenario], paths: Sequence[Path]) -> list[LoadedScenario]:
-    """Leave out what runs on demand only: `on-demand` needs its file or folder named, `sweep` its file.
+    """Leave out what runs on demand only: `on-demand` needs its file or folder named, `sweep` its
+    file.
 
     A folder further up, or nothing named at all, asks for what a gate asks for.
     """

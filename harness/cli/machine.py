@@ -1,4 +1,6 @@
-"""`rankproof doctor` and `rankproof environments`: what this machine can run, and what was made on it."""
+"""`rankproof doctor` and `rankproof environments`: what this machine can run, and what was made on
+it.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def _examine(options: argparse.Namespace) -> int:
 
 
 def _environments(options: argparse.Namespace) -> int:
-    """List the environments in the cache, or remove those that are named; no scenario needs them to be there."""
+    """List the environments in the cache, or remove those that are named.
+
+    No scenario needs them to be there.
+    """
     from harness.run.environments.cache import cached, remove
 
     environments = cached()

@@ -107,7 +107,9 @@ def _describe(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _said(words: str) -> Iterator[None]:
-    """Say on standard error what is being done, at once and again every few seconds while it takes."""
+    """Say on standard error what is being done, at once and again every few seconds while it
+    takes.
+    """
     print(f"rankproof models: {words}", file=sys.stderr, flush=True)
     begun = time.monotonic()
     done = threading.Event()
@@ -156,7 +158,10 @@ def _all_engines() -> tuple[str, ...]:
 
 
 def _ranks(engine: str, config: Mapping[str, Any], folder: Path | None = None) -> dict[int, str]:
-    """World size to why it is refused, by its checkpoint too where one is given; empty where it is offered."""
+    """World size to why it is refused, by its checkpoint too where one is given.
+
+    Empty where it is offered.
+    """
     from harness.engines import rehearsal
     from harness.engines.models import ModelError
     from harness.engines.offers import refusal

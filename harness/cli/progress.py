@@ -1,4 +1,6 @@
-"""Telling how far a run is: a live table on a terminal, plain lines elsewhere and where CI is set."""
+"""Telling how far a run is: a live table on a terminal, plain lines elsewhere and where CI is
+set.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class Spoken(Progress):
 
     Attributes:
         flying: ranks of the worlds that were handed to a lane and have not ended.
-        unexpected: candidates that failed, controls that did not where they have to, and that did elsewhere.
+        unexpected: candidates that failed, controls that did not where they have to, and that did
+            elsewhere.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -59,7 +62,9 @@ class Spoken(Progress):
             self._since = time.monotonic()
 
     def began(self, cell: Cell) -> None:
-        """Count a trial that began; the time left is reckoned from the first: a reference may have taken minutes."""
+        """Count a trial that began; the time left is reckoned from the first: a reference may have
+        taken minutes.
+        """
         with self._lock:
             if not (self.made or self.void or self.flying):
                 self.begin = time.monotonic()
@@ -108,7 +113,9 @@ def progress_for(stream: TextIO) -> Spoken:
 
 
 class Plain(Spoken):
-    """A line every ten seconds. Not when a trial ends: with one lane no rank is in flight just then."""
+    """A line every ten seconds. Not when a trial ends: with one lane no rank is in flight just
+    then.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -147,7 +154,8 @@ class Watched(Spoken):
         from rich.console import Console
 
         super().__init__(stream)
-        # It moves the cursor, so it writes to the terminal itself; what it shows of a scenario is escaped here.
+        # It moves the cursor, so it writes to the terminal itself; what it shows of a scenario is
+        # escaped here.
         self._console = Console(file=getattr(stream, "bare", stream), highlight=False)
         # What the terminal cannot show must not break it: a C locale gets ASCII.
         self._ascii = not (self._console.encoding or "").lower().startswith("utf")

@@ -270,7 +270,10 @@ def _print_environments(prepared: Prepared) -> bool:
 
 
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:
-    """What differs from where the first run was made; how ranks started is known only afterwards."""
+    """What differs from where the first run was made.
+
+    How ranks started is known only afterwards.
+    """
     reproduced = prepared.reproduced
     here = environment.capture()
     same = same_environment(reproduced.environment, here)

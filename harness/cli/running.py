@@ -41,10 +41,12 @@ TEXT_LIMIT = 500
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not end as expected.
+    """Run scenarios; the exit code merges the verdicts of the claims, and self-tests that do not
+    end as expected.
 
     Nothing that ended UNSIGNED for want of a key is a PASS.
-    A scenario whose code cannot be called as it says is a mistake like one in its file: 64, whatever the others say.
+    A scenario whose code cannot be called as it says is a mistake like one in its file: 64,
+    whatever the others say.
     """
     with ExitStack() as stack:
         return _run(options, stack)
@@ -111,7 +113,9 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
 
 
 def revisions(options: argparse.Namespace) -> list[str]:
-    """`--repo`, `--candidate` and `--control` as the overrides they stand for, so that the record holds them."""
+    """`--repo`, `--candidate` and `--control` as the overrides they stand for, so that the record
+    holds them.
+    """
     overrides = []
     for arm, rev in (("candidate", options.candidate), ("control", options.control)):
         if options.repo is not None:
@@ -206,7 +210,8 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
 def sign_with(options: argparse.Namespace, *, make: bool = True) -> Signer | None:
     """Find the key once, before anything runs; say which it is.
 
-    With `make` false none is made: what was begun with a key goes on with that one, which a new one cannot be.
+    With `make` false none is made: what was begun with a key goes on with that one, which a new one
+    cannot be.
     """
     if options.unsigned:
         return None
@@ -233,7 +238,9 @@ def sign_with(options: argparse.Namespace, *, make: bool = True) -> Signer | Non
 
 
 def demand_signed(code: int, signer: Signer | None, *, unsigned: bool) -> int:
-    """Exit code 0 stands for a report that convinces somebody: without a key it is 2, unless that was asked for."""
+    """Exit code 0 stands for a report that convinces somebody: without a key it is 2, unless that
+    was asked for.
+    """
     if code != PASS or unsigned or signer is not None:
         return code
     print(
@@ -283,7 +290,9 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
 
 
 def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
-    """What this run does not show, and the advice of lint: what one says the other need not say again."""
+    """What this run does not show, and the advice of lint: what one says the other need not say
+    again.
+    """
     said = "\n".join(judgement.unshown).lower()
     for note in notes:
         if note.message.lower() not in said:
@@ -297,7 +306,10 @@ def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
 
 
 def _summarise(finished: Finished) -> None:
-    """Append to the summary of the CI job, where there is one. It is a convenience: what goes wrong is only printed."""
+    """Append to the summary of the CI job, where there is one.
+
+    It is a convenience: what goes wrong is only printed.
+    """
     path = os.environ.get(SUMMARY)
     if not path:
         return
@@ -318,9 +330,11 @@ def _summarise(finished: Finished) -> None:
 
 
 def program() -> list[str]:
-    """What to type to call this program again: nox runs it from an environment that is not on the user's PATH.
+    """What to type to call this program again: nox runs it from an environment that is not on the
+    user's PATH.
 
-    Nix's shell and `nix run` say what it is, because there the environment does not hold this program.
+    Nix's shell and `nix run` say what it is, because there the environment does not hold this
+    program.
     """
     if given := os.environ.get("RANKPROOF_COMMAND"):
         return [given]
@@ -345,21 +359,29 @@ def _what(trial: Trial) -> str:
 
 
 def _lacking(failure: str) -> str | None:
-    """The extra that would have helped, where an import of the subject found nothing: its FAIL stands all the same."""
+    """The extra that would have helped, where an import of the subject found nothing: its FAIL
+    stands all the same.
+    """
     name = re.search(r"No module named '(\w+)", failure)
     return missing(name[1]) if name and name[1] in EXTRAS else None
 
 
 def _place(calls: list[str]) -> str:
-    """The innermost call whose line is known: one of the subject. Otherwise the innermost of all."""
+    """The innermost call whose line is known: one of the subject.
+
+    Otherwise the innermost of all.
+    """
     return next((call for call in calls if ": " in call.partition(" in ")[2]), calls[0])
 
 
 def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
-    """FAIL for a self-test that is not as expected; claims merge; what could not run is INCONCLUSIVE.
+    """FAIL for a self-test that is not as expected; claims merge.
 
-    A self-test of which this machine can run no cell says nothing of the tool, and merges with nothing, like any cell
-    that is skipped; but nothing else may have been asked for, or it is INCONCLUSIVE.
+    What could not run is INCONCLUSIVE.
+
+    A self-test of which this machine can run no cell says nothing of the tool, and merges with
+    nothing, like any cell that is skipped; but nothing else may have been asked for, or it is
+    INCONCLUSIVE.
     """
     ran = [
         one
@@ -377,7 +399,8 @@ def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
     if not_run:
         words.append("INCONCLUSIVE")
     if not words and ran:
-        # Only self-tests that ended as they must, or findings about others: nothing speaks against them.
+        # Only self-tests that ended as they must, or findings about others: nothing speaks against
+        # them.
         return PASS
     verdict = merge(words)
     if len(finished) + not_run > 1:

@@ -69,7 +69,9 @@ class MatrixCommand:
         )
 
     def plan(self, facts: MatrixFacts, there: str) -> Iterator[str]:
-        """What is going to be made, in lines; `there` says how much of it is there already, and where."""
+        """What is going to be made, in lines; `there` says how much of it is there already, and
+        where.
+        """
         yield (
             f"{len(facts.parts)} parts of {len(facts.cells())} cells, {facts.seeds} seeds"
             f" each{there}"
@@ -131,7 +133,9 @@ class SearchCommand:
         return facts_of(models=options.model, arrays=not options.without_arrays)
 
     def plan(self, facts: SearchFacts, there: str) -> Iterator[str]:
-        """What is going to be made, in lines; `there` says how much of it is there already, and where."""
+        """What is going to be made, in lines; `there` says how much of it is there already, and
+        where.
+        """
         yield f"{len(facts.parts)} parts{there}"
         yield (
             "  releases:"

@@ -1,4 +1,6 @@
-"""The streams that commands print to: there even where nobody opened them, and showing what would be hidden."""
+"""The streams that commands print to: there even where nobody opened them, and showing what would
+be hidden.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ LOST = (errno.EPIPE, errno.EBADF, errno.EIO)
 
 
 class Shown:
-    """Writes text for people: what a terminal would act on or hide, whoever it came from, is written as an escape.
+    """Writes text for people: what a terminal would act on or hide, whoever it came from, is
+    written as an escape.
 
-    A stream that is lost while a command works takes nothing more, and the command goes on: its exit code is an answer
-    too, and a run of an hour is not thrown away because its output went through `head`.
+    A stream that is lost while a command works takes nothing more, and the command goes on: its
+    exit code is an answer too, and a run of an hour is not thrown away because its output went
+    through `head`.
 
     Attributes:
         bare: the stream below, for a table that moves the cursor. It escapes its texts itself.
@@ -77,7 +81,9 @@ def is_watched(stream: TextIO) -> bool:
 
 
 def print_styled(text: Text) -> None:
-    """Print a text whose characters are all harmless: with its styles where somebody watches, else without."""
+    """Print a text whose characters are all harmless: with its styles where somebody watches, else
+    without.
+    """
     if not is_watched(sys.stdout):
         print(text.plain)
         return

@@ -51,7 +51,10 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
 
 
 def exit_code(tried: Tried) -> int:
-    """PASS, FAIL or INCONCLUSIVE of these two trials. It is not a verdict: one trial says nothing about the next."""
+    """PASS, FAIL or INCONCLUSIVE of these two trials.
+
+    It is not a verdict: one trial says nothing about the next.
+    """
     by_arm = {one.arm: one.trial for one in tried.arms}
     candidate = by_arm.get("candidate")
     control = by_arm.get("control")

@@ -33,7 +33,8 @@ class NoBundle(Exception):
 
 @contextmanager
 def report_of(given: Path) -> Iterator[Path]:
-    """The report at a path. A bundle is unpacked where nobody else reads, for as long as this lasts.
+    """The report at a path. A bundle is unpacked where nobody else reads, for as long as this
+    lasts.
 
     Raises:
         NoBundle: it is not, byte for byte, a bundle.
@@ -71,7 +72,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Elsewhere(argparse.Action):
-    """`verify --model FILE` of BitNet.rs's guide: a model is not a report, and another command looks at it."""
+    """`verify --model FILE` of BitNet.rs's guide: a model is not a report, and another command
+    looks at it.
+    """
 
     def __call__(
         self, parser: argparse.ArgumentParser, _options: object, value: object, _name: object = None
@@ -124,7 +127,9 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
 
 
 def replay_of(report: Path) -> Replay:
-    """How what lies beside a report is judged again: as a run, or as a matrix or a search, which are made of runs."""
+    """How what lies beside a report is judged again: as a run, or as a matrix or a search, which
+    are made of runs.
+    """
     if (report.parent / MATRIX).is_file():
         from harness.series.matrix import Matrix
         from harness.series.replay import SeriesReplay
@@ -176,7 +181,10 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
 
 
 def own_signers() -> Path | None:
-    """The verifier's own list, at the top of the repository it stands in. Never the one beside the report."""
+    """The verifier's own list, at the top of the repository it stands in.
+
+    Never the one beside the report.
+    """
     done = git("rev-parse", "--show-toplevel")
     # Without git, or outside of a repository, the list may still lie here.
     top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))

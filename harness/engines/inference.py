@@ -1,7 +1,9 @@
-"""`hf-single`, `hf-tensor`, `hf-pipeline`, `mlx-single`, `mlx-tensor`, `mlx-pipeline`: inference over the ranks.
+"""`hf-single`, `hf-tensor`, `hf-pipeline`, `mlx-single`, `mlx-tensor`, `mlx-pipeline`: inference
+over the ranks.
 
-All take the same arguments and tell the same, so that one scenario asks the same of each. `hf-sharded` and
-`mlx-sharded` take the last part as an argument, so that one scenario asks it of all three.
+All take the same arguments and tell the same, so that one scenario asks the same of each.
+`hf-sharded` and `mlx-sharded` take the last part as an argument, so that one scenario asks it of
+all three.
 """
 
 from __future__ import annotations
@@ -186,11 +188,16 @@ CARRIED = {
     "carried": ("damaged", "sent_again", "duplicates", "early", "made_anew"),
     "lost": ("peer", "message"),
 }
-"""What pipelines of transformers tell besides: of what was mended with integrity `full`; of what was lost with it."""
+"""What pipelines of transformers tell besides: of what was mended with integrity `full`.
+
+Of what was lost with it.
+"""
 
 
 def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
-    """What the session raises ValueError for: a control that did so would seem to fail as stated."""
+    """What the session raises ValueError for: a control that did so would seem to fail as
+    stated.
+    """
     prompts = arguments["prompts"]
     teacher = arguments["teacher"]
     assert isinstance(prompts, list | tuple)
@@ -280,7 +287,9 @@ def _refuses(
 
 
 def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]]) -> None:
-    """Demand a row of the embedding for each token of prompts that are given as ids, as the session does."""
+    """Demand a row of the embedding for each token of prompts that are given as ids, as the session
+    does.
+    """
     text = config.get("text_config") or config
     assert isinstance(text, Mapping)
     if isinstance(rows := text.get("vocab_size"), int):
@@ -288,7 +297,10 @@ def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]
 
 
 def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
-    """What a model without a tokenizer beside it cannot be asked; empty where ids are all that is asked."""
+    """What a model without a tokenizer beside it cannot be asked.
+
+    Empty where ids are all that is asked.
+    """
     lacks = "the model's folder holds no tokenizer"
     remedy = "add the files of one (tokenizer.json)"
     prompts = arguments.get("prompts", ())

@@ -1,9 +1,10 @@
-"""Which engine offers which architecture at which world size, read from the libraries that are installed.
+"""Which engine offers which architecture at which world size, read from the libraries that are
+installed.
 
-Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused before anything runs.
-Some engines accept what they cannot do and crash in the first layer, or in a reshape; that is refused too. So is a
-decoder that cannot be run layer by layer, or not step by step. What is in doubt is left to the rank, which has the
-modules themselves and refuses it as well.
+Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused
+before anything runs. Some engines accept what they cannot do and crash in the first layer, or in a
+reshape; that is refused too. So is a decoder that cannot be run layer by layer, or not step by
+step. What is in doubt is left to the rank, which has the modules themselves and refuses it as well.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ class Offer:
     Attributes:
         single: whether it knows the architecture at all.
         tensor: whether it has a plan by which the layers are split.
-        heads: whether that plan gives each rank some of the heads; others leave attention whole, or gather it.
-        head: whether it splits the matrix behind the layers, which makes a plan where there is none for the layers.
+        heads: whether that plan gives each rank some of the heads; others leave attention whole, or
+            gather it.
+        head: whether it splits the matrix behind the layers, which makes a plan where there is none
+            for the layers.
         pipeline: whether it can split by layers itself.
         architecture: the class of transformers that has it.
-        wants: keys of config.json without which it raises; of some architectures releases of transformers write others.
+        wants: keys of config.json without which it raises; of some architectures releases of
+            transformers write others.
     """
 
     single: bool = False
@@ -71,7 +75,8 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         dtype: of its weights.
 
     Raises:
-        ModelError: the engine's library is not installed here, or its files are not what is understood.
+        ModelError: the engine's library is not installed here, or its files are not what is
+            understood.
     """
     library, _, sharding = engine.partition("-")
     text = config.get("text_config") or config
@@ -128,7 +133,10 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
 
 
 def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
-    """Why a prompt that is read in chunks is another one to a model of transformers; empty where it is the same."""
+    """Why a prompt that is read in chunks is another one to a model of transformers.
+
+    Empty where it is the same.
+    """
     if not config.get("is_decoder") and is_told_to_decode(_folder("hf"), architecture):
         return (
             f"{architecture} looks at the tokens that follow as well where config.json does not say"
@@ -139,7 +147,9 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
 
 
 def is_without_gpu() -> bool:
-    """Whether the MLX that is installed computes on a CPU, which lacks products of experts in 16 bits."""
+    """Whether the MLX that is installed computes on a CPU, which lacks products of experts in 16
+    bits.
+    """
     try:
         return bool(version("mlx-cpu"))
     except PackageNotFoundError:
@@ -154,10 +164,13 @@ def uneven(
     dtype: str = "float32",
     by_heads: bool = True,
 ) -> str:
-    """What of a model an engine that has the architecture cannot split over so many ranks; empty where it can.
+    """What of a model an engine that has the architecture cannot split over so many ranks.
 
-    Follows from the arguments alone, whatever is installed; `by_heads` says whether each rank gets some of the heads.
-    The engines accept some of it: transformers fails in a reshape then, mlx-lm while it loads or in a reshape.
+    Empty where it can.
+
+    Follows from the arguments alone, whatever is installed; `by_heads` says whether each rank gets
+    some of the heads. The engines accept some of it: transformers fails in a reshape then, mlx-lm
+    while it loads or in a reshape.
     """
     library, _, sharding = engine.partition("-")
     text = config.get("text_config") or config
@@ -289,7 +302,9 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
 
 
 def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
-    """The classes of transformers that have a plan of their own, which is for what stands behind the layers."""
+    """The classes of transformers that have a plan of their own, which is for what stands behind
+    the layers.
+    """
     for path in models.glob("*/modeling_*.py"):
         name = ""
         for found in re.finditer(
@@ -302,7 +317,10 @@ def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
 
 
 def _is_by_heads(plan: ast.expr | None) -> bool:
-    """Whether a plan of transformers gives each rank some of the heads; also where it cannot be read."""
+    """Whether a plan of transformers gives each rank some of the heads.
+
+    Also where it cannot be read.
+    """
     try:
         found: Any = ast.literal_eval(plan) if plan is not None else {}
     except ValueError:
@@ -328,7 +346,9 @@ def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
 
 
 def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
-    """What the `Model` of a module offers, with what it inherits from other modules; None where there is none."""
+    """What the `Model` of a module offers, with what it inherits from other modules; None where
+    there is none.
+    """
     body = trees[name].body
     classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     imported = {
@@ -404,7 +424,9 @@ CACHE = "past_key_values"
 
 
 def stateful(folder: Path, architecture: str) -> str:
-    """Why a decoder cannot go on from a KV cache, as all engines of transformers have it do; empty where it may.
+    """Why a decoder cannot go on from a KV cache, as all engines of transformers have it do.
+
+    Empty where it may.
 
     Args:
         folder: of the package transformers.
@@ -418,9 +440,11 @@ def stateful(folder: Path, architecture: str) -> str:
 
 
 def is_told_to_decode(folder: Path, architecture: str) -> bool:
-    """Whether a model looks at the tokens that follow as well unless its configuration has `is_decoder` (BERT's kin).
+    """Whether a model looks at the tokens that follow as well unless its configuration has
+    `is_decoder` (BERT's kin).
 
-    transformers only logs it; what such a model says of a prompt is another thing when it is read in chunks.
+    transformers only logs it; what such a model says of a prompt is another thing when it is read
+    in chunks.
     """
     whole = _classes(folder, architecture).get(architecture)
     constructor = _method(whole, "__init__") if whole is not None else None
@@ -436,7 +460,10 @@ def is_told_to_decode(folder: Path, architecture: str) -> bool:
 
 
 def unsplittable(folder: Path, architecture: str) -> str:
-    """What lies beside the layers of a decoder and belongs to no stage; empty where all is known, or in doubt."""
+    """What lies beside the layers of a decoder and belongs to no stage.
+
+    Empty where all is known, or in doubt.
+    """
     classes = _classes(folder, architecture)
     holder = _holder(classes, architecture)
     if holder is None:
@@ -465,7 +492,9 @@ def unsplittable(folder: Path, architecture: str) -> str:
 def _holder(
     classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()
 ) -> ast.ClassDef | None:
-    """The class that has the layers: of what a class makes, and of what that makes, the first with a list."""
+    """The class that has the layers: of what a class makes, and of what that makes, the first with
+    a list.
+    """
     if name not in classes or name in seen:
         return None
     kinds = [kind for _, kind in _made(classes[name])]

@@ -1,9 +1,11 @@
-"""Whether an engine takes a checkpoint, tried before anything runs: the rank's own code on arrays without numbers.
+"""Whether an engine takes a checkpoint, tried before anything runs: the rank's own code on arrays
+without numbers.
 
-What a library's files say of an architecture (`harness.engines.offers`) does not say whether a checkpoint has the
-tensors, by name and shape, that the library's class for it makes of this config.json, nor whether a first step goes
-through. A process of its own imports the engine, loads the headers and takes a step; what it finds is cached by all
-that it depends on. A process that fails to find out refuses nothing: the rank will say.
+What a library's files say of an architecture (`harness.engines.offers`) does not say whether a
+checkpoint has the tensors, by name and shape, that the library's class for it makes of this
+config.json, nor whether a first step goes through. A process of its own imports the engine, loads
+the headers and takes a step; what it finds is cached by all that it depends on. A process that
+fails to find out refuses nothing: the rank will say.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ CALL = (
 
 
 def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool = False) -> str:
-    """Why an engine cannot run the model of a folder, as a reason to skip; empty where nothing is known.
+    """Why an engine cannot run the model of a folder, as a reason to skip.
+
+    Empty where nothing is known.
 
     With `chunked` it is to read prompts in chunks.
 
@@ -70,7 +74,9 @@ def _is_made(folder: Path) -> bool:
 
 
 def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
-    """What is raised of a model before an engine has generated a token, and whose it is; empty where nothing is known.
+    """What is raised of a model before an engine has generated a token, and whose it is.
+
+    Empty where nothing is known.
 
     Args:
         engine: of `harness.engines.offers.ENGINES`, one that has the architecture and can split it.
@@ -90,7 +96,10 @@ def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
 
 
 def in_chunks(folder: Path, *, dtype: str) -> str:
-    """Why a prompt in chunks is another one to a model of transformers than the whole prompt; empty where it is not."""
+    """Why a prompt in chunks is another one to a model of transformers than the whole prompt.
+
+    Empty where it is not.
+    """
     return _known("hf-single", folder, IN_CHUNKS, dtype=dtype, sizes=(1,))
 
 
@@ -112,7 +121,9 @@ def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """What of a folder decides how it is loaded: small files by content, tensors by name, dtype and shape."""
+    """What of a folder decides how it is loaded: small files by content, tensors by name, dtype and
+    shape.
+    """
     small = {path.name: sha256_of(path) for path in sorted(folder.glob("*.json"))}
     tensors = {
         name: [tensor.dtype, *tensor.shape]

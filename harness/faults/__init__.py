@@ -88,7 +88,9 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Proved:
-    """One fault on one rank in one trial: whether the harness struck, took it back, and what the events prove."""
+    """One fault on one rank in one trial: whether the harness struck, took it back, and what the
+    events prove.
+    """
 
     fault: str
     kind: str
@@ -119,7 +121,10 @@ def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
 
 
 def for_test_machines(faults: Sequence[Fault]) -> str:
-    """Why faults can be done to test machines alone, with what to do; empty where none of them needs such."""
+    """Why faults can be done to test machines alone, with what to do.
+
+    Empty where none of them needs such.
+    """
     return next((fault.test_machines for fault in faults if fault.test_machines), "")
 
 

@@ -1,6 +1,7 @@
 """`address-space`: the rank can map so much memory more, and then no more.
 
-Proof: see `harness.faults.condition`. It counts addresses, not pages: what a library maps and never touches counts too.
+Proof: see `harness.faults.condition`. It counts addresses, not pages: what a library maps and never
+touches counts too.
 """
 
 from __future__ import annotations

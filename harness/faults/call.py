@@ -1,8 +1,9 @@
-"""What every fault of a collective call is: which call of the rank it strikes, and how that is proved.
+"""What every fault of a collective call is: which call of the rank it strikes, and how that is
+proved.
 
-It strikes one call, at the seam where the ledger stands, from an event of the rank on. Proof: the rank's word, from the
-seam, that it struck this very call, and what of the payload became of it. It says nothing of what a library does with
-the call from there on.
+It strikes one call, at the seam where the ledger stands, from an event of the rank on. Proof: the
+rank's word, from the seam, that it struck this very call, and what of the payload became of it. It
+says nothing of what a library does with the call from there on.
 """
 
 from __future__ import annotations

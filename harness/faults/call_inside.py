@@ -1,4 +1,6 @@
-"""What faults of calls do inside a rank, at the seam where the ledger stands. Standard library and `harness.rank` only.
+"""What faults of calls do inside a rank, at the seam where the ledger stands.
+
+Standard library and `harness.rank` only.
 
 Arrays are torch's or MLX's: only what both have is asked of them.
 """
@@ -14,7 +16,10 @@ from harness.ledger.inside import seam
 from harness.ledger.inside.seam import StruckCall, Unfit
 
 TOLD = "fault.call"
-"""What the rank tells: fault, what, operation, nth, site, and what more the kind proves; or `why` it could not."""
+"""What the rank tells: fault, what, operation, nth, site, and what more the kind proves.
+
+Or `why` it could not.
+"""
 # Types of as many bytes, in which the same bits mean something else.
 OTHER_TYPES = {
     "float64": "int64",

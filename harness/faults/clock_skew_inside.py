@@ -1,4 +1,7 @@
-"""What `clock-skew` does inside a rank: Python's functions tell another time. Standard library only."""
+"""What `clock-skew` does inside a rank: Python's functions tell another time.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ def inside(order: Mapping[str, Any], emit: Callable[[str, dict[str, Any]], None]
     """Replace them for the rest of this process' life, and tell which.
 
     Args:
-        order: what `ClockSkewFault.inside` gave, `offset` in nanoseconds, and the fault's id as `fault`.
+        order: what `ClockSkewFault.inside` gave, `offset` in nanoseconds, and the fault's id as
+            `fault`.
         emit: emits an event.
     """
     offset: int = order["offset"]
@@ -29,7 +33,10 @@ def inside(order: Mapping[str, Any], emit: Callable[[str, dict[str, Any]], None]
 
 
 def skew(offset: int) -> list[str]:
-    """Put other functions in the place of the standard library's; their names, as modules are asked for them."""
+    """Put other functions in the place of the standard library's.
+
+    Their names, as modules are asked for them.
+    """
     seconds = offset / 1e9
     right = {
         name: getattr(time, name) for name in ("time", "time_ns", "localtime", "gmtime", "ctime")

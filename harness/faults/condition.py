@@ -1,8 +1,10 @@
-"""What faults share that put a rank under a condition, for some time or to its end: a limit, a folder that is full.
+"""What faults share that put a rank under a condition, for some time or to its end: a limit, a
+folder that is full.
 
-The process that forked the rank sets it from outside, while the rank stands at its event, and reads it back from the
-kernel. That is the proof: its word that the condition was in force after the strike, and where it is for some time,
-that it was taken back after that time, or that the rank had ended before.
+The process that forked the rank sets it from outside, while the rank stands at its event, and reads
+it back from the kernel. That is the proof: its word that the condition was in force after the
+strike, and where it is for some time, that it was taken back after that time, or that the rank had
+ended before.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class ConditionFault(FaultAtEvent):
     """The rank is under a condition from its event on, for some time or to its end.
 
     Attributes:
-        told: the event by which the process that forked the rank tells that it set the condition, or took it back.
+        told: the event by which the process that forked the rank tells that it set the condition,
+            or took it back.
     """
 
     needs: ClassVar = "an event of the subject to strike at; Linux"

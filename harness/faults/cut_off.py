@@ -1,9 +1,11 @@
-"""`cut-off`: the cable of the rank's machine is pulled out, for long enough that every machine gives up the other ones.
+"""`cut-off`: the cable of the rank's machine is pulled out, for long enough that every machine
+gives up the other ones.
 
-It is done to test machines, made of this one (`--hosts test:3`), in a world over several. Proof: the kernel's word that
-the machine's link was down, control's that it lost the machine after that, and the link up again after the time asked.
-No time of two machines is compared: all of these are told by control's clock. What becomes of the ranks on that machine
-is the fault's doing; how they ended is asked by the check `host-lost`.
+It is done to test machines, made of this one (`--hosts test:3`), in a world over several. Proof:
+the kernel's word that the machine's link was down, control's that it lost the machine after that,
+and the link up again after the time asked. No time of two machines is compared: all of these are
+told by control's clock. What becomes of the ranks on that machine is the fault's doing; how they
+ended is asked by the check `host-lost`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from harness.history import (
     ranks_beside,
 )
 
-# The lease of a machine and the second that control waits beyond it: what is shorter, nobody has to notice.
+# The lease of a machine and the second that control waits beyond it: what is shorter, nobody has to
+# notice.
 NOTICED = 5.0
 
 
@@ -164,7 +167,9 @@ class CutOffFault(FaultAtEvent):
 
 
 def _was_ended(history: History, rank: int) -> bool:
-    """Whether somebody else ended it: what returned, or ended by an error of its own, did not end by the fault."""
+    """Whether somebody else ended it: what returned, or ended by an error of its own, did not end
+    by the fault.
+    """
     end = history.exit(rank)
     return (
         end is not None

@@ -1,6 +1,7 @@
 """`delay`: the rank is held inside an event for some time; its other threads go on.
 
-Proof: the harness held the gate for at least the time asked, and the rank said nothing before it was opened.
+Proof: the harness held the gate for at least the time asked, and the rank said nothing before it
+was opened.
 """
 
 from __future__ import annotations

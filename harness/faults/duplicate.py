@@ -1,4 +1,6 @@
-"""`duplicate`: packets on the links of the rank's host come twice: the first with new payload, and a share of all."""
+"""`duplicate`: packets on the links of the rank's host come twice: the first with new payload, and
+a share of all.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`env`: some ranks start with other environment variables than their peers.
 
-Proof: every struck rank tells the value it effectively sees as it begins; with new interpreters, also the value that
-the kernel gave to the process, which is what a library reads while it is imported.
+Proof: every struck rank tells the value it effectively sees as it begins; with new interpreters,
+also the value that the kernel gave to the process, which is what a library reads while it is
+imported.
 """
 
 from __future__ import annotations

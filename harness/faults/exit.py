@@ -1,7 +1,7 @@
 """`exit`: the rank's process exits where it emits an event, without cleaning up.
 
-Proof: the process that forked the rank saw it end with exactly this code after the order, and the subject had not
-returned.
+Proof: the process that forked the rank saw it end with exactly this code after the order, and the
+subject had not returned.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What every kind of fault is: its options as the scenario gives them, its properties, what it does, and its proof.
+"""What every kind of fault is: its options as the scenario gives them, its properties, what it
+does, and its proof.
 
-A fault has five parts. In the harness: `prepare` changes the launch, `strike` acts on the world through its control
-object, `undo` takes it back. In the rank: `inside`, the order that the function of the same name carries out, in the
-file that `inside_file` names. For whoever judges: `proof`, a pure function of the trial's events. So this package knows
-no process. A kind is a subclass in a file of its own, named in `harness.faults.KINDS` or by an entry point.
+A fault has five parts. In the harness: `prepare` changes the launch, `strike` acts on the world
+through its control object, `undo` takes it back. In the rank: `inside`, the order that the function
+of the same name carries out, in the file that `inside_file` names. For whoever judges: `proof`, a
+pure function of the trial's events. So this package knows no process. A kind is a subclass in a
+file of its own, named in `harness.faults.KINDS` or by an entry point.
 """
 
 from __future__ import annotations
@@ -38,10 +40,13 @@ FOR = "How long, with a unit: 200ms, 60s."
 
 @dataclass(frozen=True, kw_only=True)
 class FaultProperties:
-    """What a kind of fault is: rules ask for the property, never for the kind. None has a default: none is forgotten.
+    """What a kind of fault is: rules ask for the property, never for the kind.
+
+    None has a default: none is forgotten.
 
     Attributes:
-        needs_a_gate: strikes where the rank emits `at`, which blocks it; else the fault strikes as the rank starts.
+        needs_a_gate: strikes where the rank emits `at`, which blocks it; else the fault strikes as
+            the rank starts.
         inside: our runtime carries it out inside a rank of Python.
         ends_rank: may end the rank, whose end is meant then: it fails nobody else.
         needs_a_hub: is done by the scenario's hub.
@@ -74,14 +79,16 @@ class Fault(Model):
         does: what faults of this kind do, one line.
         needs: what a scenario must have for it.
         properties: what it is; every kind declares them.
-        effect: what it does to a subject that works; None is a kind that does not say. `harness.faults.fault.EFFECTS`.
+        effect: what it does to a subject that works; None is a kind that does not say.
+            `harness.faults.fault.EFFECTS`.
         example: a fault of this kind as a scenario writes it, in YAML.
-        over_machines: whether ranks on several machines can be struck by it. Each kind says it in its own class: what a
-            kind inherits does not count, and one that says nothing is refused there. `is_over_machines` asks.
-        test_machines: why it can be done to test machines alone (`--hosts test:3`), with what to do; empty where it is
-            not. A cell with such a fault is skipped everywhere else.
-        inside_file: the file whose function `inside` carries out the order in a rank; it imports the standard library
-            and `harness.rank` alone.
+        over_machines: whether ranks on several machines can be struck by it. Each kind says it in
+            its own class: what a kind inherits does not count, and one that says nothing is refused
+            there. `is_over_machines` asks.
+        test_machines: why it can be done to test machines alone (`--hosts test:3`), with what to
+            do; empty where it is not. A cell with such a fault is skipped everywhere else.
+        inside_file: the file whose function `inside` carries out the order in a rank; it imports
+            the standard library and `harness.rank` alone.
     """
 
     does: ClassVar[str]
@@ -151,7 +158,9 @@ class Fault(Model):
         return launch
 
     def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
-        """Act on a rank, from the world's own thread; `done` is to be called when it is to be taken back."""
+        """Act on a rank, from the world's own thread; `done` is to be called when it is to be taken
+        back.
+        """
         del world, rank
         done()
 
@@ -166,12 +175,17 @@ class Fault(Model):
         """Take it back. Called once for every strike, at the end of the world if not before."""
 
     def proof(self, history: History, *, rank: int) -> Proof:
-        """Work out from the events whether it took effect. Never raises, whatever the events are."""
+        """Work out from the events whether it took effect.
+
+        Never raises, whatever the events are.
+        """
         raise NotImplementedError
 
 
 class FaultAtEvent(Fault):
-    """A fault that strikes where the rank emits an event, which blocks it until the fault has struck."""
+    """A fault that strikes where the rank emits an event, which blocks it until the fault has
+    struck.
+    """
 
     at: Event = Field(
         description=(

@@ -1,4 +1,5 @@
-"""`flip`: bits of one byte of a data message are flipped, and its checksum mended: only who checks the data can tell.
+"""`flip`: bits of one byte of a data message are flipped, and its checksum mended: only who checks
+the data can tell.
 
 Proof: beside the count, the flow and offset of the byte, and what it was before and after.
 """

@@ -1,4 +1,5 @@
-"""`flip-frame`: bits of one byte at the head of a message are flipped, where libraries say what is to come.
+"""`flip-frame`: bits of one byte at the head of a message are flipped, where libraries say what is
+to come.
 
 Proof: beside the count, the flow and offset of the byte, and what it was before and after.
 """

@@ -1,7 +1,9 @@
-"""What faults on folders and files share: the places that a scenario can name, and who may be struck there.
+"""What faults on folders and files share: the places that a scenario can name, and who may be
+struck there.
 
-A place is `shared` (the folder that all ranks of the trial share), `home`, `temporary`, `work` (the rank's current
-folder when it starts) or `inputs/NAME`, and what lies below it: `shared/cache/blobs`.
+A place is `shared` (the folder that all ranks of the trial share), `home`, `temporary`, `work` (the
+rank's current folder when it starts) or `inputs/NAME`, and what lies below it:
+`shared/cache/blobs`.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ class FolderFault(ConditionFault):
                 yield draft.problem(("faults", index, "folder"), why)
 
     def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
-        """Give the ranks mounts of their own, so that no peer, and nobody else, sees what is done."""
+        """Give the ranks mounts of their own, so that no peer, and nobody else, sees what is
+        done.
+        """
         return super().prepare(launch, ranks=ranks).with_own_mounts(ranks=ranks)
 
     def impose(self, world: WorldControl, *, rank: int) -> None:
@@ -110,10 +114,12 @@ class FolderFault(ConditionFault):
 
 
 class FileFault(FaultAtEvent):
-    """A file is spoiled on disk, for all who read it. It lies in a folder of the trial's own, which goes with it.
+    """A file is spoiled on disk, for all who read it.
 
-    Proof: the process that forked the rank did it while the rank stood at its event, and says size, digest and inode
-    of the file before and after.
+    It lies in a folder of the trial's own, which goes with it.
+
+    Proof: the process that forked the rank did it while the rank stood at its event, and says size,
+    digest and inode of the file before and after.
     """
 
     needs: ClassVar = (
@@ -195,7 +201,9 @@ def no_own_mounts() -> str:
 
 
 def may_unshare(flags: int) -> bool:
-    """Whether a process here may make such namespaces, around which one makes a user namespace who is not root."""
+    """Whether a process here may make such namespaces, around which one makes a user namespace who
+    is not root.
+    """
     import ctypes
 
     unshare = ctypes.CDLL(None, use_errno=True).unshare

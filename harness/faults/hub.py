@@ -1,7 +1,8 @@
 """`hub`: the scenario's hub answers some of the rank's requests otherwise than it should.
 
-Proof: the hub's own log. A rule for each client is proved by the rank's own requests that it struck. A rule that counts
-all clients together, or strikes by chance, may strike a rank's peers alone: then their requests prove it.
+Proof: the hub's own log. A rule for each client is proved by the rank's own requests that it
+struck. A rule that counts all clients together, or strikes by chance, may strike a rank's peers
+alone: then their requests prove it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`kill`: the rank's process gets a deadly signal at an event.
 
-Proof: the signal was sent after the event, and the process that forked the rank saw it end by exactly this signal.
+Proof: the signal was sent after the event, and the process that forked the rank saw it end by
+exactly this signal.
 """
 
 from __future__ import annotations

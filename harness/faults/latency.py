@@ -1,4 +1,6 @@
-"""`latency`: packets on the links of the rank's host come later, each by a time and a part of another by chance."""
+"""`latency`: packets on the links of the rank's host come later, each by a time and a part of
+another by chance.
+"""
 
 from __future__ import annotations
 

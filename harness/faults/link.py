@@ -1,9 +1,10 @@
-"""What every fault of a wire is: which links between test hosts it strikes, from when on, and how that is proved.
+"""What every fault of a wire is: which links between test hosts it strikes, from when on, and how
+that is proved.
 
-It strikes the links of the host of a rank, from an event of that rank on. Proof: the wire's own word that it was in
-force on exactly these links, and its own count of the packets it was done to. At least one of them has to carry payload
-of a rank that the link had not carried before, or begin a connection. What only acknowledges, closes, or is sent again
-is no work of the ranks.
+It strikes the links of the host of a rank, from an event of that rank on. Proof: the wire's own
+word that it was in force on exactly these links, and its own count of the packets it was done to.
+At least one of them has to carry payload of a rank that the link had not carried before, or begin a
+connection. What only acknowledges, closes, or is sent again is no work of the ranks.
 """
 
 from __future__ import annotations
@@ -116,7 +117,10 @@ class LinkFault(FaultAtEvent):
         return {"fault": self.id, "rank": rank, "what": self.what}
 
     def links(self, history: History, rank: int) -> list[list[int]]:
-        """The links that it strikes for a rank, as the trial's hosts are: source and target; none where none are."""
+        """The links that it strikes for a rank, as the trial's hosts are: source and target.
+
+        None where none are.
+        """
         placed = history.about().get("hosts")
         made = history.served(None, "hosts.made")
         listed = made[0].event.values.get("hosts") if made else None
@@ -170,7 +174,9 @@ class LinkFault(FaultAtEvent):
         return Proof(proved=True, description=shown, lines=lines)
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
-        """What else its count shows: why it proves nothing, if so, and what to say beside the packets."""
+        """What else its count shows: why it proves nothing, if so, and what to say beside the
+        packets.
+        """
         del values
         return "", ""
 
@@ -181,7 +187,10 @@ class LinkFault(FaultAtEvent):
 
 
 def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[int]]) -> str:
-    """A connection that the wire's log names and that these links do not carry, in words; empty where there is none."""
+    """A connection that the wire's log names and that these links do not carry, in words.
+
+    Empty where there is none.
+    """
     made: Any = history.served(None, "hosts.made")[0].event.values["hosts"]
     known = [str(host.get("address")) if isinstance(host, dict) else "" for host in made]
     flows, flips = values.get("flows"), values.get("flips")

@@ -1,4 +1,6 @@
-"""`loss`: packets on the links of the rank's host are lost: the first with new payload, and a share of all."""
+"""`loss`: packets on the links of the rank's host are lost: the first with new payload, and a share
+of all.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""`memory`: the rank can take so much memory more; where it takes more than that, the kernel ends it with SIGKILL.
+"""`memory`: the rank can take so much memory more.
 
-Proof: see `harness.faults.condition`. The kernel counts pages that are used, in a cgroup that holds the rank alone, and
-what it starts.
+Where it takes more than that, the kernel ends it with SIGKILL.
+
+Proof: see `harness.faults.condition`. The kernel counts pages that are used, in a cgroup that holds
+the rank alone, and what it starts.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class MemoryFault(LimitFault):
         return f"{self.more} bytes of memory more, then killed"
 
     def is_in_force(self, seen: Seen) -> bool:
-        """Whether its group holds it to what was asked for, in whole pages, and that before did not."""
+        """Whether its group holds it to what was asked for, in whole pages, and that before did
+        not.
+        """
         now = seen.event.values.get("now")
         before = seen.event.values.get("before")
         if (

@@ -1,7 +1,9 @@
-"""`monotonic-skew`: the rank's monotonic clock is ahead of its peers', as those of two machines are.
+"""`monotonic-skew`: the rank's monotonic clock is ahead of its peers', as those of two machines
+are.
 
-It is the kernel's own clock, in a time namespace: native code and programs see it too, and so does time since boot.
-The clock on the wall is right. Proof: the offset that the kernel tells of the rank's process, once it has spoken.
+It is the kernel's own clock, in a time namespace: native code and programs see it too, and so does
+time since boot. The clock on the wall is right. Proof: the offset that the kernel tells of the
+rank's process, once it has spoken.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from harness.forms.units import Duration
 from harness.history import RANK_CLOCK, History
 
 NEWTIME = 0x80
-# What the kernel adds and what it tells are whole nanoseconds; what is told of it passes through a float.
+# What the kernel adds and what it tells are whole nanoseconds; what is told of it passes through a
+# float.
 SLACK_NS = 1_000_000
 
 

@@ -1,10 +1,10 @@
 """`no-space`: the rank can write only so much more in a folder; then its disk is full.
 
-What the folder holds stays to be seen. What the rank writes there from then on lies in memory, up to `left` bytes, and
-its peers do not see it: a full disk lets nothing through either.
+What the folder holds stays to be seen. What the rank writes there from then on lies in memory, up
+to `left` bytes, and its peers do not see it: a full disk lets nothing through either.
 
-Proof: the process that forked the rank mounted the folder so in the rank's own mount namespace, and found there how
-much can be written.
+Proof: the process that forked the rank mounted the folder so in the rank's own mount namespace, and
+found there how much can be written.
 """
 
 from __future__ import annotations

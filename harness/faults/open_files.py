@@ -1,4 +1,5 @@
-"""`open-files`: the rank can have no descriptor with a number from some number on, so soon no further file or socket.
+"""`open-files`: the rank can have no descriptor with a number from some number on, so soon no
+further file or socket.
 
 Proof: see `harness.faults.condition`.
 """

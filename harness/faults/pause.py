@@ -1,8 +1,9 @@
 """`pause`: the rank's process is stopped at an event, and continued after some time.
 
-Proof: the process that forked the rank saw it stop, nothing came from it, the harness continued it after the time
-asked, and the same process saw it continue: while its gate was still shut, so that it cannot have ended before. Where
-it ended without its gate all the same, its end shows it, unless that was SIGKILL, which ends a stopped process too.
+Proof: the process that forked the rank saw it stop, nothing came from it, the harness continued it
+after the time asked, and the same process saw it continue: while its gate was still shut, so that
+it cannot have ended before. Where it ended without its gate all the same, its end shows it, unless
+that was SIGKILL, which ends a stopped process too.
 """
 
 from __future__ import annotations

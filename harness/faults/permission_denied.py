@@ -1,6 +1,7 @@
 """`permission-denied`: nobody may enter or read a folder, until it is over.
 
-Proof: the process that forked the rank took all permissions away while the rank stood at its event, and read that back.
+Proof: the process that forked the rank took all permissions away while the rank stood at its event,
+and read that back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""`perturb`: one element of what the rank reports or keeps is changed by a stated size, before anybody sees it.
+"""`perturb`: one element of what the rank reports or keeps is changed by a stated size, before
+anybody sees it.
 
-Proof: the rank told which element it changed, from what to what; what it then reported, or the file that the harness
-found, is what the order makes of that, worked out again. The element is chosen by the trial's seed.
+Proof: the rank told which element it changed, from what to what; what it then reported, or the file
+that the harness found, is what the order makes of that, worked out again. The element is chosen by
+the trial's seed.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from harness.numeric.change import (
 )
 
 TOLD = "fault.perturbed"
-"""What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`) and now; or `why`."""
+"""What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`)
+and now; or `why`.
+"""
 
 
 class Change(Model):
@@ -191,7 +195,10 @@ class PerturbFault(Change, FaultAtEvent):
         return reports[0] if again is not None and _text(list(again)) == _text(stated) else None
 
     def _kept(self, history: History, rank: int, values: Mapping[str, JSON]) -> Seen | None:
-        """The file as the harness found it, if it is the one that the rank made; its content is judged with it."""
+        """The file as the harness found it, if it is the one that the rank made.
+
+        Its content is judged with it.
+        """
         found = artefact_found(history, rank, self.what)
         if found is None or artefact_was_changed(history, rank, self.what):
             return None
@@ -220,7 +227,10 @@ class PerturbFault(Change, FaultAtEvent):
     def before(
         self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]
     ) -> bytes:
-        """The file that a rank changed as it was before, by what the rank told; nothing where it was not so."""
+        """The file that a rank changed as it was before, by what the rank told.
+
+        Nothing where it was not so.
+        """
         position = _position(told.get("position"))
         before = _number(told.get("before"))
         if position is None or before is None:

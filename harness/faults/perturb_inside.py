@@ -13,7 +13,9 @@ from harness.numeric.change import ArrayInFile, change_value, verb
 from harness.rank import alterations
 
 TOLD = "fault.perturbed"
-"""The event that tells of it: fault, of, position, before, after, and of a file its sha256 then and now; or why not."""
+"""The event that tells of it: fault, of, position, before, after, and of a file its sha256 then and
+now; or why not.
+"""
 
 Emit = Callable[[str, dict[str, Any]], None]
 
@@ -22,7 +24,8 @@ def inside(order: Mapping[str, Any], emit: Emit) -> None:
     """Wait for the report, or for the artefact, that is to be changed.
 
     Args:
-        order: what `PerturbFault.inside` gave, and of the strike the fault's id, the rank and the seed.
+        order: what `PerturbFault.inside` gave, and of the strike the fault's id, the rank and the
+            seed.
         emit: emits an event.
     """
     if order["artefact"] is not None:

@@ -1,7 +1,10 @@
-"""The proof of a fault: what the events of a trial show of it. Pure: whoever verifies a report proves it again.
+"""The proof of a fault: what the events of a trial show of it.
 
-Who says what decides what it is worth. The harness says that it struck and that it took the strike back; the process
-that forked the rank says that it was forked, stopped, continued, or ended; the rank says what it emitted.
+Pure: whoever verifies a report proves it again.
+
+Who says what decides what it is worth. The harness says that it struck and that it took the strike
+back; the process that forked the rank says that it was forked, stopped, continued, or ended; the
+rank says what it emitted.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ class Proof:
 
     Attributes:
         proved: whether it took effect as it was meant to.
-        description: what the events show, in words, where it is proved; why it is not, where it is not.
+        description: what the events show, in words, where it is proved; why it is not, where it is
+            not.
         lines: the lines of the trial's `events.jsonl` that show it, in order.
         ends: whether it is what ended the rank.
-        overtaken: whether the trial failed before the fault could strike, or before it was over: the failure is the
-            trial's own, and no fault of the harness.
+        overtaken: whether the trial failed before the fault could strike, or before it was over:
+            the failure is the trial's own, and no fault of the harness.
         beside: other ranks that it ended with this one, where it strikes more than a rank.
     """
 
@@ -69,7 +73,10 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
 
 
 def missed(history: History, *, rank: int, what: str) -> Proof:
-    """A fault that could not land, and why. A rank that returned had its chance; one that did not had failed before."""
+    """A fault that could not land, and why. A rank that returned had its chance.
+
+    One that did not had failed before.
+    """
     end = history.exit(rank)
     returned = history.said(rank, "subject.end")
     error = history.error(rank)
@@ -99,10 +106,12 @@ def _stopped(history: History, rank: int) -> Seen | None:
 
 
 def cut_short(history: History, *, rank: int, description: str, lines: tuple[int, ...]) -> Proof:
-    """A fault that was not in force for as long as it was meant to be; what failed meanwhile is why, if anything did.
+    """A fault that was not in force for as long as it was meant to be.
 
-    A rank that returned meanwhile did not fail: the fault came too late for it, and the scenario has to strike sooner.
-    A signal tells nothing: whoever sent it may have been the harness.
+    What failed meanwhile is why, if anything did.
+
+    A rank that returned meanwhile did not fail: the fault came too late for it, and the scenario
+    has to strike sooner. A signal tells nothing: whoever sent it may have been the harness.
     """
     if (stopped := _stopped(history, rank)) is not None:
         why = "its world had failed meanwhile, and was stopped"

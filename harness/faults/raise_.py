@@ -1,7 +1,8 @@
 """`raise`: an exception is raised in the rank where it emits an event.
 
-Proof: the rank told that it raises exactly this, after the harness had ordered it. Whether the subject caught it is the
-subject's matter; where it did not, the rank's own account of its end names type and message.
+Proof: the rank told that it raises exactly this, after the harness had ordered it. Whether the
+subject caught it is the subject's matter; where it did not, the rank's own account of its end names
+type and message.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ def inside(order: Mapping[str, Any], emit: Callable[[str, dict[str, Any]], None]
 
     Args:
         order: what `RaiseFault.inside` gave, and the fault's id as `fault`.
-        emit: emits an event. `fault.raised` goes out before the exception does: a subject may catch that.
+        emit: emits an event. `fault.raised` goes out before the exception does: a subject may catch
+            that.
 
     Raises:
         Exception: the built-in exception that the order names.

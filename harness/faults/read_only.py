@@ -1,6 +1,7 @@
 """`read-only`: the rank can write nothing in a folder, and its peers can.
 
-Proof: the process that forked the rank mounted the folder so in the rank's own mount namespace, and found it so there.
+Proof: the process that forked the rank mounted the folder so in the rank's own mount namespace, and
+found it so there.
 """
 
 from __future__ import annotations

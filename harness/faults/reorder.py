@@ -1,8 +1,9 @@
-"""`reorder`: packets on the links of the rank's host are held back, so that those after them come first.
-
-The first packet with new payload waits until another of its link has come first, however long that takes. So there is
-something to prove on links too where each packet waits for the one before: TCP sends that one again, and its copy comes
+"""`reorder`: packets on the links of the rank's host are held back, so that those after them come
 first.
+
+The first packet with new payload waits until another of its link has come first, however long that
+takes. So there is something to prove on links too where each packet waits for the one before: TCP
+sends that one again, and its copy comes first.
 
 Proof: beside the count, that at least one packet did come before one that was held.
 """

@@ -1,4 +1,5 @@
-"""`replaced`: another file of the same name and size takes the place of one, as by a second download that went wrong.
+"""`replaced`: another file of the same name and size takes the place of one, as by a second
+download that went wrong.
 
 Proof: see `harness.faults.folder.FileFault`.
 """

@@ -1,4 +1,5 @@
-"""`reset`: connections over the links of the rank's host are ended at both ends, as if each heard of it from the other.
+"""`reset`: connections over the links of the rank's host are ended at both ends, as if each heard
+of it from the other.
 
 Proof: beside the count, the connections.
 """

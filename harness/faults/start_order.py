@@ -55,7 +55,9 @@ class StartOrderFault(Fault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """All ranks have a place in the order, there are two of them, and the last one starts in time."""
+        """All ranks have a place in the order, there are two of them, and the last one starts in
+        time.
+        """
         for index, fault in faults.items():
             place = ("faults", index)
             if fault.ranks.which != "every":

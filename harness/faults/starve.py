@@ -1,8 +1,8 @@
 """`starve`: the rank shares one core with processes that only compute.
 
-Proof: the process that forked the rank put it there and took it back, and the kernel's own count of what the rank's
-threads ran and waited between says that they waited at least as long as they ran. A rank that had nothing to do was
-not starved.
+Proof: the process that forked the rank put it there and took it back, and the kernel's own count of
+what the rank's threads ran and waited between says that they waited at least as long as they ran. A
+rank that had nothing to do was not starved.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class StarveFault(FaultAtEvent):
         world.press(rank, "crowd", burners=0)
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
-        """Event, struck, crowded, the time asked, taken back, and what the threads waited between."""
+        """Event, struck, crowded, the time asked, taken back, and what the threads waited
+        between.
+        """
         crowded = proof.first_after(_told(history, rank, self.burners), found.struck)
         if crowded is None or "why" in crowded.event.values:
             why = f": {crowded.event.values['why']}" if crowded is not None else ""

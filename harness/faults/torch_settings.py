@@ -1,4 +1,5 @@
-"""`torch-settings`: torch computes otherwise in some ranks: with other threads, or another default dtype.
+"""`torch-settings`: torch computes otherwise in some ranks: with other threads, or another default
+dtype.
 
 Proof: the rank tells what torch itself says before and after.
 """

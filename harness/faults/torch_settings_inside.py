@@ -1,4 +1,7 @@
-"""What `torch-settings` does inside a rank. Standard library only; torch is asked where the subject has loaded it."""
+"""What `torch-settings` does inside a rank. Standard library only.
+
+Torch is asked where the subject has loaded it.
+"""
 
 from __future__ import annotations
 

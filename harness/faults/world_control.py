@@ -1,7 +1,9 @@
-"""What a fault may touch: a launch before its ranks are forked, and a world through its control object.
+"""What a fault may touch: a launch before its ranks are forked, and a world through its control
+object.
 
-Both are described here as protocols, so that this package knows no process: whoever judges a trial imports its proofs.
-`harness.world.control.launch.Launch` and `harness.world.control.world.World` are what stands behind them.
+Both are described here as protocols, so that this package knows no process: whoever judges a trial
+imports its proofs. `harness.world.control.launch.Launch` and `harness.world.control.world.World`
+are what stands behind them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ class Startable(Protocol):
     """What is going to be started. Every method returns a changed copy."""
 
     def gated(self, *, at: str) -> Self:
-        """With the event `at` as a gate: emitting it blocks the rank until the harness has answered."""
+        """With the event `at` as a gate: emitting it blocks the rank until the harness has
+        answered.
+        """
         ...
 
     def with_variables(self, *, ranks: Collection[int], variables: Mapping[str, str]) -> Self:
@@ -48,24 +52,35 @@ class WorldControl(Protocol):
     """A world while its ranks live, seen from its own thread. Nothing here blocks."""
 
     def signal(self, number: int, *, rank: int | None = None) -> None:
-        """Have the process that forked the rank send it a signal; a gate answered after this waits for it to land."""
+        """Have the process that forked the rank send it a signal.
+
+        A gate answered after this waits for it to land.
+        """
         ...
 
     def wire(self, order: Mapping[str, JSON]) -> None:
-        """Tell the wire between the test hosts what to do to the links of a rank's host; a gate waits for it."""
+        """Tell the wire between the test hosts what to do to the links of a rank's host.
+
+        A gate waits for it.
+        """
 
     def press(self, rank: int, what: str, **order: JSON) -> None:
-        """Have that process do something to the rank from outside; a gate answered after this waits until it is done.
+        """Have that process do something to the rank from outside.
 
-        What it did, as it read it back from the kernel, is an event of its own; with `why`, where it could not.
+        A gate answered after this waits until it is done.
 
-        * `limit`, `rank.limited`: a soft limit, by `name` (`open-files`, `file-size`, `address-space`: beyond what is
-          mapped, `memory`: beyond what is taken) and `to`; None takes it back.
-        * `crowd`, `rank.crowded`: on one core with `burners` processes that only compute; 0 takes it back.
-        * `cover`, `rank.covered`: a `place` (see `harness.faults.folder`) is made `read-only`, `full` (but for `space`
-          bytes) or `denied`, as `how` says; `open` takes it back.
-        * `spoil`, `rank.spoiled`: the file at a `place` is `truncated` to `keep` bytes, or `replaced` by one in which
-          the byte at `keep` differs.
+        What it did, as it read it back from the kernel, is an event of its own; with `why`, where
+        it could not.
+
+        * `limit`, `rank.limited`: a soft limit, by `name` (`open-files`, `file-size`,
+          `address-space`: beyond what is mapped, `memory`: beyond what is taken) and `to`; None
+          takes it back.
+        * `crowd`, `rank.crowded`: on one core with `burners` processes that only compute; 0 takes
+          it back.
+        * `cover`, `rank.covered`: a `place` (see `harness.faults.folder`) is made `read-only`,
+          `full` (but for `space` bytes) or `denied`, as `how` says; `open` takes it back.
+        * `spoil`, `rank.spoiled`: the file at a `place` is `truncated` to `keep` bytes, or
+          `replaced` by one in which the byte at `keep` differs.
         """
         ...
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def cache_folder(name: str, *, variable: str | None = None) -> Path:
-    """A cache of ours: what `variable` names, else `rankproof/NAME` below $XDG_CACHE_HOME or ~/.cache.
+    """A cache of ours: what `variable` names, else `rankproof/NAME` below $XDG_CACHE_HOME or
+    ~/.cache.
 
     The XDG specification says to ignore a relative path.
     """

@@ -1,4 +1,6 @@
-"""Linux' memory cgroups, version 1 and 2: where a process is, where it may have one made, and what limits it there."""
+"""Linux' memory cgroups, version 1 and 2: where a process is, where it may have one made, and what
+limits it there.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def refusal() -> str:
 
 
 def place(who: str = "self", *, itself: bool = False) -> tuple[int, Path]:
-    """The version that counts memory, and the group below which a process can have one made; or its own group `itself`.
+    """The version that counts memory, and the group below which a process can have one made.
+
+    Or its own group `itself`.
 
     Raises:
         OSError: this system has none.
@@ -46,9 +50,11 @@ def place(who: str = "self", *, itself: bool = False) -> tuple[int, Path]:
 
 
 def located(groups: str, mounts: str, *, itself: bool = False) -> tuple[int, Path]:
-    """The same, of what the kernel says of a process's groups (`/proc/PID/cgroup`) and of mounts (`mountinfo`).
+    """The same, of what the kernel says of a process's groups (`/proc/PID/cgroup`) and of mounts
+    (`mountinfo`).
 
-    Below a group of version 2 that has processes there can be none that counts memory: there they go beside it.
+    Below a group of version 2 that has processes there can be none that counts memory: there they
+    go beside it.
 
     Raises:
         OSError: no version is mounted that counts memory.
@@ -69,7 +75,9 @@ def located(groups: str, mounts: str, *, itself: bool = False) -> tuple[int, Pat
 
 
 def _mounted(mounts: str) -> Iterator[tuple[int, str, Path]]:
-    """Version, the group at its root, and the place of each mounted cgroup file system that may count memory."""
+    """Version, the group at its root, and the place of each mounted cgroup file system that may
+    count memory.
+    """
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)

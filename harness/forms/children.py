@@ -17,7 +17,8 @@ _STARTING = threading.Lock()
 
 
 def start_apart(command: Sequence[str], **how: Any) -> subprocess.Popen[Any]:
-    """Start a child in a session of its own: Ctrl-C does not reach it, and no pool of fork servers takes it away.
+    """Start a child in a session of its own: Ctrl-C does not reach it, and no pool of fork servers
+    takes it away.
 
     Args:
         command: as for `subprocess.Popen`.

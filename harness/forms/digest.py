@@ -30,7 +30,8 @@ def git_blob(size: int) -> hashlib._Hash:
 
 
 def mark(begin: bytes) -> str:
-    """Which world a rank belongs to, as it is given to every rank and comes back: a digest of the world's first line.
+    """Which world a rank belongs to, as it is given to every rank and comes back: a digest of the
+    world's first line.
 
     Args:
         begin: the line of `world.begin`, as it stands in `events.jsonl`, without its newline.
@@ -43,7 +44,10 @@ EMPTY = sha256(b"")
 
 
 def lines(files: Mapping[str, str]) -> bytes:
-    """Files, by path to sha256, as `sha256sum` lists them, sorted; names that are not UTF-8 stay as they are."""
+    """Files, by path to sha256, as `sha256sum` lists them, sorted.
+
+    Names that are not UTF-8 stay as they are.
+    """
     text = "".join(f"{digest}  {path}\n" for path, digest in sorted(files.items()))
     return text.encode("utf-8", "surrogateescape")
 

@@ -1,4 +1,7 @@
-"""Distributions: their names, and one digest of their files. Standard library only: ranks use it too."""
+"""Distributions: their names, and one digest of their files.
+
+Standard library only: ranks use it too.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ def normal(name: str) -> str:
 def wheel_digest(record: str) -> str:
     """One sha256 over the lines of an installed RECORD that came with the wheel, in hex.
 
-    Left out: compiled files, which have no digest; what the installer adds; and scripts, whose first line names the
-    environment's folder. So the same wheel in two virtual environments and in a Nix store has one digest.
+    Left out: compiled files, which have no digest; what the installer adds; and scripts, whose
+    first line names the environment's folder. So the same wheel in two virtual environments and in
+    a Nix store has one digest.
 
     Args:
         record: the text of RECORD: path, digest and size of each file.

@@ -1,9 +1,9 @@
 """YAML text as a plain tree, with the position of every key and value.
 
-The tree is built from PyYAML's events, not by its constructors: events need no recursion, nothing is expanded, and the
-limits stop a hostile file before it costs anything. Of plain scalars only ``null``, ``~`` and the empty one, ``true``
-and ``false``, and JSON numbers are special. Everything else is text, so ``no``, ``on``, ``017`` and ``12:30`` stay what
-they look like.
+The tree is built from PyYAML's events, not by its constructors: events need no recursion, nothing
+is expanded, and the limits stop a hostile file before it costs anything. Of plain scalars only
+``null``, ``~`` and the empty one, ``true`` and ``false``, and JSON numbers are special. Everything
+else is text, so ``no``, ``on``, ``017`` and ``12:30`` stay what they look like.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 DISPUTED = re.compile(
     r"[\t\r\x85\u2028\u2029\ufeff]|^(---|%)|(^|[\s\[{,:])\?|[|>][-+0-9]*#", re.MULTILINE
 )
-"""What the two parsers of YAML treat differently: tabs, other line ends, marks of a document, `?`, `|#` and `>#`."""
+"""What the two parsers of YAML treat differently: tabs, other line ends, marks of a document, `?`,
+`|#` and `>#`.
+"""
 
 Tree: TypeAlias = Any
 """dict[str, Tree] | list[Tree] | str | int | float | bool | None"""
@@ -67,7 +69,10 @@ class Marks:
     keys: dict[Path, Mark] = field(default_factory=dict)
 
     def value(self, path: Path) -> Mark:
-        """Return where a value starts; for one that is not there, the place of what should hold it."""
+        """Return where a value starts.
+
+        For one that is not there, the place of what should hold it.
+        """
         while path not in self.values and path:
             path = path[:-1]
         return self.values.get(path, self.root)
@@ -92,7 +97,9 @@ class Marks:
 
 @dataclass(slots=True)
 class Document:
-    """A parsed file: its tree, its marks, the problems that did not stop parsing, and paths whose value is unknown."""
+    """A parsed file: its tree, its marks, the problems that did not stop parsing, and paths whose
+    value is unknown.
+    """
 
     tree: Tree
     marks: Marks
@@ -103,14 +110,16 @@ class Document:
 def parse_document(data: bytes, *, name: str) -> Document:
     """Parse the bytes of a file.
 
-    Raises ScenarioError where nothing can be said about the rest (encoding, syntax, limits). What can be passed over
-    (duplicate keys, anchors, tags, …) comes back in ``Document.problems``.
+    Raises ScenarioError where nothing can be said about the rest (encoding, syntax, limits). What
+    can be passed over (duplicate keys, anchors, tags, …) comes back in ``Document.problems``.
     """
     return _built(decode(data, name=name), Mark(name, 1, 1), flow_only=False)
 
 
 def parse_value(text: str, *, at: Mark) -> Document:
-    """Parse the value of an override: one scalar or one flow collection, with the restrictions of a file."""
+    """Parse the value of an override: one scalar or one flow collection, with the restrictions of a
+    file.
+    """
     if problems := refused_characters(text, name=at.file):
         raise ScenarioError(
             [
@@ -124,8 +133,9 @@ def parse_value(text: str, *, at: Mark) -> Document:
 def _built(text: str, origin: Mark, *, flow_only: bool) -> Document:
     """Parse with libyaml where it is there and finds nothing wrong, else with the parser in Python.
 
-    libyaml takes a twentieth of the time. Its messages are others, and it reads a few texts that the other one
-    refuses: so every text with a problem, or with something that they treat differently, is read in Python.
+    libyaml takes a twentieth of the time. Its messages are others, and it reads a few texts that
+    the other one refuses: so every text with a problem, or with something that they treat
+    differently, is read in Python.
     """
     fast = getattr(yaml, "CSafeLoader", None)
     if fast is not None and DISPUTED.search(text) is None:
@@ -140,7 +150,9 @@ def _built(text: str, origin: Mark, *, flow_only: bool) -> Document:
 
 @dataclass(slots=True)
 class _Frame:
-    """A collection that is still open. ``path`` is None for one that is read but not kept; ``bracket`` opened it."""
+    """A collection that is still open. ``path`` is None for one that is read but not kept;
+    ``bracket`` opened it.
+    """
 
     node: dict[str, Tree] | list[Tree]
     path: Path | None
@@ -191,7 +203,9 @@ class _Builder:
                 self.begin(event)
 
     def demand_undisputed(self, event: NodeEvent) -> None:
-        """Within brackets libyaml takes a `?` into a plain text, and places a missing value elsewhere."""
+        """Within brackets libyaml takes a `?` into a plain text, and places a missing value
+        elsewhere.
+        """
         if self.loader is yaml.SafeLoader or not isinstance(event, ScalarEvent) or event.style:
             return
         if (not event.value or "?" in event.value) and any(frame.bracket for frame in self.stack):
@@ -330,7 +344,8 @@ class _Builder:
     @staticmethod
     def number(text: str) -> int | float | None:
         if WHOLE.fullmatch(text):
-            # Counted before it is read: Python refuses to read whole numbers of thousands of digits.
+            # Counted before it is read: Python refuses to read whole numbers of thousands of
+            # digits.
             whole = int(text) if len(text) <= 20 else WHOLE_LIMIT + 1
             return whole if abs(whole) <= WHOLE_LIMIT else None
         number = float(text)
@@ -375,7 +390,9 @@ class _Builder:
         )
 
     def unclosed(self, mark: Mark, *, ends: bool, quote: yaml.error.Mark | None) -> None:
-        """Report what is open where it was opened: it is met lines later, on one that nothing is wrong with."""
+        """Report what is open where it was opened: it is met lines later, on one that nothing is
+        wrong with.
+        """
         if (
             ends
             and quote is not None

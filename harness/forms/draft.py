@@ -1,4 +1,6 @@
-"""What a kind's lint may ask of the document that it is in: a scenario of which some parts may not be readable."""
+"""What a kind's lint may ask of the document that it is in: a scenario of which some parts may not
+be readable.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ _FORMS: dict[str, str] = {}
 
 
 def form(pattern: str, words: str, *, most: int | None = None) -> FieldInfo:
-    """Make a text match a pattern, with the words that explain it; `most` characters at the most."""
+    """Make a text match a pattern, with the words that explain it; `most` characters at the
+    most.
+    """
     _FORMS[pattern] = words
     field: FieldInfo = Field(pattern=pattern, max_length=most)
     return field
@@ -46,7 +48,10 @@ def in_words(pattern: str) -> str:
 
 
 def _breaks(char: str) -> bool:
-    """Say whether a character is a control or ends a line. Joiners and direction marks are parts of clean text."""
+    """Say whether a character is a control or ends a line.
+
+    Joiners and direction marks are parts of clean text.
+    """
     return unicodedata.category(char) in {"Cc", "Zl", "Zp"}
 
 
@@ -109,7 +114,8 @@ def _no_nul(text: str) -> str:
 
 
 Line = Annotated[str, Field(min_length=1), AfterValidator(_one_line)]
-# Lengths stand before the validators: pydantic then tells them as lengths of a text, and the JSON Schema has them.
+# Lengths stand before the validators: pydantic then tells them as lengths of a text, and the JSON
+# Schema has them.
 Message = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_one_line)]
 Title = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_one_line)]
 SeedText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_one_line)]

@@ -1,4 +1,7 @@
-"""Running git so that it only reads, and runs no program of a repository's. Standard library only."""
+"""Running git so that it only reads, and runs no program of a repository's.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ from harness.forms.text import printable
 
 ANSWER_WITHIN = 120.0
 NO_ANSWER = 127
-"""Exit status where git is missing, or does not answer in time; as a shell has it for a missing command."""
+"""Exit status where git is missing, or does not answer in time.
 
-# Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are never passed over.
+As a shell has it for a missing command.
+"""
+
+# Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are
+# never passed over.
 SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -41,7 +48,8 @@ def git(
     environ: Mapping[str, str] | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git to its end, whatever its exit status; `NO_ANSWER` with a reason on stderr where it could not.
+    """Run git to its end, whatever its exit status; `NO_ANSWER` with a reason on stderr where it
+    could not.
 
     Args:
         arguments: the command and its arguments.
@@ -93,7 +101,10 @@ class Entry:
 
 
 def entries_of(listing: bytes) -> dict[str, Entry]:
-    """What `git ls-tree -r -z` lists, with `-l` or without; a file's size is 0 where it is not said."""
+    """What `git ls-tree -r -z` lists, with `-l` or without.
+
+    A file's size is 0 where it is not said.
+    """
     entries = {}
     for line in listing.split(b"\0")[:-1]:
         about, _, name = line.partition(b"\t")
@@ -135,9 +146,11 @@ def complaint(stderr: bytes) -> str:
 
 
 def refusal(stderr: bytes) -> str:
-    """Why git says nothing at all of a repository that is there, and what to do, by its complaint in the C locale.
+    """Why git says nothing at all of a repository that is there, and what to do, by its complaint
+    in the C locale.
 
-    Names no folder: a record holds none of this machine's. Empty where the complaint is about something else.
+    Names no folder: a record holds none of this machine's. Empty where the complaint is about
+    something else.
     """
     if b"dubious ownership" not in stderr and b"unsafe repository" not in stderr:
         return ""

@@ -1,4 +1,7 @@
-"""MANIFEST.sha256: files and their digests, in the one way `sha256sum` writes them. Standard library only."""
+"""MANIFEST.sha256: files and their digests, in the one way `sha256sum` writes them.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ class ManifestMalformed(ValueError):
 
 
 def encode(digests: Mapping[str, str]) -> bytes:
-    """The manifest of files: path to sha256 in 64 lower-case hex digits, sorted by the bytes of the path."""
+    """The manifest of files: path to sha256 in 64 lower-case hex digits, sorted by the bytes of the
+    path.
+    """
     lines = sorted((path.encode(), digest.encode()) for path, digest in digests.items())
     return b"".join(digest + b"  " + path + b"\n" for path, digest in lines)
 
@@ -31,9 +36,10 @@ def parse(data: bytes) -> dict[str, str]:
     """Path to sha256, in the order of the manifest.
 
     Raises:
-        ManifestMalformed: not UTF-8; not `digest, two blanks, path` on every line; not sorted; too many files; a path
-            that is absolute, not plain, holds `..`, a backslash or an unprintable character, is listed twice, or
-            differs from another only by case or by the way its accents are written.
+        ManifestMalformed: not UTF-8; not `digest, two blanks, path` on every line; not sorted; too
+            many files; a path that is absolute, not plain, holds `..`, a backslash or an
+            unprintable character, is listed twice, or differs from another only by case or by the
+            way its accents are written.
     """
     if data.count(b"\n") > MOST_FILES:
         _refuse(MOST_FILES + 1, f"more than {MOST_FILES} files")

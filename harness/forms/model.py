@@ -1,4 +1,6 @@
-"""A mapping of a file that people or programs write, as a closed model: what the file says, and nothing else."""
+"""A mapping of a file that people or programs write, as a closed model: what the file says, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from harness.forms.strict_json import strict_json
 
 
 class Model(BaseModel):
-    """Unknown keys are errors, nothing is converted, no number is NaN or infinite, nothing changes afterwards."""
+    """Unknown keys are errors, nothing is converted, no number is NaN or infinite, nothing changes
+    afterwards.
+    """
 
     # Built at first use: commands that read no such file should not wait for its validators.
     model_config = ConfigDict(

@@ -23,8 +23,9 @@ PROBLEM_LIMIT = 100
 class Problem:
     """One problem of one file. Line and column count from 1, columns in Unicode code points.
 
-    ``key`` is the dotted path of the key, ``subject.control.must_fail.ranks`` or ``checks[2].kind``; the document as a
-    whole is the empty path. ``kind`` is ``error`` or ``note`` (advice; the scenario loads).
+    ``key`` is the dotted path of the key, ``subject.control.must_fail.ranks`` or
+    ``checks[2].kind``; the document as a whole is the empty path. ``kind`` is ``error`` or ``note``
+    (advice; the scenario loads).
     """
 
     file: str
@@ -50,9 +51,11 @@ class Problem:
 
 
 class ScenarioError(Exception):
-    """A scenario, a policy or a file of rules cannot be used: the one exception for what such a file says.
+    """A scenario, a policy or a file of rules cannot be used: the one exception for what such a
+    file says.
 
-    ``problems`` holds all problems of the file, ordered by position; problems of ``--set`` overrides follow.
+    ``problems`` holds all problems of the file, ordered by position; problems of ``--set``
+    overrides follow.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -63,7 +66,9 @@ class ScenarioError(Exception):
 def complaint(
     message: str, *, suggestion: str | None = None, at: str | int | None = None
 ) -> PydanticCustomError:
-    """Build an error whose message is ours as it stands; ``at`` names the key or item inside that it is about."""
+    """Build an error whose message is ours as it stands; ``at`` names the key or item inside that
+    it is about.
+    """
     # The message travels as context: pydantic would read braces in a template.
     return PydanticCustomError(
         "complaint", "{message}", {"message": message, "suggestion": suggestion, "at": at}
@@ -71,7 +76,9 @@ def complaint(
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Sort problems by position, drop exact repeats, and keep the first hundred with a count of the rest."""
+    """Sort problems by position, drop exact repeats, and keep the first hundred with a count of the
+    rest.
+    """
     unique = sorted(
         set(problems), key=lambda p: (p.file == "--set", p.file, p.line, p.column, p.key, p.message)
     )

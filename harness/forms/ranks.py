@@ -19,7 +19,10 @@ class RankSet:
     which: Literal["every", "nonzero"] | tuple[int, ...]
 
     def of(self, size: int) -> tuple[int, ...]:
-        """Return the ranks of a world of ``size``, ascending. Raises ValueError for a rank that this world lacks."""
+        """Return the ranks of a world of ``size``, ascending.
+
+        Raises ValueError for a rank that this world lacks.
+        """
         if self.which == "every":
             return tuple(range(size))
         if self.which == "nonzero":

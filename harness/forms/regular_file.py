@@ -1,4 +1,7 @@
-"""Reading a file that nobody vouches for: a regular one, within a limit, never waiting. Standard library only."""
+"""Reading a file that nobody vouches for: a regular one, within a limit, never waiting.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ def read_regular(path: Path, *, limit: int, follow: bool = True, cut: bool = Fal
         cut: take the first `limit` bytes of a larger file, and do not refuse it.
 
     Raises:
-        OSError: it cannot be read, is not a regular file, or is larger (EFBIG); `strerror` says which.
+        OSError: it cannot be read, is not a regular file, or is larger (EFBIG); `strerror` says
+            which.
     """
     descriptor, size = open_regular(path, follow=follow)
     larger = OSError(errno.EFBIG, f"has more than {limit} bytes")

@@ -1,4 +1,7 @@
-"""What a JSON Schema made from our models allows at a place of a document. Standard library only."""
+"""What a JSON Schema made from our models allows at a place of a document.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ Schema: TypeAlias = dict[str, Any]
 
 
 def allowed_keys(path: tuple[str | int, ...], tree: Any, root: Schema) -> list[str]:
-    """List the keys that a mapping at a path of the document may have; empty where any key may stand.
+    """List the keys that a mapping at a path of the document may have.
+
+    Empty where any key may stand.
 
     The document decides between the kinds of a mapping.
     """
@@ -28,8 +33,9 @@ def kinds(path: tuple[str | int, ...], tree: Any, root: Schema) -> dict[str, lis
 def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[str | int, ...]:
     """The path in the document that pydantic's location of an error means.
 
-    Pydantic writes the kind of a mapping into it, the index of an item where a lone value stands for a list, and which
-    form a value has that may be a text or a mapping: `[version]`, as our models call such forms.
+    Pydantic writes the kind of a mapping into it, the index of an item where a lone value stands
+    for a list, and which form a value has that may be a text or a mapping: `[version]`, as our
+    models call such forms.
     """
     path: list[str | int] = []
     node: Schema = root
@@ -61,7 +67,9 @@ def value_at(tree: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def resolved(node: Schema, root: Schema) -> Schema:
-    """Follow references and nullable values until an object, a list, a value or a choice of kinds is reached."""
+    """Follow references and nullable values until an object, a list, a value or a choice of kinds
+    is reached.
+    """
     while "$ref" in node or ("anyOf" in node and "discriminator" not in node):
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rpartition("/")[2]]

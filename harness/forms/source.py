@@ -1,4 +1,6 @@
-"""The bytes of a file that people write: read within limits, decoded to text that means what an editor shows."""
+"""The bytes of a file that people write: read within limits, decoded to text that means what an
+editor shows.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ NAMES = {
     "\u2029": "a paragraph separator",
 }
 
-# Besides what YAML forbids: tabs (they look like indentation), the line breaks that YAML 1.1 sees and an editor does
-# not (line numbers would disagree), and the bidi overrides that make a signed text read differently from what it says.
+# Besides what YAML forbids: tabs (they look like indentation), the line breaks that YAML 1.1 sees
+# and an editor does not (line numbers would disagree), and the bidi overrides that make a signed
+# text read differently from what it says.
 REFUSED = re.compile(
     "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]|\r(?!\n)"
 )
@@ -40,7 +43,8 @@ def expanded(text: str | Path) -> Path:
 def real_place(text: str | Path, *, folder: Path = Path()) -> Path:
     """Where a path leads, from a folder: links followed and a home folder filled in.
 
-    Never fails. What leads nowhere (a loop of links, a home of nobody) stays as it is, and whoever opens it says why.
+    Never fails. What leads nowhere (a loop of links, a home of nobody) stays as it is, and whoever
+    opens it says why.
     """
     return Path(os.path.realpath(folder / expanded(text)))
 
@@ -48,7 +52,9 @@ def real_place(text: str | Path, *, folder: Path = Path()) -> Path:
 def read_source(
     path: Path, *, remedy: str = "name a scenario file or a folder with scenario.yaml"
 ) -> bytes:
-    """Read a regular file of at most 256 KiB; raise ScenarioError for anything else, without reading it.
+    """Read a regular file of at most 256 KiB.
+
+    Raise ScenarioError for anything else, without reading it.
 
     `remedy` says what to do where it cannot be opened.
     """
@@ -61,7 +67,10 @@ def read_source(
 
 
 def decode(data: bytes, *, name: str) -> str:
-    """Decode UTF-8 without a byte order mark; raise ScenarioError with the place of what is not plain text."""
+    """Decode UTF-8 without a byte order mark.
+
+    Raise ScenarioError with the place of what is not plain text.
+    """
     if len(data) > SIZE_LIMIT:
         raise refusal(name, TOO_LARGE, found=f"{len(data)} bytes")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (
@@ -85,7 +94,9 @@ def decode(data: bytes, *, name: str) -> str:
 
 
 def refused_characters(text: str, *, name: str) -> list[Problem]:
-    """Find characters that a file may not hold: one problem per kind, at its first place, with a count."""
+    """Find characters that a file may not hold: one problem per kind, at its first place, with a
+    count.
+    """
     first: dict[str, int] = {}
     count: dict[str, int] = {}
     for match in REFUSED.finditer(text):

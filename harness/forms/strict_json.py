@@ -1,6 +1,7 @@
 """Strict JSON: text with one meaning, the same to every reader. Standard library only.
 
-`json.loads` takes more than JSON: the last of two equal keys, NaN and infinities, other encodings, any depth.
+`json.loads` takes more than JSON: the last of two equal keys, NaN and infinities, other encodings,
+any depth.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import math
 from typing import Any, TypeAlias
 
 JSON: TypeAlias = Any
-# Deep enough for any fact; shallow enough that whoever reads a stranger's values never runs out of stack.
+# Deep enough for any fact; shallow enough that whoever reads a stranger's values never runs out of
+# stack.
 DEPTH_LIMIT = 64
 TOO_DEEP = f"not strict JSON: nested deeper than {DEPTH_LIMIT}"
 
@@ -24,11 +26,12 @@ def strict_json(text: str | bytes, *, constants: bool = False) -> JSON:
 
     Args:
         text: the document; bytes are UTF-8.
-        constants: allow NaN and infinities, which Python writes and published model configurations hold.
+        constants: allow NaN and infinities, which Python writes and published model configurations
+            hold.
 
     Raises:
-        NotStrict: a key that stands twice in one object, NaN or an infinity, a number too large for a double, invalid
-            UTF-8, nesting deeper than 64, or not JSON at all.
+        NotStrict: a key that stands twice in one object, NaN or an infinity, a number too large for
+            a double, invalid UTF-8, nesting deeper than 64, or not JSON at all.
     """
     try:
         # json.loads would guess the encoding of bytes, and let half a surrogate pass.
@@ -74,7 +77,9 @@ _scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing from the stu
 
 
 def _decoded(text: str) -> JSON:
-    """What `_DECODER.decode` gives, without its three steps in Python where the value fills the whole text."""
+    """What `_DECODER.decode` gives, without its three steps in Python where the value fills the
+    whole text.
+    """
     try:
         value, end = _scan(text, 0)
     except StopIteration:

@@ -1,10 +1,11 @@
 r"""Safe text: what cannot be seen is shown, and nothing acts on a terminal. Standard library only.
 
-Control characters, direction controls, zero-width and other format characters, and lone surrogates appear as escapes
-such as \\x1b. What people write is left alone: accents, CJK, right-to-left scripts, emoji with their joiners.
+Control characters, direction controls, zero-width and other format characters, and lone surrogates
+appear as escapes such as \\x1b. What people write is left alone: accents, CJK, right-to-left
+scripts, emoji with their joiners.
 
-The ranges are written out and not asked of `unicodedata`: its tables change with the Python version, and a report must
-render to the same bytes on every machine that verifies it.
+The ranges are written out and not asked of `unicodedata`: its tables change with the Python
+version, and a report must render to the same bytes on every machine that verifies it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 SHOWN_LIMIT = 60
-"""Characters of a stranger's value that a message shows; a hostile file must not fill the terminal."""
+"""Characters of a stranger's value that a message shows.
 
-# Scripts in which ZERO WIDTH JOINER and NON-JOINER are part of correct spelling: Arabic and Persian, Syriac, Indic,
-# Mongolian. Anywhere else a joiner hides something.
+A hostile file must not fill the terminal.
+"""
+
+# Scripts in which ZERO WIDTH JOINER and NON-JOINER are part of correct spelling: Arabic and
+# Persian, Syriac, Indic, Mongolian. Anywhere else a joiner hides something.
 _SPELLED = "\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18af"
 _PICTURE = "\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _JOINER = (
@@ -25,7 +29,8 @@ _JOINER = (
     f"|(?<![{_SPELLED}{_PICTURE}\ufe0f])\u200d|(?<=[{_SPELLED}])\u200d(?![{_SPELLED}])"
     f"|(?<=[{_PICTURE}\ufe0f])\u200d(?![{_PICTURE}])"
 )
-# The three subdivision flags that exist are the only correct use of tag characters, which otherwise hide ASCII.
+# The three subdivision flags that exist are the only correct use of tag characters, which otherwise
+# hide ASCII.
 _FLAGS = "|".join(
     "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
@@ -38,7 +43,8 @@ _INVISIBLE = (
     "\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff" + _NONCHARACTERS
 )
-# A variation selector after another one, or after nothing, selects nothing and can carry hidden data.
+# A variation selector after another one, or after nothing, selects nothing and can carry hidden
+# data.
 _SELECTOR = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _HIDDEN = f"(?P<flag>{_FLAGS})|[{_INVISIBLE}]|{_JOINER}|(?<![^{_SELECTOR}])[{_SELECTOR}]"
 
@@ -54,7 +60,8 @@ def bounded(text: str, limit: int | None) -> str:
 
 
 def visible(text: str, limit: int | None = None) -> str:
-    """One line in which every invisible character is shown as an escape and no landmark of a report is left.
+    """One line in which every invisible character is shown as an escape and no landmark of a report
+    is left.
 
     Args:
         text: anybody's.
@@ -111,7 +118,8 @@ def escape(character: str) -> str:
 
 
 def _visible(text: str) -> str:
-    # Most text is printable ASCII, in which nothing is hidden; asking that first takes a tenth of the time.
+    # Most text is printable ASCII, in which nothing is hidden; asking that first takes a tenth of
+    # the time.
     if text.isascii() and text.isprintable():
         return text
     return _compiled(_HIDDEN).sub(

@@ -1,4 +1,6 @@
-"""A document read as a closed model: every mistake in plain words, at the key or value that it is about."""
+"""A document read as a closed model: every mistake in plain words, at the key or value that it is
+about.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def schema_of(model: type[BaseModel]) -> Schema:
 
 
 def problems_of(failure: ValidationError, document: Document, *, schema: Schema) -> list[Problem]:
-    """Turn all errors of one validation into problems, leaving out those that follow from another one."""
+    """Turn all errors of one validation into problems, leaving out those that follow from another
+    one.
+    """
     problems: list[Problem] = []
     explained: set[Path] = set()
     missing: list[Path] = []
@@ -104,7 +108,9 @@ def problems_of(failure: ValidationError, document: Document, *, schema: Schema)
 
 
 def _follows(error: ErrorDetails) -> bool:
-    """Say whether a list is called too short only because its items were refused, which is reported by itself."""
+    """Say whether a list is called too short only because its items were refused, which is reported
+    by itself.
+    """
     return error["type"] == "too_short" and bool(error["input"])
 
 

@@ -1,4 +1,7 @@
-"""Wheels that are evidence, in one form: the same files give the same bytes on every machine. Standard library only."""
+"""Wheels that are evidence, in one form: the same files give the same bytes on every machine.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ class WheelError(ValueError):
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Pack files, by their path in the wheel: sorted, without compression, without times of their own."""
+    """Pack files, by their path in the wheel: sorted, without compression, without times of their
+    own.
+    """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(files, key=str.encode):

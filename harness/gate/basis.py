@@ -1,4 +1,6 @@
-"""What a gate believes: policy, keys, scenarios and locks of the trusted revision, all read before any report."""
+"""What a gate believes: policy, keys, scenarios and locks of the trusted revision, all read before
+any report.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ from harness.trust.signers import SignerPolicy, SignersMalformed
 
 
 class GateError(Exception):
-    """The gate was asked something that makes no sense; the message says what, where and what to do."""
+    """The gate was asked something that makes no sense.
+
+    The message says what, where and what to do.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,9 @@ class TrustedScenario:
 
     @property
     def no_claim(self) -> str:
-        """Why it cannot count at all, or empty: it is a finding about others, or expects something but PASS."""
+        """Why it cannot count at all, or empty: it is a finding about others, or expects something
+        but PASS.
+        """
         if self.scenario.role == "upstream":
             return "its role is upstream: a finding about somebody else's code does not count"
         if self.scenario.expects not in (None, "PASS"):
@@ -65,7 +72,8 @@ class TrustedScenario:
 
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """Everything that is believed: from the trusted revision, but for the ids of the commit's files, and what is asked.
+    """Everything that is believed: from the trusted revision, but for the ids of the commit's
+    files, and what is asked.
 
     Attributes:
         ref: name of the trusted revision, for messages.
@@ -96,7 +104,9 @@ class Basis:
     tree: Callable[[str], Tree]
 
     def cells(self, required: Required, record: Record) -> tuple[str, ...]:
-        """The cells that must be PASS: those of the policy, else every one of the trusted matrix and of the run's."""
+        """The cells that must be PASS: those of the policy, else every one of the trusted matrix
+        and of the run's.
+        """
         if required.cells is not None:
             return required.cells
         own = (cell.id for cell in record.judgement.cells)
@@ -104,7 +114,8 @@ class Basis:
 
 
 def lint(path: Path) -> None:
-    """Check a policy file of the working tree, and the files it names beside it and below the current folder.
+    """Check a policy file of the working tree, and the files it names beside it and below the
+    current folder.
 
     Raises:
         ScenarioError: with every problem.
@@ -233,7 +244,9 @@ def _tree_of(objects: Objects, commit: str) -> Tree:
 
 
 def _demand_known(policy: Policy, allowed: bytes, *, name: str, policy_name: str) -> None:
-    """Every name with a role must be one of the allowed signers: a slip would silently take the role away."""
+    """Every name with a role must be one of the allowed signers: a slip would silently take the
+    role away.
+    """
     try:
         names = {line.principals for line in signers.read(allowed)}
     except SignersMalformed as error:

@@ -1,7 +1,8 @@
-"""The release gate: find the reports of a commit, verify them, compare them with what is trusted, and decide.
+"""The release gate: find the reports of a commit, verify them, compare them with what is trusted,
+and decide.
 
-Order matters. First the trusted revision gives policy, keys and scenarios (`basis`). Then reports are found and
-verified whole (`reports`). Then the policy is applied (`requirements`, `rules`).
+Order matters. First the trusted revision gives policy, keys and scenarios (`basis`). Then reports
+are found and verified whole (`reports`). Then the policy is applied (`requirements`, `rules`).
 """
 
 from __future__ import annotations

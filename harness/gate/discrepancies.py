@@ -1,4 +1,6 @@
-"""A verified run compared with what is trusted: did it ask the trusted question, and did it run the commit's code?"""
+"""A verified run compared with what is trusted: did it ask the trusted question, and did it run the
+commit's code?
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from harness.trust.replay import Read
 
 
 def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
-    """How the scenario that ran differs from the trusted one: its file, its folder, what was set, its inputs."""
+    """How the scenario that ran differs from the trusted one: its file, its folder, what was set,
+    its inputs.
+    """
     differences = []
     if record.scenario.sha256 != known.sha256:
         differences.append(f"{known.path} has another sha256")
@@ -64,7 +68,8 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
 
 
 def _control(record: Record, basis: Basis) -> list[str]:
-    """A control from a revision that only a name says: the commit under test could choose code that is sure to fail.
+    """A control from a revision that only a name says: the commit under test could choose code that
+    is sure to fail.
 
     Of a comparison, the a that the commit's code is compared with.
     """
@@ -87,7 +92,9 @@ def _control(record: Record, basis: Basis) -> list[str]:
 
 
 def _environments(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> list[str]:
-    """Files of requirements that are not the trusted one, and packages from checkouts that only a name says."""
+    """Files of requirements that are not the trusted one, and packages from checkouts that only a
+    name says.
+    """
     differences = []
     for name, made in sorted(record.run.environments.items()):
         for package, facts in sorted(made.checkouts.items()):
@@ -119,8 +126,8 @@ def _older(record: Record) -> str:
 def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
     """Files of the code under test that took the place of the scenario's own subject.
 
-    Where the code under test holds the entry's module, that is run, and not the one beside the scenario: a commit that
-    adds one would bring its own test.
+    Where the code under test holds the entry's module, that is run, and not the one beside the
+    scenario: a commit that adds one would bring its own test.
     """
     subject = known.scenario.subject
     if posixpath.normpath(subject.path) == ".":
@@ -171,14 +178,16 @@ def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
 
 
 def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
-    """Files of the arms that are no file of the commit: ignored by git, changed, or converted when checked out.
+    """Files of the arms that are no file of the commit: ignored by git, changed, or converted when
+    checked out.
 
-    An arm that was laid out from a revision holds what git stores; whose revision it is, another rule asks. A patched
-    file is the revision's and the patch's, which the trusted scenario names.
+    An arm that was laid out from a revision holds what git stores; whose revision it is, another
+    rule asks. A patched file is the revision's and the patch's, which the trusted scenario names.
     """
     files, folder, scenario = basis.commit_files, record.run.source.scenario or "", known.scenario
     if record.scenario.sha256 != known.sha256 or record.run.overrides:
-        # Whether it may differ is another rule's question: here it says where the code that ran came from.
+        # Whether it may differ is another rule's question: here it says where the code that ran
+        # came from.
         scenario = parse_scenario(
             read(SCENARIO_PATH), name=SCENARIO_PATH, overrides=record.run.overrides
         )
@@ -221,12 +230,15 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
 def strangers(
     record: Record, basis: Basis, read: Read
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """What ranks loaded beside their arm's folder that is not the commit's, worked out from the commit itself.
+    """What ranks loaded beside their arm's folder that is not the commit's, worked out from the
+    commit itself.
 
-    And files without a counterpart there that the build of the commit's packages wrote, each with its sha256.
+    And files without a counterpart there that the build of the commit's packages wrote, each with
+    its sha256.
 
-    Whatever the record says: what the commit declares, and what its files hold, is read from git's objects. A package
-    that the scenario names for the control's own environment is old on purpose; the candidate's must be the commit's.
+    Whatever the record says: what the commit declares, and what its files hold, is read from git's
+    objects. A package that the scenario names for the control's own environment is old on purpose;
+    the candidate's must be the commit's.
     """
     if record.scenario.program:
         return (), ()  # nobody told what a program loaded, and another rule says so
@@ -268,7 +280,9 @@ def strangers(
 
 
 def _removed(made: Iterable[tuple[str, str]], tree: Tree, basis: Basis) -> list[str]:
-    """Installed files that the trusted revision has and the arm's commit has not: no build of it wrote them."""
+    """Installed files that the trusted revision has and the arm's commit has not: no build of it
+    wrote them.
+    """
     known = frozenset(tree.paths)
     return [
         f"{file} is installed, and {path} of {basis.ref} is not in the commit any more: install it"
@@ -287,7 +301,9 @@ def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:
 
 
 def _not_ready(record: Record, use: str) -> tuple[str, ...]:
-    """Files that are not the ready subject's: it is not part of any commit, but of the version that decides."""
+    """Files that are not the ready subject's: it is not part of any commit, but of the version that
+    decides.
+    """
     code = {path: sha256(data) for path, data in READY[use].files().items()}
     return tuple(
         f"{name}: {path} (not the ready subject {use} of this version of Rankproof)"

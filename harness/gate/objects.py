@@ -1,8 +1,9 @@
-"""What a gate believes before it has seen anything: files of the trusted revision, read from git's objects.
+"""What a gate believes before it has seen anything: files of the trusted revision, read from git's
+objects.
 
-Nothing is taken from a working tree: it is the commit's under test, or nobody knows whose. Nothing of the repository
-runs (`harness.run.arms.revision`), nothing is fetched, and a ref is named in full, so that a tag or a local branch that
-somebody called `origin/main` is not mistaken for it.
+Nothing is taken from a working tree: it is the commit's under test, or nobody knows whose. Nothing
+of the repository runs (`harness.run.arms.revision`), nothing is fetched, and a ref is named in
+full, so that a tag or a local branch that somebody called `origin/main` is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Objects:
     def trusted(self, ref: str) -> str:
         """The full id of the commit that a trusted ref names.
 
-        `origin/main` means `refs/remotes/origin/main` and nothing else. A branch or a tag of this clone must be
-        named in full (`refs/heads/main`, `refs/tags/v1`), a commit by its whole id.
+        `origin/main` means `refs/remotes/origin/main` and nothing else. A branch or a tag of this
+        clone must be named in full (`refs/heads/main`, `refs/tags/v1`), a commit by its whole id.
 
         Raises:
             NoTrustedRef: it is not there, or the clone is shallow.
@@ -126,7 +127,9 @@ class Objects:
         return content
 
     def contains(self, trusted: str, commit: str) -> bool:
-        """Whether a commit is `trusted` itself or one of its ancestors; False for one that is not in this clone."""
+        """Whether a commit is `trusted` itself or one of its ancestors; False for one that is not
+        in this clone.
+        """
         return self._git("merge-base", "--is-ancestor", commit, trusted) is not None
 
     def _commit(self, name: str) -> str | None:
@@ -136,7 +139,9 @@ class Objects:
         return done.decode().strip() if done else None
 
     def _git(self, *arguments: str, given: bytes = b"", quiet: bool = False) -> bytes | None:
-        """What git answers; None where it fails, or with `quiet`, where it has anything to say (an ambiguous name)."""
+        """What git answers; None where it fails, or with `quiet`, where it has anything to say (an
+        ambiguous name).
+        """
         done = self._run(*arguments, given=given)
         return None if done.returncode or (quiet and done.stderr) else done.stdout
 
@@ -148,7 +153,9 @@ class Objects:
 
 
 def blob_id(content: bytes, *, like: str) -> str:
-    """The id that git gives to a file's content, in the repository whose ids look `like` this one."""
+    """The id that git gives to a file's content, in the repository whose ids look `like` this
+    one.
+    """
     digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
     digest.update(b"blob %d\0" % len(content))
     digest.update(content)

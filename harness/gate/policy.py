@@ -1,8 +1,9 @@
-"""The policy of a release gate: which scenarios must have passed, who must have signed, and what else is asked.
+"""The policy of a release gate: which scenarios must have passed, who must have signed, and what
+else is asked.
 
-A closed file, read and linted like a scenario. Some rules cannot be switched off and so have no key here: a cell that
-must pass is PASS beside a control that failed as stated; INCONCLUSIVE, SKIPPED, unsigned, not judged again and not
-rendered again are never enough.
+A closed file, read and linted like a scenario. Some rules cannot be switched off and so have no key
+here: a cell that must pass is PASS beside a control that failed as stated; INCONCLUSIVE, SKIPPED,
+unsigned, not judged again and not rendered again are never enough.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class Roles(Model):
 
 
 class Signers(Model):
-    """Whose signature is believed. Both files are taken from the trusted revision, never from the one under test."""
+    """Whose signature is believed.
+
+    Both files are taken from the trusted revision, never from the one under test.
+    """
 
     allowed: Inside = Field(
         "allowed_signers", description="Keys that may sign, in git's format, beside the policy."

@@ -1,4 +1,5 @@
-"""The reports of a commit in results folders: found, verified whole, and compared with what is trusted.
+"""The reports of a commit in results folders: found, verified whole, and compared with what is
+trusted.
 
 Nothing a report says is believed before the whole of it is verified as `rankproof verify` does it.
 """
@@ -44,8 +45,10 @@ class Report:
         roles: of the signer, by the policy.
         differs: how its scenario differs from the trusted one; empty where it is the same.
         foreign: files of its arms that are not the commit's; empty where all are.
-        strangers: what ranks loaded beside their arm's folder that is not the commit's; empty where all is.
-        built: files in the commit's installed packages that only their build wrote, each with its sha256.
+        strangers: what ranks loaded beside their arm's folder that is not the commit's; empty where
+            all is.
+        built: files in the commit's installed packages that only their build wrote, each with its
+            sha256.
     """
 
     place: str
@@ -73,7 +76,9 @@ class Report:
 
 
 class Refusal(Model):
-    """A report that says it is of the commit, and that verification refused; `word` as in docs/verify.md."""
+    """A report that says it is of the commit, and that verification refused; `word` as in
+    docs/verify.md.
+    """
 
     place: str
     word: str
@@ -104,8 +109,8 @@ class Runs:
 def find_runs(paths: Sequence[Path], commit: str) -> Runs:
     """Runs whose own facts say that they are of the commit, and those that cannot be asked.
 
-    What a run says here is only used to leave it aside: whoever could write another commit into it could as well
-    remove it.
+    What a run says here is only used to leave it aside: whoever could write another commit into it
+    could as well remove it.
 
     Raises:
         GateError: a folder that is not there, or with too many runs.
@@ -158,7 +163,9 @@ def _below(path: Path, budget: list[int], runs: Runs, depth: int = 0) -> Iterato
 
 
 def _claim(run: Path) -> str | None:
-    """The commit that a run says it is of; None where it says none that can be read, so that it is verified."""
+    """The commit that a run says it is of; None where it says none that can be read, so that it is
+    verified.
+    """
     try:
         with Folder(run) as folder:
             commit = strict_json(folder.read(RUN_PATH, LARGEST_CLAIM))["source"]["commit"]
@@ -168,7 +175,9 @@ def _claim(run: Path) -> str | None:
 
 
 class _Comparison(RecordReplay):
-    """Verifies a run, and compares it with what is trusted from the very bytes that are verified."""
+    """Verifies a run, and compares it with what is trusted from the very bytes that are
+    verified.
+    """
 
     def __init__(self, basis: Basis) -> None:
         super().__init__()

@@ -1,7 +1,9 @@
-"""A policy applied to the reports of one commit, requirement by requirement. Pure: no file, no process, no clock.
+"""A policy applied to the reports of one commit, requirement by requirement.
 
-For each required scenario the newest report in a role that counts decides, and every rule is held against it. A rule
-answers with one word:
+Pure: no file, no process, no clock.
+
+For each required scenario the newest report in a role that counts decides, and every rule is held
+against it. A rule answers with one word:
 
     MET            it holds
     REFUSED        it does not
@@ -9,8 +11,8 @@ answers with one word:
     CANNOT TELL    the run was INCONCLUSIVE or a cell was skipped
     NOT VERIFIED   a report of this commit was refused by verification
 
-The gate is OPEN where every rule is met. What is not in the list of passed scenarios is missing: an empty list of
-failures proves nothing.
+The gate is OPEN where every rule is met. What is not in the list of passed scenarios is missing: an
+empty list of failures proves nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Requirement(Model):
         scenario: the required scenario it is about; None for a rule about the whole.
         name: the rule's name, one of RULES and those that `decide` adds.
         reason: why the word is what it is.
-        codes: of what the reports give as reasons for it (docs/reading.md), and the words of those that were refused.
+        codes: of what the reports give as reasons for it (docs/reading.md), and the words of those
+            that were refused.
     """
 
     scenario: str | None
@@ -57,7 +60,8 @@ def requirements(
     *,
     elsewhere: Sequence[str] = (),
 ) -> list[Requirement]:
-    """Hold every rule of the policy against the verified reports of the commit, and those of it that were refused.
+    """Hold every rule of the policy against the verified reports of the commit, and those of it
+    that were refused.
 
     `elsewhere` are other commits that reports in the folder say they are of, for messages.
     """
@@ -72,7 +76,9 @@ def requirements(
 
 
 def answer(requirements: Sequence[Requirement]) -> Answer:
-    """What all words come to. A report that was refused weighs most: something is wrong beyond this commit."""
+    """What all words come to. A report that was refused weighs most: something is wrong beyond this
+    commit.
+    """
     words = {requirement.word for requirement in requirements}
     if "NOT VERIFIED" in words:
         return "NOT VERIFIED"
@@ -148,7 +154,9 @@ def _signer(basis: Basis, report: Report) -> Ruling:
 
 
 def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
-    """Never retry until green: a FAIL of this commit stays one, whoever ran it how often afterwards."""
+    """Never retry until green: a FAIL of this commit stays one, whoever ran it how often
+    afterwards.
+    """
     # What ran with changes was not this commit.
     clean = [one for one in mine if one.record.run.source.dirty is not True]
     failed = [one for one in clean if one.record.judgement.verdict == "FAIL"]
@@ -178,7 +186,9 @@ def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
 
 
 def _scenario(basis: Basis, required: Required, deciding: Report, mine: Sequence[Report]) -> Ruling:
-    """A scenario that is not the trusted one asks another question, unless somebody who may release signed for it."""
+    """A scenario that is not the trusted one asks another question, unless somebody who may release
+    signed for it.
+    """
     if not deciding.differs:
         return "MET", f"the one of {basis.ref}"
     how = f"not the one of {basis.ref}: {some(deciding.differs)}"
@@ -192,7 +202,9 @@ def _scenario(basis: Basis, required: Required, deciding: Report, mine: Sequence
 
 
 def _question(report: Report) -> tuple[object, ...]:
-    """What makes two runs ask the same: the scenario file, what was set over it, and the code of both arms."""
+    """What makes two runs ask the same: the scenario file, what was set over it, and the code of
+    both arms.
+    """
     record = report.record
     code = tuple(
         (name, tuple(sorted(arm.files.items())), arm.arguments)

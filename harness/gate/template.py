@@ -41,10 +41,13 @@ class TemplateError(Exception):
 
 
 def write(path: Path) -> Iterator[Path]:
-    """Write a policy and a list of signers, and name each once it is there; nothing that is there is written over.
+    """Write a policy and a list of signers, and name each once it is there.
+
+    Nothing that is there is written over.
 
     Raises:
-        TemplateError: there is a policy, there is nothing that it could require, or it cannot be written.
+        TemplateError: there is a policy, there is nothing that it could require, or it cannot be
+            written.
     """
     if path.exists():
         raise TemplateError(f"{path} is there already: check it with `rankproof gate --lint`")
@@ -105,7 +108,9 @@ def _file(file: Path, scenario: Scenario) -> str:
 
 
 def _line() -> str:
-    """The key that would sign here, as a line to be turned on: nobody should trust a key because a program wrote it."""
+    """The key that would sign here, as a line to be turned on: nobody should trust a key because a
+    program wrote it.
+    """
     try:
         key = find_signer(make=False).public_key
     except (KeyProblem, OSError):

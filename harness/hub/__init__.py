@@ -1,6 +1,7 @@
 """A model hub on this machine: the hub's protocol, fault rules as data, and a log of every request.
 
-Usable alone: of the harness nothing but its ground floor, `harness.forms`, is imported. See docs/hub.md.
+Usable alone: of the harness nothing but its ground floor, `harness.forms`, is imported. See
+docs/hub.md.
 """
 
 from __future__ import annotations

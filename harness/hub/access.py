@@ -1,4 +1,6 @@
-"""The access log: one JSON line for each request, written before the last byte of its answer leaves."""
+"""The access log: one JSON line for each request, written before the last byte of its answer
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,13 @@ class Access:
 
     Attributes:
         n: number of the request, from 1, in the order in which the hub began to answer.
-        ns: CLOCK_MONOTONIC when its head was read, in nanoseconds; comparable to events of the same machine.
+        ns: CLOCK_MONOTONIC when its head was read, in nanoseconds; comparable to events of the same
+            machine.
         duration_ns: from then until this line was written, which is before the last bytes are sent.
         client: the name in ``/client/NAME``; otherwise ``process-K``, counted by first contact.
         pid: process that holds the other end of the connection, or None where it cannot be seen.
-        started: start time of that process in clock ticks since boot, which tells a reused pid apart.
+        started: start time of that process in clock ticks since boot, which tells a reused pid
+            apart.
         connection: number of the connection, from 1.
         port: the client's port.
         method: as sent, or None where no request could be read.
@@ -36,7 +40,8 @@ class Access:
         role: what fault rules call it, or None where the address was refused.
         repository, revision, file: what it asks for, or empty.
         status: of the answer, or None where none was sent.
-        rules: ids of the rules that struck, in order. The last is the one that made the answer, unless it only delayed.
+        rules: ids of the rules that struck, in order. The last is the one that made the answer,
+            unless it only delayed.
         bytes: bytes of the body that were sent.
         range: the Range header, or None.
         commit: X-Repo-Commit of the answer, or None.
@@ -85,7 +90,8 @@ class Access:
 
 
 def read_log(path: Path) -> tuple[Access, ...]:
-    """Read an access log. A last line without its newline was never finished, and is an error like any other.
+    """Read an access log. A last line without its newline was never finished, and is an error like
+    any other.
 
     Raises:
         ValueError: a line that is none, with its number.
@@ -124,7 +130,10 @@ def kind_of(request: Access) -> str:
 
 
 class AccessLog:
-    """Where the lines go: a file, a list in memory, or both. Each line is one write, whole or an error."""
+    """Where the lines go: a file, a list in memory, or both.
+
+    Each line is one write, whole or an error.
+    """
 
     def __init__(self, path: Path | None, *, keep: bool) -> None:
         """Open the log; lines are appended.

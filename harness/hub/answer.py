@@ -1,4 +1,6 @@
-"""The true answer to a request, before any fault: the hub's protocol as huggingface_hub 1.x and 2.x speak it."""
+"""The true answer to a request, before any fault: the hub's protocol as huggingface_hub 1.x and 2.x
+speak it.
+"""
 
 from __future__ import annotations
 

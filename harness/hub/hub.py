@@ -1,4 +1,6 @@
-"""A hub in this process: its server runs in a thread of its own, so that a blocked test or command cannot stop it."""
+"""A hub in this process: its server runs in a thread of its own, so that a blocked test or command
+cannot stop it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Serves a folder of repositories in the hub's protocol, on this machine only unless `host` says otherwise.
+    """Serves a folder of repositories in the hub's protocol, on this machine only unless `host`
+    says otherwise.
 
         with Hub(folder, rules=Path("rules.yaml"), log=Path("access.jsonl")) as hub:
             environment = {"HF_ENDPOINT": hub.endpoint_for("rank-0")}
@@ -39,7 +42,8 @@ class Hub:
         keep: keep requests in memory for `requests`; a hub that serves for days should not.
 
     Raises:
-        HubError: the folder, the rules, the log or the port cannot be used (from ``start`` or ``with``).
+        HubError: the folder, the rules, the log or the port cannot be used (from ``start`` or
+            ``with``).
     """
 
     def __init__(
@@ -72,7 +76,8 @@ class Hub:
         """Read the folder and serve it; returns when connections are accepted.
 
         Args:
-            places: where to listen, instead of `host` and `port`; they are closed when the hub stops.
+            places: where to listen, instead of `host` and `port`; they are closed when the hub
+                stops.
         """
         if self._thread is not None:
             raise HubError("this hub was started already; make a new one")
@@ -132,7 +137,9 @@ class Hub:
         return f"http://{host}:{self._server.port}"
 
     def endpoint_for(self, client: str) -> str:
-        """The value for HF_ENDPOINT of one client, which then goes by this name in rules and in the log."""
+        """The value for HF_ENDPOINT of one client, which then goes by this name in rules and in the
+        log.
+        """
         if not CLIENT.fullmatch(client):
             raise HubError(
                 f"{client!r}: a client's name is 1 to 64 letters, digits, '.', '_' or '-'"
@@ -140,7 +147,9 @@ class Hub:
         return f"{self.endpoint}/client/{client}"
 
     def requests(self) -> tuple[Access, ...]:
-        """All requests so far, in the order in which they were logged. Every answer that arrived is among them.
+        """All requests so far, in the order in which they were logged.
+
+        Every answer that arrived is among them.
 
         Raises:
             HubError: the hub failed, or keeps no requests.
@@ -151,7 +160,10 @@ class Hub:
         return tuple(self._log.kept) if self._log is not None else ()
 
     def counts(self) -> Mapping[str, int]:
-        """Requests so far by kind, as ``GET model_info``, and their ``total``; see `harness.hub.access.count`."""
+        """Requests so far by kind, as ``GET model_info``, and their ``total``.
+
+        See `harness.hub.access.count`.
+        """
         self.check()
         return dict(sorted(self._log.counted.items())) if self._log is not None else {}
 

@@ -1,4 +1,5 @@
-"""Where a hub listens: at an address of its own machine, or at a socket that somebody else has bound elsewhere.
+"""Where a hub listens: at an address of its own machine, or at a socket that somebody else has
+bound elsewhere.
 
 And which process is at the other end of a connection.
 """
@@ -24,7 +25,9 @@ class Place(Protocol):
 
     @property
     def kernel(self) -> socket.socket | None:
-        """A netlink socket (sock_diag(7)) in the network of the place; None for the network of this process."""
+        """A netlink socket (sock_diag(7)) in the network of the place; None for the network of this
+        process.
+        """
 
     def open(self) -> socket.socket:
         """A new descriptor of a bound socket; whoever listens at it closes it.
@@ -34,7 +37,10 @@ class Place(Protocol):
         """
 
     def refuse(self) -> None:
-        """Refuse connections until the next `open`. To be called before what `open` gave is closed."""
+        """Refuse connections until the next `open`.
+
+        To be called before what `open` gave is closed.
+        """
 
     def close(self) -> None:
         """Leave it for good."""
@@ -52,7 +58,8 @@ class OwnAddress:
             OSError: it cannot be taken.
         """
         if port:
-            # Bound alone first: with SO_REUSEPORT a second hub on the same port would share it in silence.
+            # Bound alone first: with SO_REUSEPORT a second hub on the same port would share it in
+            # silence.
             with _socket(host) as alone:
                 alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 alone.bind((host, port))
@@ -73,7 +80,8 @@ class OwnAddress:
 
 
 class GivenSocket:
-    """A TCP socket that is bound already, in whatever network namespace, and one there that tells who is connected.
+    """A TCP socket that is bound already, in whatever network namespace, and one there that tells
+    who is connected.
 
     Linux alone lets a socket that has listened listen again.
     """
@@ -116,9 +124,9 @@ def _bound(host: str, port: int) -> socket.socket:
 
 # -- which process is at the other end of a connection (Linux only): addresses → inode → pid -------
 
-# The kernel is asked about the one socket (sock_diag(7)). /proc/net/tcp, which says the same, lists every connection
-# that waits for its end, and reading it for each new connection was most of the hub's work. Processes are found by
-# /proc.
+# The kernel is asked about the one socket (sock_diag(7)). /proc/net/tcp, which says the same, lists
+# every connection that waits for its end, and reading it for each new connection was most of the
+# hub's work. Processes are found by /proc.
 
 KNOWN_LIMIT = 4096
 NETLINK_SOCK_DIAG = 4
@@ -132,7 +140,8 @@ INODE_AT = 16 + 4 + 48 + 16
 class Peers:
     """Finds clients' processes; remembers those it has met, so that a busy client is found at once.
 
-    Where a socket is held by several processes (after a fork), one of them is found: prefer ``/client/NAME`` there.
+    Where a socket is held by several processes (after a fork), one of them is found: prefer
+    ``/client/NAME`` there.
     """
 
     def __init__(self) -> None:
@@ -146,10 +155,12 @@ class Peers:
         server: tuple[str, int],
         kernel: socket.socket | None = None,
     ) -> tuple[int | None, int | None]:
-        """Return (pid, start time in clock ticks) of the process that connected from ``client`` to ``server``.
+        """Return (pid, start time in clock ticks) of the process that connected from ``client`` to
+        ``server``.
 
-        Both are (address, port), in the network that the socket ``kernel`` asks about; by default this process's.
-        (None, None) where it cannot be seen: another user's process, another machine, no /proc, or already gone.
+        Both are (address, port), in the network that the socket ``kernel`` asks about; by default
+        this process's. (None, None) where it cannot be seen: another user's process, another
+        machine, no /proc, or already gone.
         """
         if sys.platform != "linux":
             return None, None
@@ -211,7 +222,8 @@ def _question(client: tuple[str, int], server: tuple[str, int], *, number: int) 
         socket.inet_pton(family, client[0]),
         socket.inet_pton(family, server[0]),
     )
-    # inet_diag_req_v2: family, protocol, nothing, every state, the socket, any interface, no cookie.
+    # inet_diag_req_v2: family, protocol, nothing, every state, the socket, any interface, no
+    # cookie.
     body = (
         struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF)
         + identity
@@ -229,7 +241,8 @@ def _holds(pid: int, wanted: str) -> bool:
     except OSError:
         return False
     for path in paths:
-        # os.readlink, not pathlib: this runs for every descriptor of every process that can be seen.
+        # os.readlink, not pathlib: this runs for every descriptor of every process that can be
+        # seen.
         with contextlib.suppress(OSError):
             if os.readlink(path) == wanted:  # noqa: PTH115
                 return True

@@ -14,7 +14,8 @@ class HubError(Exception):
 class RulesError(HubError):
     """A rules file cannot be used.
 
-    ``problems`` holds one line for each mistake, ``file:line:column: key: message``, in the order of the file.
+    ``problems`` holds one line for each mistake, ``file:line:column: key: message``, in the order
+    of the file.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -23,4 +24,7 @@ class RulesError(HubError):
 
 
 class LogLost(HubError):
-    """The access log could not be written; the hub stopped, because an answer without its line is not evidence."""
+    """The access log could not be written.
+
+    The hub stopped, because an answer without its line is not evidence.
+    """

@@ -1,8 +1,10 @@
-"""The repositories of a folder, as a hub knows them: files with git and sha256 digests, commits, branches and tags.
+"""The repositories of a folder, as a hub knows them: files with git and sha256 digests, commits,
+branches and tags.
 
-``FOLDER/org/name/`` is the branch ``main`` of the repository ``org/name``, and ``FOLDER/org/name@v1.0/`` is its tag
-``v1.0`` (a revision with a slash is written with ``%2F``, as in an address). Everything is read once, when the hub
-starts: what a hub serves does not change under its clients, and no address ever becomes a path of the file system.
+``FOLDER/org/name/`` is the branch ``main`` of the repository ``org/name``, and
+``FOLDER/org/name@v1.0/`` is its tag ``v1.0`` (a revision with a slash is written with ``%2F``, as
+in an address). Everything is read once, when the hub starts: what a hub serves does not change
+under its clients, and no address ever becomes a path of the file system.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A commit: its id follows from paths and bytes, so equal content has an equal id on every machine."""
+    """A commit: its id follows from paths and bytes, so equal content has an equal id on every
+    machine.
+    """
 
     name: str
     commit: str
@@ -175,7 +179,8 @@ def read_revision(folder: Path, *, name: str, root: Path) -> Revision:
     """Read one folder as a commit. Links may point anywhere inside ``root``, nowhere else.
 
     Raises:
-        HubError: a link that leaves ``root``, something that is not a file, too many files, or an unreadable file.
+        HubError: a link that leaves ``root``, something that is not a file, too many files, or an
+            unreadable file.
     """
     patterns = _lfs_patterns(folder)
     files: dict[str, File] = {}
@@ -239,7 +244,9 @@ def _lfs_patterns(folder: Path) -> tuple[str, ...]:
 
 
 def _folder_ids(files: Mapping[str, File]) -> dict[str, str]:
-    """Ids of all folders; not git's tree objects, which nothing in the protocol lets a client check."""
+    """Ids of all folders; not git's tree objects, which nothing in the protocol lets a client
+    check.
+    """
     held: dict[str, list[str]] = {"": []}
     for path, file in files.items():
         parts = path.split("/")[:-1]
@@ -254,7 +261,8 @@ def _folder_ids(files: Mapping[str, File]) -> dict[str, str]:
 def _model_tags(folder: Path) -> tuple[str, ...]:
     """The tags that the public hub derives from the metadata at the head of README.md.
 
-    ``base_model`` matters: transformers takes a tokenizer for Mistral's by the tag ``base_model:…mistralai…``.
+    ``base_model`` matters: transformers takes a tokenizer for Mistral's by the tag
+    ``base_model:…mistralai…``.
     """
     try:
         text = (folder / "README.md").read_text("utf-8", "replace")[:README_LIMIT]

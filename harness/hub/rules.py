@@ -1,4 +1,7 @@
-"""Fault rules as data: which requests, which answer instead, when. The file is a closed schema; see docs/hub.md."""
+"""Fault rules as data: which requests, which answer instead, when. The file is a closed schema.
+
+See docs/hub.md.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ OF_A_BODY = frozenset({"truncate", "wrong-bytes"})
 class Missing(Model):
     """404: the file does not exist.
 
-    With ``commit`` the answer carries X-Repo-Commit, as the public hub's does, and clients write it down for ever.
+    With ``commit`` the answer carries X-Repo-Commit, as the public hub's does, and clients write it
+    down for ever.
     """
 
     kind: Literal["missing"]
@@ -60,7 +64,9 @@ class Missing(Model):
 
 
 class RateLimit(Model):
-    """429, with the headers the public hub sends (``ratelimit``), a plain Retry-After, both, or none."""
+    """429, with the headers the public hub sends (``ratelimit``), a plain Retry-After, both, or
+    none.
+    """
 
     kind: Literal["rate-limit"]
     headers: Literal["ratelimit", "retry-after", "both", "none"] = Field(
@@ -119,7 +125,9 @@ class Truncate(Model):
 
 
 class Short(Model):
-    """Announce fewer bytes than the file has and send exactly those: a whole answer, and a wrong one."""
+    """Announce fewer bytes than the file has and send exactly those: a whole answer, and a wrong
+    one.
+    """
 
     kind: Literal["short"]
     share: Annotated[float, Field(ge=0, lt=1)] = Field(
@@ -144,7 +152,9 @@ class WrongEtag(Model):
 
 
 class WrongBytes(Model):
-    """As many bytes as announced, one of them changed (or all, if ``text`` is given: its length is then announced)."""
+    """As many bytes as announced, one of them changed (or all, if ``text`` is given: its length is
+    then announced).
+    """
 
     kind: Literal["wrong-bytes"]
     text: Annotated[str, Field(max_length=100_000)] | None = Field(
@@ -176,7 +186,10 @@ def _window(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class When(Model):
-    """Which of the requests that match are struck. All conditions that are given must hold; none given: every one."""
+    """Which of the requests that match are struck. All conditions that are given must hold.
+
+    None given: every one.
+    """
 
     times: Count | None = Field(
         None, description="Only the first so many that the other conditions let through."

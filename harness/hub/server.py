@@ -96,7 +96,10 @@ class Changed(Exception):
 
 
 def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
-    """The pieces of the body as (from, to), the last of them last; one empty piece for an answer without a body."""
+    """The pieces of the body as (from, to), the last of them last.
+
+    One empty piece for an answer without a body.
+    """
     ends = [*range(CHUNK, outgoing.sent, CHUNK), outgoing.sent]
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
@@ -218,13 +221,16 @@ class Server:
             self._listeners.pop().close()
 
     async def stop(self) -> None:
-        """Stop listening, end every connection, log what was under way, and wait until all of it is done."""
+        """Stop listening, end every connection, log what was under way, and wait until all of it is
+        done.
+        """
         self._stopped = True
         if self._return is not None:
             self._return.cancel()
         self._leave()
         while self._open:
-            # More than once: `asyncio.wait_for` swallows a cancellation that comes together with its result.
+            # More than once: `asyncio.wait_for` swallows a cancellation that comes together with
+            # its result.
             self._cut("the hub was stopped")
             await asyncio.wait(list(self._open), timeout=2.0)
         for place in self._places:
@@ -345,7 +351,8 @@ class Server:
         exchange = self._begin(connection, error.method, error.address, None)
         exchange.note = error.message
         await self._send(exchange, truly(failure(error.status, error.message)), None)
-        # What the client still sends is read and dropped for a moment, so that the answer is not lost in a reset.
+        # What the client still sends is read and dropped for a moment, so that the answer is not
+        # lost in a reset.
         connection.writer.write_eof()
         with contextlib.suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(1.0):
@@ -422,7 +429,10 @@ class Server:
         return revision.commit if revision is not None else None
 
     async def _send(self, exchange: Exchange, outgoing: Outgoing, request: Request | None) -> bool:
-        """Send an answer, with its line in the log before its last bytes; returns whether the connection goes on."""
+        """Send an answer, with its line in the log before its last bytes.
+
+        Returns whether the connection goes on.
+        """
         writer = exchange.connection.writer
         if outgoing.answer is None:
             end: End = "reset" if outgoing.then == "reset" else "closed"

@@ -1,4 +1,6 @@
-"""Which rule strikes which request. One place that counts, so that the same requests meet the same faults.
+"""Which rule strikes which request.
+
+One place that counts, so that the same requests meet the same faults.
 
 And what a rule makes of a true answer.
 """
@@ -37,7 +39,10 @@ class Struck:
 
 
 class Strikes:
-    """The rules with their counts. Not thread-safe: the hub asks from its one thread, in the order of arrival."""
+    """The rules with their counts.
+
+    Not thread-safe: the hub asks from its one thread, in the order of arrival.
+    """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -82,7 +87,10 @@ class Strikes:
         return Struck(delays, None, tuple(ids))
 
     def _strikes(self, rule: Rule, *, client: str, request: str, at: float) -> bool | float:
-        """Whether a rule strikes a request that matches; for a quota the seconds left of its window."""
+        """Whether a rule strikes a request that matches.
+
+        For a quota the seconds left of its window.
+        """
         when = rule.when
         key = (rule.id, "" if when.shared else client)
         self._matched[key] += 1
@@ -95,7 +103,8 @@ class Strikes:
             return False
         if when.seconds is not None and not when.seconds[0] <= at <= when.seconds[1]:
             return False
-        # The number is that of equal requests of one client: threads of a client may swap places, not this count.
+        # The number is that of equal requests of one client: threads of a client may swap places,
+        # not this count.
         if when.probability is not None and not (
             _chance(self.rules.seed, rule.id, client, request, self._same[same]) < when.probability
         ):
@@ -157,7 +166,10 @@ def truly(answer: Answer) -> Outgoing:
 
 
 def changes(rule: rules.Rule, answer: Answer) -> bool:
-    """Whether a rule would change this answer; a strike that changes nothing would not be evidence of a fault."""
+    """Whether a rule would change this answer.
+
+    A strike that changes nothing would not be evidence of a fault.
+    """
     match rule.answer:
         case rules.Truncate() | rules.Short() | rules.WrongBytes():
             return answer.length > 0

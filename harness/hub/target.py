@@ -1,4 +1,6 @@
-"""What an address of the hub asks for: repository, revision, file, and the role that fault rules speak of."""
+"""What an address of the hub asks for: repository, revision, file, and the role that fault rules
+speak of.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,9 @@ def _api(parts: list[str], client: str | None, parameters: tuple[tuple[str, str]
 
 
 def _segment(raw: str) -> str:
-    """Decode one segment. A slash may be encoded only where a revision stands; `_path` and `_repository` refuse it."""
+    """Decode one segment. A slash may be encoded only where a revision stands; `_path` and
+    `_repository` refuse it.
+    """
     if re.search(r"%(?![0-9A-Fa-f]{2})", raw):
         raise BadTarget("a % is followed by two hexadecimal digits")
     try:

@@ -25,7 +25,9 @@ class BadRequest(Exception):
 
 
 class Silent(Exception):
-    """The client went away, or stayed idle, without a request: there is nothing to answer or to log."""
+    """The client went away, or stayed idle, without a request: there is nothing to answer or to
+    log.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The head of a request. Header names are lower-case; a repeated header keeps its first value."""
+    """The head of a request. Header names are lower-case.
+
+    A repeated header keeps its first value.
+    """
 
     method: str
     address: str

@@ -1,8 +1,10 @@
-"""Payloads of which every element is known: it follows from the rank, the index and the sequence of the call. Pure.
+"""Payloads of which every element is known: it follows from the rank, the index and the sequence of
+the call. Pure.
 
-Values are whole numbers from 1, so small that a sum over all ranks is exact in the type. Two calls after each other
-never have the same value at an index; along the index values follow a fixed disorder, another one for each rank, so
-that no shift, swap or other rank's part looks the same, and a sum shows whose part of it is not right.
+Values are whole numbers from 1, so small that a sum over all ranks is exact in the type. Two calls
+after each other never have the same value at an index; along the index values follow a fixed
+disorder, another one for each rank, so that no shift, swap or other rank's part looks the same, and
+a sum shows whose part of it is not right.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ Value = Callable[[int], int]
 
 @functools.cache
 def modulus(dtype: str, size: int) -> int:
-    """How many values there are: the largest prime of one byte that leaves a sum exact, with one rank's part twice."""
+    """How many values there are: the largest prime of one byte that leaves a sum exact, with one
+    rank's part twice.
+    """
     most = min(251, MOST[dtype] // (size + 1))
     return next(
         number for number in range(most, 1, -1) if all(number % other for other in range(2, number))
@@ -141,7 +145,9 @@ def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> b
 def given(
     operation: str, *, rank: int, size: int, sequence: int, elements: int, dtype: str
 ) -> bytes:
-    """What a rank puts into a call: `elements`, or as many for each rank where each gets its own."""
+    """What a rank puts into a call: `elements`, or as many for each rank where each gets its
+    own.
+    """
     many = elements * (size if operation in ("reduce_scatter", "all_to_all") else 1)
     value = given_by(rank, sequence, count=modulus(dtype, size))
     return fill(value, first=0, elements=many, dtype=dtype, size=size)

@@ -1,12 +1,15 @@
-"""A ledger as a file: a header, a table of texts, and records of one size, of which the last ones are kept.
+"""A ledger as a file: a header, a table of texts, and records of one size, of which the last ones
+are kept.
 
-A rank maps the file and writes into it as it calls, so that whatever had begun is there when the rank is killed. Rank
-and subject share a process, and nobody vouches for its bytes: `parse` takes nothing that `encode` would not give.
+A rank maps the file and writes into it as it calls, so that whatever had begun is there when the
+rank is killed. Rank and subject share a process, and nobody vouches for its bytes: `parse` takes
+nothing that `encode` would not give.
 
-Little-endian. The header (`HEADER`) gives the places of the other two. A text is its length in two bytes and ASCII; the
-first has the number 1, and 0 stands for a text that is not held. A record (`RECORD`) ends with the number of its
-call, from 1, which is written last; 0 is a record that was not written. In the place of a tag a collective has how its
-elements are shared out (`shares.py`). Behind the records lie digests (`part.py`).
+Little-endian. The header (`HEADER`) gives the places of the other two. A text is its length in two
+bytes and ASCII; the first has the number 1, and 0 stands for a text that is not held. A record
+(`RECORD`) ends with the number of its call, from 1, which is written last; 0 is a record that was
+not written. In the place of a tag a collective has how its elements are shared out (`shares.py`).
+Behind the records lie digests (`part.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +27,13 @@ from harness.ledger.shares import BUNDLES, NONE, NotShares, Shares, packed, unpa
 ARTEFACT = "collectives.ledger"
 """Name of the artefact that is a rank's ledger; no rank keeps another one under it."""
 MAGIC = b"RPLEDG\x00\x01"
-# magic, bytes of a record, rank, world size, why not observed, pid, records there is room for, place and bytes of the
-# texts, bytes of them that are used, place of the records, texts that were not held, calls of children, world, place of
-# the digests, digests there is room for (none: not asked for), why not digested, whether C wrote, calls not digested
+# magic, bytes of a record, rank, world size, why not observed, pid, records there is room for,
+# place and bytes of the texts, bytes of them that are used, place of the records, texts that were
+# not held, calls of children, world, place of the digests, digests there is room for (none: not
+# asked for), why not digested, whether C wrote, calls not digested
 HEADER = struct.Struct("<8sHHHHIIIIIIIQ32sIIHHI")
-# begin, end, elements, index, peer, tag, operation, group, site, dtype, shape, reduction, thread, state, number
+# begin, end, elements, index, peer, tag, operation, group, site, dtype, shape, reduction, thread,
+# state, number
 RECORD = struct.Struct("<QQQIiiHHHHHHHBxQ")
 NUMBER = struct.Struct("<Q")
 NUMBER_AT = RECORD.size - NUMBER.size
@@ -80,7 +85,9 @@ class NotALedger(ValueError):
 
 @dataclass(frozen=True)
 class Group:
-    """A group of ranks: the library that made it, its name there, its members in the order of their numbers in it."""
+    """A group of ranks: the library that made it, its name there, its members in the order of their
+    numbers in it.
+    """
 
     library: str
     name: str
@@ -125,21 +132,22 @@ class Call:
         number: of the rank's calls, from 1.
         operation: one of `OPERATIONS`.
         group: the group it was made in.
-        index: from 1, of the collectives that the rank made in this group; of a point-to-point call, of those with the
-            same peer, direction and tag.
-        peer: the root, or the other end of a point-to-point call, as a rank of the world; None where there is none, or
-            a receive takes from anybody.
+        index: from 1, of the collectives that the rank made in this group; of a point-to-point
+            call, of those with the same peer, direction and tag.
+        peer: the root, or the other end of a point-to-point call, as a rank of the world; None
+            where there is none, or a receive takes from anybody.
         tag: of a point-to-point call, else 0.
         shape: of the first tensor, such as `2x3`; empty where the ledger could not hold it.
         dtype: as the library calls it; empty for a barrier.
-        elements: what all members of a collective have to state alike; of a point-to-point call, what is sent.
+        elements: what all members of a collective have to state alike; of a point-to-point call,
+            what is sent.
         reduction: such as `sum`, else empty.
         site: `file:line in function` of the caller; empty where the ledger could not hold it.
         thread: threads of the rank, numbered as they first called.
         begin: CLOCK_MONOTONIC in nanoseconds.
         end: the same; None where the call has not ended or its end was not observed.
-        state: open (it had not come back), ended, failed (it raised), started (it came back, and its end is not
-            observed).
+        state: open (it had not come back), ended, failed (it raised), started (it came back, and
+            its end is not observed).
         shares: how the elements of a collective are shared out, where it states that.
     """
 
@@ -207,7 +215,8 @@ class Ledger:
         parts: the digests that are held, by number.
         undigested: calls whose payload was not digested.
         undigested_why: why the first of them was not; empty where there is none.
-        in_c: whether a recorder in C wrote calls that were met before; else Python wrote all of them.
+        in_c: whether a recorder in C wrote calls that were met before; else Python wrote all of
+            them.
     """
 
     rank: int
@@ -237,7 +246,9 @@ class Ledger:
         return self.made - self.overwritten - len(self.calls)
 
     def standing(self) -> Call | None:
-        """The last call that has not ended: where the rank stands, or what it had started when it ended."""
+        """The last call that has not ended: where the rank stands, or what it had started when it
+        ended.
+        """
         later: set[int] = set()
         for call in reversed(self.calls):
             if call.thread not in later and call.state in ("open", "started"):
@@ -341,7 +352,10 @@ def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[Part, ...]
 
 
 def encode(ledger: Ledger) -> bytes:
-    """A ledger with nothing in it that was not written: what is kept of it as evidence. `parse` reads it back."""
+    """A ledger with nothing in it that was not written: what is kept of it as evidence.
+
+    `parse` reads it back.
+    """
     texts = Texts()
     records = bytearray()
     for call in ledger.calls:
@@ -378,7 +392,9 @@ def encode(ledger: Ledger) -> bytes:
 
 
 def visible(text: str) -> bytes:
-    """A text as it stands in a ledger: printable ASCII, other characters as escapes, cut off at its limit."""
+    """A text as it stands in a ledger: printable ASCII, other characters as escapes, cut off at its
+    limit.
+    """
     return TEXT_HIDDEN.sub(_escaped, text).encode("ascii")[:TEXT_LIMIT]
 
 

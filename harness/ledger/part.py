@@ -1,11 +1,14 @@
-"""Digests of what a call sent or received, as they lie in a ledger behind its calls; the last ones are kept.
+"""Digests of what a call sent or received, as they lie in a ledger behind its calls.
 
-A transfer is compared by xxh3 of its bytes. A sum cannot be: what a rank adds is not what it gets. So each rank's part
-and each result have a sketch beside, a sum of the elements with a weight that follows from their index: that of a
-result has to be the sum of those of the parts, exactly for whole numbers, and within what rounding allows for others.
-The weights of floats are 1, 1/2, 1/3 and so on in a fixed disorder, eight times each, and of up to 64 elements once, so
-that two that change places are seen; of those of 16 bits 1, 1/4, 1/9. Were they all alike, what rounding allows for
-many elements would be more than what a whole part makes.
+The last ones are kept.
+
+A transfer is compared by xxh3 of its bytes. A sum cannot be: what a rank adds is not what it gets.
+So each rank's part and each result have a sketch beside, a sum of the elements with a weight that
+follows from their index: that of a result has to be the sum of those of the parts, exactly for
+whole numbers, and within what rounding allows for others. The weights of floats are 1, 1/2, 1/3 and
+so on in a fixed disorder, eight times each, and of up to 64 elements once, so that two that change
+places are seen; of those of 16 bits 1, 1/4, 1/9. Were they all alike, what rounding allows for many
+elements would be more than what a whole part makes.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ import struct
 from dataclasses import dataclass
 from typing import Literal
 
-# digest, sketch (a float, or a whole number as its bits), sum of magnitudes, call, whom, how many parts the call has on
-# this side, side, what the sketch is, number
+# digest, sketch (a float, or a whole number as its bits), sum of magnitudes, call, whom, how many
+# parts the call has on this side, side, what the sketch is, number
 PART = struct.Struct("<Q8sdQHHBB2xQ")
 # The same with the sketch as what it is; of NOTHING it is 0.0.
 PART_FLOAT = struct.Struct("<QddQHHBB2xQ")
@@ -43,8 +46,8 @@ class Sketch:
 
     Attributes:
         total: the weighted sum: a float, or of whole numbers an integer modulo 2**64.
-        size: the same of the magnitudes of elements and weights, for what rounding allows; 0 for whole numbers, and for
-            a result.
+        size: the same of the magnitudes of elements and weights, for what rounding allows; 0 for
+            whole numbers, and for a result.
     """
 
     total: float | int
@@ -62,7 +65,8 @@ class Part:
         whom: the rank of the world to which, or from which; None for all members of the group.
         many: how many arrays the call has on this side.
         digest: xxh3 of 64 bits, of the bytes of its elements in the order of their indices.
-        sketch: what stands for it in a sum; None where there is none, as for values that are not finite.
+        sketch: what stands for it in a sum; None where there is none, as for values that are not
+            finite.
     """
 
     number: int

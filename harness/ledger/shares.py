@@ -1,7 +1,9 @@
-"""How a collective's elements are shared out among the members of its group, where a call states that. Pure.
+"""How a collective's elements are shared out among the members of its group, where a call states
+that. Pure.
 
-What one member gives another one is what that one takes from it: the splits of an all-to-all, the lists of a gather or
-a scatter. And of several arrays in one call all members have to state the same sizes.
+What one member gives another one is what that one takes from it: the splits of an all-to-all, the
+lists of a gather or a scatter. And of several arrays in one call all members have to state the same
+sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ UNHELD = 0x7FFF
 
 
 class NotShares(ValueError):
-    """What does not say how elements are shared out; the message says why, as the end of a sentence."""
+    """What does not say how elements are shared out.
+
+    The message says why, as the end of a sentence.
+    """
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,9 @@ class Shares:
     """What one rank states.
 
     Attributes:
-        gives: elements of what goes to each member, in their order in the group; one number where all get as many. Of
-            several arrays, those of each. Empty where they follow from the elements of the call.
+        gives: elements of what goes to each member, in their order in the group; one number where
+            all get as many. Of several arrays, those of each. Empty where they follow from the
+            elements of the call.
         takes: the same of what comes from each member.
         unheld: whether the ledger could not hold one of these.
     """
@@ -51,7 +57,9 @@ NONE = Shares()
 
 
 def packed(shares: Shares, number: Callable[[str], int]) -> int:
-    """As they lie in a record: the number of the text of what is given, and above it that of what is taken."""
+    """As they lie in a record: the number of the text of what is given, and above it that of what
+    is taken.
+    """
     gives, takes = (number(",".join(map(str, sizes))) for sizes in (shares.gives, shares.takes))
     if shares.unheld:  # which of the two was not held makes no difference
         gives, takes = gives or UNHELD, takes or (UNHELD if gives else 0)
@@ -106,8 +114,8 @@ class Contradiction:
     """Two members that state something else of one transfer.
 
     Attributes:
-        ranks: those that contradict themselves; else the one that contradicts more than half of its group, where all
-            contradictions are with it; else all that contradict each other.
+        ranks: those that contradict themselves; else the one that contradicts more than half of its
+            group, where all contradictions are with it; else all that contradict each other.
         source: the rank that gives.
         gives: how many elements.
         destination: the rank that takes.
@@ -131,7 +139,8 @@ class Contradiction:
 
 
 def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contradiction | None:
-    """Hold what the members of a group state of one call against each other; None where nobody contradicts another.
+    """Hold what the members of a group state of one call against each other; None where nobody
+    contradicts another.
 
     Args:
         stated: rank to what it states; calls that are alike in all else.
@@ -168,7 +177,9 @@ def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contrad
 def _pairs(
     stated: Mapping[int, Stated], order: Sequence[int]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Each transfer of which both ends are known and differ: source, what it gives, destination, what it takes."""
+    """Each transfer of which both ends are known and differ: source, what it gives, destination,
+    what it takes.
+    """
     there = [(place, rank) for place, rank in enumerate(order) if rank in stated]
     for giver, source in there:
         for taker, destination in there:

@@ -1,4 +1,6 @@
-"""What a run differs from the whole model by, small enough for a record: judged again without the arrays."""
+"""What a run differs from the whole model by, small enough for a record: judged again without the
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Sensitivity(Model):
-    """What a defect of known size makes of the reference: by how much its logits move, in units of what is allowed.
+    """What a defect of known size makes of the reference: by how much its logits move, in units of
+    what is allowed.
 
     Attributes:
         number: of the defect.
@@ -32,8 +35,10 @@ class LayerDeparture(Model):
     Attributes:
         layer: its number.
         part: which part of the layer; empty for what leaves it.
-        at: the first position beyond what is allowed at any; where none is, that of the largest distance.
-        most: the largest distance, or, where none is beyond, the middle one; None where it is not finite.
+        at: the first position beyond what is allowed at any; where none is, that of the largest
+            distance.
+        most: the largest distance, or, where none is beyond, the middle one; None where it is not
+            finite.
         allowed: at any position, or at half of them.
     """
 
@@ -45,12 +50,14 @@ class LayerDeparture(Model):
 
 
 class Flip(Model):
-    """Another token than the reference's, where that is not near: its margin is more than noise can turn over.
+    """Another token than the reference's, where that is not near: its margin is more than noise can
+    turn over.
 
     Attributes:
         prompt: its number.
         step: of the tokens that were generated.
-        margin: by how much the reference's token was above the other; None where that is beyond any number.
+        margin: by how much the reference's token was above the other; None where that is beyond any
+            number.
     """
 
     prompt: Count
@@ -68,9 +75,10 @@ class RankParity(Model):
         phases: what its logits differ by.
         layers: how many hidden states were compared.
         layer: the first that differs.
-        near: where hidden states are judged, the one that lies furthest off, in units of what is allowed; None is
-            beyond any number, or not judged.
-        router: the first router whose scores do, of those that are told through which experts to send each token.
+        near: where hidden states are judged, the one that lies furthest off, in units of what is
+            allowed; None is beyond any number, or not judged.
+        router: the first router whose scores do, of those that are told through which experts to
+            send each token.
         tokens: how many tokens were compared.
         flips: how many are others than the reference's.
         flip: the first of them that noise cannot explain.
@@ -97,10 +105,10 @@ class Parity(Told):
         phases: the envelope of each phase.
         sensitivity: what was measured of defects of known size.
         ranks: each rank of the world, in order.
-        unseen: how many of the scores that the reference kept of its routers no rank did; where hidden states are
-            judged, how many of all that it kept of its layers.
-        choices: of how many choices at each position it told by how much each was decided; 0 where it told the least
-            of its routers alone, or has none.
+        unseen: how many of the scores that the reference kept of its routers no rank did; where
+            hidden states are judged, how many of all that it kept of its layers.
+        choices: of how many choices at each position it told by how much each was decided; 0 where
+            it told the least of its routers alone, or has none.
         needles: what it makes of wrong logits in place of its own; of its second run alone.
     """
 

@@ -1,7 +1,7 @@
 """Arrays as files: NumPy's format, read without NumPy as far as judging needs it.
 
-A bfloat16, which the format has no name for, lies there as its bits in uint16, and the name of the file says so.
-Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+A bfloat16, which the format has no name for, lies there as its bits in uint16, and the name of the
+file says so. Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ SUFFIX = ".npy"
 BFLOAT16_SUFFIX = ".bfloat16.npy"
 HEADER_LIMIT = 4096
 SIZE_LIMIT = 1 << 62
-"""Bytes of an array, counting an axis of no element as one: NumPy makes no larger one, not even an empty one."""
+"""Bytes of an array, counting an axis of no element as one: NumPy makes no larger one, not even an
+empty one.
+"""
 DTYPES = {
     "f2": "float16",
     "f4": "float32",
@@ -39,7 +41,8 @@ class ArrayHeader(NamedTuple):
     """What a file says of its array.
 
     Attributes:
-        dtype: such as `float32`, whatever the order of its bytes; `bfloat16` by the name of the file.
+        dtype: such as `float32`, whatever the order of its bytes; `bfloat16` by the name of the
+            file.
         shape: an axis each; empty for a single number.
         bytes: length of the whole file.
         begin: where the array begins in it, in bytes.
@@ -57,7 +60,9 @@ class ArrayHeader(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _literal(text: str) -> Any:
-    """What a header says: that of one array is that of hundreds, and parsing takes longer than their comparison."""
+    """What a header says: that of one array is that of hundreds, and parsing takes longer than
+    their comparison.
+    """
     return ast.literal_eval(text)
 
 
@@ -69,8 +74,8 @@ def header(file: BinaryIO, *, name: str) -> ArrayHeader:
         name: of the file, whose suffix tells a bfloat16.
 
     Raises:
-        NotAnArray: it is not NumPy's format, of a dtype that is not judged here (objects, texts, complex numbers), or
-            its header does not say what it has to.
+        NotAnArray: it is not NumPy's format, of a dtype that is not judged here (objects, texts,
+            complex numbers), or its header does not say what it has to.
     """
     start = file.read(8)
     if len(start) < 8 or not start.startswith(MAGIC) or start[6] not in (1, 2, 3):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20
 """Elements that are compared at a time."""
-# Nearer to the limit than this, in units of it, exact arithmetic decides; the error of float64 is far below.
+# Nearer to the limit than this, in units of it, exact arithmetic decides; the error of float64 is
+# far below.
 DOUBTFUL = 1e-9
 
 
@@ -117,7 +118,10 @@ def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comp
 
 
 def _chunks(array: Array, dtype: str) -> Iterator[Array]:
-    """Its elements in C order, whatever the order in memory; floats as float64, which holds each of them exactly."""
+    """Its elements in C order, whatever the order in memory.
+
+    Floats as float64, which holds each of them exactly.
+    """
     import numpy as np
 
     flat = array.reshape(-1)  # a copy where the file holds Fortran's order
@@ -181,7 +185,10 @@ def _count(tally: ComparisonTally, found: Array, expected: Array) -> None:
 def _judge(
     found: Array, expected: Array, tolerance: Tolerance, *, dtype: str
 ) -> tuple[Array, Array]:
-    """`Tolerance.excess` and `Tolerance.allows` of pairs that differ; all of one kind, floats as float64."""
+    """`Tolerance.excess` and `Tolerance.allows` of pairs that differ.
+
+    All of one kind, floats as float64.
+    """
     import numpy as np
 
     whole = found.dtype.kind != "f"
@@ -205,7 +212,8 @@ def _judge(
         within = excess <= 1
         doubtful = np.flatnonzero(~(np.abs(excess - 1) >= DOUBTFUL) | np.isnan(excess))
         if not (whole or tolerance.rtol):
-            # Both differences are exact here: the first has no rounding error, the second is of two neighbours.
+            # Both differences are exact here: the first has no rounding error, the second is of two
+            # neighbours.
             exact = _error(found[doubtful], -expected[doubtful]) == 0
             within[doubtful] = apart[doubtful] - limit[doubtful] <= 0
             doubtful = doubtful[~exact]

@@ -1,6 +1,8 @@
-"""One element of a value or of an array, changed by a stated size: the same wherever it is worked out.
+"""One element of a value or of an array, changed by a stated size: the same wherever it is worked
+out.
 
-A rank changes what it reports, and whoever judges works out again what became of what. Standard library only.
+A rank changes what it reports, and whoever judges works out again what became of what. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ RELATIVE = "relative"
 ULP = "ulp"
 TOKEN = "token"  # noqa: S105 - of a text
 CHARACTER = "character"
-# Formats of `struct` for a float and for its bits, by dtype. The upper half of a float32's bits are a bfloat16.
+# Formats of `struct` for a float and for its bits, by dtype. The upper half of a float32's bits are
+# a bfloat16.
 FLOATS = {
     "float64": ("<d", "<Q"),
     "float32": ("<f", "<I"),
@@ -37,11 +40,15 @@ MOST = 1 << 16
 
 Position = list[int | str]
 Order = Mapping[str, Any]
-"""What is asked: `change` and its `size`, and what the seeded choice follows from: `seed`, `rank` and `fault`."""
+"""What is asked: `change` and its `size`, and what the seeded choice follows from: `seed`, `rank`
+and `fault`.
+"""
 
 
 class Changed(NamedTuple):
-    """One element that was changed: the whole as it is now (None of a file), which element, what it was and is."""
+    """One element that was changed: the whole as it is now (None of a file), which element, what it
+    was and is.
+    """
 
     whole: Any
     position: Position
@@ -62,11 +69,15 @@ def place(order: Order) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-# -- values of events ------------------------------------------------------------------------------------------------
+# -- values of events
+# ------------------------------------------------------------------------------------------------
 
 
 def change_value(value: Any, order: Order) -> Changed | None:
-    """Change one element of what JSON holds: one that the order is for. None where there is none."""
+    """Change one element of what JSON holds: one that the order is for.
+
+    None where there is none.
+    """
     leaves = list(_leaves(value, [], texts=order["change"] == CHARACTER))
     first = place(order)
     for number in range(min(len(leaves), MOST)):
@@ -125,14 +136,17 @@ def _leaves(value: Any, position: Position, *, texts: bool) -> Iterator[tuple[Po
         yield position, value
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------
+# -- numbers
+# ---------------------------------------------------------------------------------------------------------
 
 
 def change_number(before: float, order: Order, *, dtype: str) -> int | float | None:
-    """A number changed as ordered, in its dtype; None where that changes nothing, or gives no number of the dtype.
+    """A number changed as ordered, in its dtype; None where that changes nothing, or gives no
+    number of the dtype.
 
     Args:
-        before: the number; a whole one of JSON has no dtype, and becomes a float where the size is a part of one.
+        before: the number; a whole one of JSON has no dtype, and becomes a float where the size is
+            a part of one.
         order: what is asked.
         dtype: such as `float32` or `int64`.
     """
@@ -170,7 +184,9 @@ def _rounded(value: float, dtype: str) -> float | None:
 
 
 def _step(value: float, many: int, dtype: str) -> float | None:
-    """The float that lies so many numbers of its dtype further from zero; None where there is none."""
+    """The float that lies so many numbers of its dtype further from zero; None where there is
+    none.
+    """
     if dtype not in FLOATS:
         return None
     real, whole = FLOATS[dtype]
@@ -184,7 +200,8 @@ def _step(value: float, many: int, dtype: str) -> float | None:
     return float(after) if math.copysign(1, after) == math.copysign(1, value) else None
 
 
-# -- arrays ----------------------------------------------------------------------------------------------------------
+# -- arrays
+# ----------------------------------------------------------------------------------------------------------
 
 
 class ArrayInFile:
@@ -209,7 +226,9 @@ class ArrayInFile:
         self._size = struct.calcsize(self._format)
 
     def change(self, order: Order) -> Changed | None:
-        """Change one element in the file; None where none of those that are tried can be changed so."""
+        """Change one element in the file; None where none of those that are tried can be changed
+        so.
+        """
         elements = math.prod(self._head.shape)
         first = place(order)
         for number in range(min(elements, MOST)):
@@ -265,7 +284,9 @@ class ArrayInFile:
 def restored_file(
     content: bytes, name: str, position: Position, before: float, order: Order
 ) -> bytes:
-    """What a file was before an element was changed, if the order makes of that what the file is; else nothing.
+    """What a file was before an element was changed, if the order makes of that what the file is.
+
+    Else nothing.
 
     Args:
         content: of the file that was changed.

@@ -68,18 +68,21 @@ class Comparison(Told):
 
     Attributes:
         shape: of what was found; empty for a single number.
-        expected_shape: of what it was compared with. Where the two differ nothing else was compared.
+        expected_shape: of what it was compared with. Where the two differ nothing else was
+            compared.
         dtype: of what was found, such as `float32`; `json` for a value of an event.
         expected_dtype: of what it was compared with.
         elements: how many pairs were compared.
         differing: how many of them are not the same number.
         beyond: how many of them lie outside of the tolerance.
-        unbounded: how many of these hold a NaN or an infinity, so that nobody can say how far apart they are.
+        unbounded: how many of these hold a NaN or an infinity, so that nobody can say how far apart
+            they are.
         signed_zeros: pairs of zeros of different signs, which are the same number.
         nonfinite: NaN and infinities found, and expected.
         worst: the pair that lies furthest apart; None where all are the same.
         stretch: how many positions of the first axis each number of `excess` stands for.
-        excess: the largest distance in each stretch, in units of the tolerance; None is beyond any tolerance.
+        excess: the largest distance in each stretch, in units of the tolerance; None is beyond any
+            tolerance.
     """
 
     shape: list[Count]
@@ -216,7 +219,9 @@ class ComparisonTally:
         self.worse(place, self.tolerance.excess(found, expected, dtype=self.dtype), found, expected)
 
     def worse(self, place: int, excess: float, found: Number, expected: Number) -> None:
-        """Note a differing pair at a place in C order, if it is the worst so far, and its stretch's excess."""
+        """Note a differing pair at a place in C order, if it is the worst so far, and its stretch's
+        excess.
+        """
         stretch = self.stretch_of(place)
         self.excess[stretch] = max(self.excess[stretch], excess)
         if self._worst is None or excess > self._worst[0]:

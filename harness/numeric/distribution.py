@@ -1,4 +1,5 @@
-"""What two sets of logits differ by as distributions: KL divergence, the best tokens, the rank of the reference's.
+"""What two sets of logits differ by as distributions: KL divergence, the best tokens, the rank of
+the reference's.
 
 Small enough for a record, and judged again without the arrays.
 """
@@ -36,7 +37,8 @@ class Position(Model):
     Attributes:
         position: its place, counted over all axes but the last.
         token: the most likely one by what was expected.
-        margin: by how much its logit was above the second one's there, which says whether another is near.
+        margin: by how much its logit was above the second one's there, which says whether another
+            is near.
         found: the most likely one by what was found.
     """
 
@@ -51,11 +53,12 @@ class Distances(Told):
 
     Attributes:
         shape: of both.
-        expected_shape: of what it was compared with. Where the two differ nothing else was compared.
+        expected_shape: of what it was compared with. Where the two differ nothing else was
+            compared.
         positions: how many were compared.
         undefined: how many have a NaN, +infinity or no finite logit at all, on either side.
-        kl: the largest KL divergence of found from expected, in nats; None where a token that was expected with some
-            probability is impossible.
+        kl: the largest KL divergence of found from expected, in nats; None where a token that was
+            expected with some probability is impossible.
         kl_at: the position of it.
         mean_kl: over the positions, in nats; None likewise.
         overlap: the least number of the expected k best tokens among the k best found.
@@ -159,7 +162,9 @@ def compare(found: ArrayFile, expected: ArrayFile, *, k: int) -> Distances:
 
 
 class Beyond(NamedTuple):
-    """Positions of logits held against what a check asks: how many differ, how many are too far, and if none is."""
+    """Positions of logits held against what a check asks: how many differ, how many are too far,
+    and if none is.
+    """
 
     telling: int
     beyond: int
@@ -199,7 +204,8 @@ def beyond(
         wrong |= apart > kl if kl is not None else False
         wrong |= many < overlap if overlap is not None else False
         wrong |= place > rank if rank is not None else False
-        # Where other tokens are ruled out, any tolerance is exceeded: it says nothing of how much this one allows.
+        # Where other tokens are ruled out, any tolerance is exceeded: it says nothing of how much
+        # this one allows.
         alike = (np.isfinite(ours) == np.isfinite(theirs)).all(axis=1)
         telling += int(np.count_nonzero(undefined | (alike & (ours != theirs).any(axis=1))))
         far += int(np.count_nonzero(wrong & alike & ~undefined))
@@ -222,7 +228,9 @@ def _chunks(left: Array, right: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _rows(found: Array, expected: Array, *, k: int) -> tuple[Array, ...]:
-    """Per position: KL, overlap, rank, whether it is undefined, the best tokens, and the margin of the expected one."""
+    """Per position: KL, overlap, rank, whether it is undefined, the best tokens, and the margin of
+    the expected one.
+    """
     import numpy as np
 
     undefined = np.zeros(found.shape[0], bool)
@@ -234,7 +242,8 @@ def _rows(found: Array, expected: Array, *, k: int) -> tuple[Array, ...]:
     log_q = _log_softmax(found)
     with np.errstate(invalid="ignore"):
         kl = np.maximum(0.0, np.where(p > 0, p * (log_p - log_q), 0.0).sum(1))
-    # By value, then by the number of the token: which of two equal ones is the best depends on nothing else.
+    # By value, then by the number of the token: which of two equal ones is the best depends on
+    # nothing else.
     orders = [np.argsort(-side, axis=1, kind="stable") for side in (found, expected)]
     tops = [np.sort(order[:, :k], axis=1) for order in orders]
     overlap = np.array([np.intersect1d(one, other).size for one, other in zip(*tops, strict=True)])

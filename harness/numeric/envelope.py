@@ -1,7 +1,9 @@
-"""How far logits lie from the reference's at each position, and how far they may by the reference's own noise.
+"""How far logits lie from the reference's at each position, and how far they may by the reference's
+own noise.
 
-The noise is measured: the reference computes the same once more in other orders that are allowed, in the same dtype.
-Distances are differences of numbers that float64 holds exactly, so whoever works them out again finds the same.
+The noise is measured: the reference computes the same once more in other orders that are allowed,
+in the same dtype. Distances are differences of numbers that float64 holds exactly, so whoever works
+them out again finds the same.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ ROWS = 1 << 20
 ODD = 1000
 """Times as far as another variant: no order of sums is so much worse than another one."""
 STEADY = 16
-"""From so many positions on, the middle distance of two runs with the same noise is nearly the same."""
+"""From so many positions on, the middle distance of two runs with the same noise is nearly the
+same.
+"""
 Count = Annotated[int, Field(ge=0)]
 Distance = Annotated[float, Field(ge=0)]
 
@@ -43,8 +47,8 @@ class OtherArray(NotAnArray):
 class Slack(NamedTuple):
     """How many times the envelope a run may differ by: at any position, and at half of 16 and more.
 
-    The second is the first where it is None. The third is of what leaves layers and their parts, in both places: None
-    where that only names the layer.
+    The second is the first where it is None. The third is of what leaves layers and their parts, in
+    both places: None where that only names the layer.
     """
 
     margin: float
@@ -57,16 +61,20 @@ class Slack(NamedTuple):
 
 
 class Envelope(Model):
-    """What the reference's variants differ from it by; of each position the variant that lies furthest counts.
+    """What the reference's variants differ from it by.
+
+    Of each position the variant that lies furthest counts.
 
     Attributes:
         variants: how many there are.
         positions: how many positions are judged.
-        apart: how many are not, because a choice (of experts, of keys) was undecided there or before.
+        apart: how many are not, because a choice (of experts, of keys) was undecided there or
+            before.
         half: at half of the positions the distance is no more than this (the upper median).
         most: the largest distance.
-        odd: a variant that lies more than `ODD` times as far as the nearest one that differs at all: the first of them,
-            None where there is none. Another order of the same sums does not; it is another computation.
+        odd: a variant that lies more than `ODD` times as far as the nearest one that differs at
+            all: the first of them, None where there is none. Another order of the same sums does
+                not; it is another computation.
     """
 
     variants: Count
@@ -79,8 +87,9 @@ class Envelope(Model):
     def allows(self, slack: Slack) -> tuple[float, float]:
         """What another run may differ by: at half of its positions, and at any.
 
-        Of few positions the middle distance varies, and the margin for any position is its margin too. Where the
-        variants are the same at half of the positions, the second limit is the only one.
+        Of few positions the middle distance varies, and the margin for any position is its margin
+        too. Where the variants are the same at half of the positions, the second limit is the only
+        one.
         """
         middle = slack.margin if self.positions < STEADY or slack.middle is None else slack.middle
         return (self.half or math.inf) * middle, self.most * slack.margin
@@ -143,7 +152,10 @@ class Departure(Model):
         )
 
     def times(self, envelope: Envelope, slack: Slack) -> float:
-        """The largest and the middle distance in units of what is allowed, whichever is more; above 1 is too far."""
+        """The largest and the middle distance in units of what is allowed, whichever is more.
+
+        Above 1 is too far.
+        """
         if self.most is None or self.half is None:
             return math.inf
         half, most = envelope.allows(slack)
@@ -177,8 +189,8 @@ class Sequences(NamedTuple):
 def distances(found: Array, expected: Array) -> Array:
     """The largest difference of each position, as float64 [positions].
 
-    Equal infinities (tokens that are ruled out on both sides) differ by nothing; NaN, and an infinity against anything
-    else, by infinity.
+    Equal infinities (tokens that are ruled out on both sides) differ by nothing; NaN, and an
+    infinity against anything else, by infinity.
     """
     import numpy as np
 
@@ -309,7 +321,8 @@ def middle(far: Array) -> float | None:
 
 
 def margins(rows: Array, ids: Sequence[int], others: Sequence[int]) -> list[tuple[int, float]]:
-    """Where other tokens were chosen than the expected ones: the step, and by how much the logit expected was above.
+    """Where other tokens were chosen than the expected ones: the step, and by how much the logit
+    expected was above.
 
     Args:
         rows: the reference's logits, a row for each step.

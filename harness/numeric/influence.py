@@ -1,6 +1,8 @@
-"""What the logits of a rank move by when another rank's share is changed: the account of a proof that ranks take part.
+"""What the logits of a rank move by when another rank's share is changed: the account of a proof
+that ranks take part.
 
-A rank keeps `influence.K.prefill.logits.P` of the pass in which rank K's share was changed, and `prefill.logits.P`.
+A rank keeps `influence.K.prefill.logits.P` of the pass in which rank K's share was changed, and
+`prefill.logits.P`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Needles: wrong arrays that a tolerance must not accept, tried by the harness itself.
 
-An array is compared with others of its shape: itself rolled by half along an axis, and what was kept elsewhere under
-the same name (of another prompt, of another layer). A tolerance that accepts all of them shows nothing.
+An array is compared with others of its shape: itself rolled by half along an axis, and what was
+kept elsewhere under the same name (of another prompt, of another layer). A tolerance that accepts
+all of them shows nothing.
 
-A mask is no number: where one side is masked and the other is not, no tolerance is exceeded, however small it is. So
-only pairs of numbers count, and an array that has a mask is also tried with its numbers rolled among themselves.
+A mask is no number: where one side is masked and the other is not, no tolerance is exceeded,
+however small it is. So only pairs of numbers count, and an array that has a mask is also tried with
+its numbers rolled among themselves.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ class Needle(Model):
 
     Attributes:
         what: where it is from.
-        telling: how many of its elements (of logits: positions) say anything: those that are another number than the
-            right one, and those where the right one holds none that could be compared.
+        telling: how many of its elements (of logits: positions) say anything: those that are
+            another number than the right one, and those where the right one holds none that could
+            be compared.
         beyond: how many of these lie beyond the tolerance.
         passes: whether the check, as it stands, would pass on it.
     """
@@ -51,7 +54,9 @@ class Needle(Model):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the check tells it from the right one: it fails, by half of what says anything and more."""
+        """Whether the check tells it from the right one: it fails, by half of what says anything
+        and more.
+        """
         return not self.passes and 2 * self.beyond >= self.telling > 0
 
 
@@ -62,7 +67,8 @@ class Needles(Told):
         elements: how many floats it holds; 0 of anything else.
         scale: the largest magnitude among those that are finite; None where none is.
         constant: whether all of its elements are one number.
-        hollow: how many are no number that could be compared: NaN, +infinity, or in a row without any finite number.
+        hollow: how many are no number that could be compared: NaN, +infinity, or in a row without
+            any finite number.
         tried: each needle, in order.
     """
 
@@ -79,7 +85,9 @@ class Needles(Told):
 
 
 class Extent(NamedTuple):
-    """How many floats an array holds, their largest finite magnitude, whether all are one, and how many say nothing."""
+    """How many floats an array holds, their largest finite magnitude, whether all are one, and how
+    many say nothing.
+    """
 
     elements: int
     scale: float | None
@@ -155,10 +163,11 @@ def wrong_ones(
 
 
 def unmasked(file: ArrayFile) -> ArrayFile:
-    """An array with -infinity wherever a finite number stands for a mask, as -1e9 and the least float32 do.
+    """An array with -infinity wherever a finite number stands for a mask, as -1e9 and the least
+    float32 do.
 
-    That is the number of the largest magnitude, where it is there more than once and lies further from all others than
-    these lie from each other.
+    That is the number of the largest magnitude, where it is there more than once and lies further
+    from all others than these lie from each other.
 
     Raises:
         NotAnArray: it is not one.
@@ -204,8 +213,9 @@ def _same(one: Array, other: Array) -> Array:
 def telling(wrong: ArrayFile, expected: ArrayFile) -> int:
     """How many elements of a wrong array say anything (`Needle.telling`).
 
-    Those that are another number, and those that are none: NaN, +infinity, and whatever is in a row without any finite
-    number. A masked element, -infinity among others that are finite, says nothing, on whichever side.
+    Those that are another number, and those that are none: NaN, +infinity, and whatever is in a row
+    without any finite number. A masked element, -infinity among others that are finite, says
+    nothing, on whichever side.
     """
     import numpy as np
 
@@ -216,17 +226,23 @@ def telling(wrong: ArrayFile, expected: ArrayFile) -> int:
 
 
 def place_of(name: str) -> str:
-    """What the name of an artefact has in common with those of other places: all but its numbers."""
+    """What the name of an artefact has in common with those of other places: all but its
+    numbers.
+    """
     return re.sub(r"\d+", "#", name)
 
 
 def places_like(name: str, names: Iterable[str]) -> list[str]:
-    """The names of other places than this one, in the order of their numbers; only so many are tried."""
+    """The names of other places than this one, in the order of their numbers.
+
+    Only so many are tried.
+    """
     found = [other for other in names if other != name and place_of(other) == place_of(name)]
     return sorted(found, key=lambda other: [int(one) for one in re.findall(r"\d+", other)])[:OTHERS]
 
 
-# -- of values of events, which are numbers or nested lists of them ---------------------------------------------------
+# -- of values of events, which are numbers or nested lists of them
+# ---------------------------------------------------
 
 
 def try_values(expected: Any, others: Sequence[Any], tolerance: Tolerance) -> Needles:

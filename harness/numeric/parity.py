@@ -1,11 +1,13 @@
-"""A run over several ranks held against the whole model: the account that says how far apart the two are.
+"""A run over several ranks held against the whole model: the account that says how far apart the
+two are.
 
-Names of the artefacts: `prefill.logits.P` and `decode.logits.P` [positions or steps, vocabulary] of prompt P;
-`prefill.router.P`, `decode.router.P` [positions, choices], how far the last one chosen is above the first that was not,
-of each router (experts) and each indexer (keys, or blocks of them), infinite where nothing was left out;
-`hidden.L.P` or `hidden.L.PART.P` [positions, width] of layer L, `router` of the parts being what its router chose the
-best of where it is told what to take. The reference has `envelope.K.` before each of these
-for its variant K, and `sensitivity.J.` before logits for a defect of known size.
+Names of the artefacts: `prefill.logits.P` and `decode.logits.P` [positions or steps, vocabulary] of
+prompt P; `prefill.router.P`, `decode.router.P` [positions, choices], how far the last one chosen is
+above the first that was not, of each router (experts) and each indexer (keys, or blocks of them),
+infinite where nothing was left out; `hidden.L.P` or `hidden.L.PART.P` [positions, width] of layer
+L, `router` of the parts being what its router chose the best of where it is told what to take. The
+reference has `envelope.K.` before each of these for its variant K, and `sensitivity.J.` before
+logits for a defect of known size.
 """
 
 from __future__ import annotations
@@ -191,7 +193,9 @@ class Whole:
         return sorted(found, key=lambda one: one.number)
 
     def needles(self) -> Needles:
-        """Wrong logits in place of its own, held against what noise allows, until some are refused."""
+        """Wrong logits in place of its own, held against what noise allows, until some are
+        refused.
+        """
         import numpy as np
 
         extents = [extent(unmasked(file)) for of in self.logits.values() for file in of.values()]
@@ -263,7 +267,9 @@ class Whole:
         return found
 
     def _undecided(self, phase: str) -> dict[int, int]:
-        """How many positions of each prompt come before the first at which noise can make a choice another one."""
+        """How many positions of each prompt come before the first at which noise can make a choice
+        another one.
+        """
         of = self.logits[phase]
         gaps = self._of(None, phase, ROUTER)
         if not gaps:
@@ -368,7 +374,9 @@ class Whole:
         )
 
     def _rows_behind(self, prompt: int) -> Array | None:
-        """The reference's logits from which it chose its tokens; None where it did not choose the best ones."""
+        """The reference's logits from which it chose its tokens; None where it did not choose the
+        best ones.
+        """
         import numpy as np
 
         parts = [
@@ -479,18 +487,21 @@ def _is_of_a_router(place: tuple[str, str]) -> bool:
 def decided(
     gaps: Mapping[int, ArrayFile], variants: Sequence[Mapping[int, ArrayFile]], *, margin: float
 ) -> dict[int, int]:
-    """How many positions of each prompt come before the first at which noise can make a choice another one.
+    """How many positions of each prompt come before the first at which noise can make a choice
+    another one.
 
-    A choice is held against its own noise: the scores of routers and of indexers are numbers of different size.
+    A choice is held against its own noise: the scores of routers and of indexers are numbers of
+    different size.
 
     Args:
-        gaps: by prompt, `[positions, choices]`, infinite where nothing was left out; or the least of all,
-            `[positions]`.
+        gaps: by prompt, `[positions, choices]`, infinite where nothing was left out; or the least
+            of all, `[positions]`.
         variants: the same in other orders of the same sums, of all prompts or some.
         margin: times its noise that a gap has to be.
 
     Raises:
-        NotAnArray: one is not an array of floats with one axis or two, or has other positions in a variant.
+        NotAnArray: one is not an array of floats with one axis or two, or has other positions in a
+            variant.
     """
     import numpy as np
 
@@ -512,8 +523,9 @@ def decided(
             with np.errstate(invalid="ignore"):
                 apart = np.where(other == gap, 0.0, np.abs(other - gap))
             noise[prompt] = np.maximum(noise[prompt], apart)
-    # Behind a choice that was made otherwise everything is something else, which is not noise of what comes before:
-    # what counts is the noise so far, and no less than that of half of all positions at which there is a choice.
+    # Behind a choice that was made otherwise everything is something else, which is not noise of
+    # what comes before: what counts is the noise so far, and no less than that of half of all
+    # positions at which there is a choice.
     gap_of_all, noise_of_all = (np.concatenate(list(one.values())) for one in (kept, noise))
     half = np.array(
         [_median(noise_of_all[~np.isinf(gap_of_all[:, at]), at]) for at in range(width)]

@@ -1,4 +1,7 @@
-"""How far two numbers may lie apart. Exact: the answer at the limit depends on no rounding of ours."""
+"""How far two numbers may lie apart.
+
+Exact: the answer at the limit depends on no rounding of ours.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 Number = int | float
-# Format of `struct` for the bits of a float, by dtype. The upper half of a float32's bits are a bfloat16.
+# Format of `struct` for the bits of a float, by dtype. The upper half of a float32's bits are a
+# bfloat16.
 BITS = {
     "float64": ("<d", "<q"),
     "float32": ("<f", "<i"),
@@ -20,9 +24,9 @@ BITS = {
 class Tolerance(NamedTuple):
     """What is allowed between a number and the one that is expected.
 
-    A pair is within where |found - expected| <= atol + rtol * |expected|, or where at most `ulp` numbers of its dtype
-    lie from one to the other. Both signs of zero are the same number. NaN and infinities are within nothing, except
-    their like where `nonfinite` allows it.
+    A pair is within where |found - expected| <= atol + rtol * |expected|, or where at most `ulp`
+    numbers of its dtype lie from one to the other. Both signs of zero are the same number. NaN and
+    infinities are within nothing, except their like where `nonfinite` allows it.
 
     Attributes:
         atol: absolute tolerance.

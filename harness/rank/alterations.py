@@ -1,6 +1,8 @@
-"""What faults of this rank are going to change of what it reports and keeps, before anybody sees it.
+"""What faults of this rank are going to change of what it reports and keeps, before anybody sees
+it.
 
-A process is one rank, so this is one for all of it. Each acts once, on the first report that has what it is for.
+A process is one rank, so this is one for all of it. Each acts once, on the first report that has
+what it is for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The arm's code comes first: before what is loaded already, what is installed, and what an editable install redirects.
+"""The arm's code comes first: before what is loaded already, what is installed, and what an
+editable install redirects.
 
-A finder of an editable install may stand before `sys.path` (meson-python's and scikit-build's do), a warm server may
-have loaded a package of the same name, and Rankproof itself may be the subject.
+A finder of an editable install may stand before `sys.path` (meson-python's and scikit-build's do),
+a warm server may have loaded a package of the same name, and Rankproof itself may be the subject.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class ArmFinder:
 
     Attributes:
         folder: the arm's folder.
-        names: top-level modules and packages of the folder that are whole: no other folder may hold a part of them.
+        names: top-level modules and packages of the folder that are whole: no other folder may hold
+            a part of them.
         namespace: the entry's namespace package, of which other folders may hold parts, or empty.
     """
 
@@ -38,12 +40,15 @@ class ArmFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module of the arm's packages as the import system asks; None leaves it to the other finders."""
+        """Find a module of the arm's packages as the import system asks; None leaves it to the
+        other finders.
+        """
         top, _, below = name.partition(".")
         if top not in self.names and top != self.namespace:
             return None
         if name == self.namespace:
-            # Its parts elsewhere come after the arm's; a regular package of its name would take its place.
+            # Its parts elsewhere come after the arm's; a regular package of its name would take its
+            # place.
             spread = PathFinder.find_spec(name, None, target)
             if spread is not None and spread.loader is None:
                 return spread
@@ -53,8 +58,8 @@ class ArmFinder:
 def prefer(folder: str, *, entry: str) -> None:
     """Make every import of this process look into the arm's folder first.
 
-    What is loaded already from elsewhere under a name of the arm's is forgotten; the rank's own runtime lives on under
-    a private name.
+    What is loaded already from elsewhere under a name of the arm's is forgotten; the rank's own
+    runtime lives on under a private name.
 
     Args:
         folder: the arm's folder.
@@ -63,17 +68,19 @@ def prefer(folder: str, *, entry: str) -> None:
     sys.path.insert(0, folder)
     own = _modules(folder)
     names = {name for name in own if name not in sys.stdlib_module_names}
-    # A namespace package that the entry lies in is meant; another folder may be data with the name of a package.
+    # A namespace package that the entry lies in is meant; another folder may be data with the name
+    # of a package.
     namespace = entry if entry not in own and (Path(folder) / entry).is_dir() else ""
     _forget(folder, {*names, entry} if entry in own or namespace else names)
     sys.meta_path.insert(0, ArmFinder(folder, names, namespace=namespace))
 
 
 def strays(folder: str, names: Iterable[str]) -> list[str]:
-    """Modules of the arm's packages that did not come from its folder: an installed copy had a part in what ran.
+    """Modules of the arm's packages that did not come from its folder: an installed copy had a part
+    in what ran.
 
-    Also modules of other packages that the arm's folder holds a file for: of a namespace package, which any regular
-    package of its name hides.
+    Also modules of other packages that the arm's folder holds a file for: of a namespace package,
+    which any regular package of its name hides.
 
     Args:
         folder: the arm's folder.
@@ -108,7 +115,10 @@ def _holds(beginning: str, name: str) -> bool:
 
 
 def _modules(folder: str) -> set[str]:
-    """Names of modules and packages with a file of their own. A mere folder is data, or a part of a namespace."""
+    """Names of modules and packages with a file of their own.
+
+    A mere folder is data, or a part of a namespace.
+    """
     modules = set()
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -1,4 +1,7 @@
-"""What a rank keeps beside its events: arrays and bytes, a file each. The standard library writes NumPy's format."""
+"""What a rank keeps beside its events: arrays and bytes, a file each.
+
+The standard library writes NumPy's format.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
     Args:
         folder: of this rank, for its artefacts.
         name: dotted lower-case words, each once per rank and trial.
-        data: an array of torch, MLX or NumPy (whatever has Python's buffer protocol), bytes, or the path of a file.
+        data: an array of torch, MLX or NumPy (whatever has Python's buffer protocol), bytes, or the
+            path of a file.
 
     Returns:
         The values of the event that tells of it: artefact, file, bytes, sha256.

@@ -1,4 +1,5 @@
-"""Calls with payloads of which every element is known, for subjects that try collectives themselves.
+"""Calls with payloads of which every element is known, for subjects that try collectives
+themselves.
 
 ```python
 coded = context.coded(torch)
@@ -9,8 +10,9 @@ call.received(rows)
 coded.done()
 ```
 
-Every rank begins the same calls in the same order; one that takes no part in a call says `skip()`. What came is told as
-digests, and whether it is right is worked out by the check `collective-correct`.
+Every rank begins the same calls in the same order; one that takes no part in a call says `skip()`.
+What came is told as digests, and whether it is right is worked out by the check
+`collective-correct`.
 """
 
 from __future__ import annotations
@@ -156,8 +158,8 @@ class CodedCall:
     """One coded call of one rank.
 
     Attributes:
-        given: the array that the rank puts in, of one dimension. Of a receive, and of a broadcast from elsewhere, it is
-            one of zeros into which the library may write.
+        given: the array that the rank puts in, of one dimension. Of a receive, and of a broadcast
+            from elsewhere, it is one of zeros into which the library may write.
     """
 
     def __init__(self, calls: Coded, values: dict[str, Any]) -> None:

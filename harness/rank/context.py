@@ -14,7 +14,8 @@ from harness.rank.coded_calls import Coded
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
 
-# What the runtime says of a rank's life; a subject that says it by mistake would make a trial look finished.
+# What the runtime says of a rank's life; a subject that says it by mistake would make a trial look
+# finished.
 RESERVED = frozenset(
     {
         *(
@@ -40,8 +41,8 @@ RESERVED = frozenset(
 class Group(Protocol):
     """A joined group of ranks, the same for every backend.
 
-    `native` is the backend's own handle (for gloo the `torch.distributed` module), for whatever the three calls here
-    do not cover.
+    `native` is the backend's own handle (for gloo the `torch.distributed` module), for whatever the
+    three calls here do not cover.
     """
 
     @property
@@ -51,7 +52,9 @@ class Group(Protocol):
 
     @property
     def size(self) -> int:
-        """World size, as the backend itself reports it: a mis-set rank must not become a silent group of one."""
+        """World size, as the backend itself reports it: a mis-set rank must not become a silent
+        group of one.
+        """
         ...
 
     @property
@@ -82,8 +85,10 @@ class Context:
         backend: name of the backend, such as `gloo`.
         group: the joined group.
         inputs: name of a scenario's input to its absolute path.
-        seed: 64-bit seed of this rank in this trial; `random`, numpy and torch are seeded with it already.
-        shared: absolute path of a folder that all ranks of this trial share; empty at first, removed afterwards.
+        seed: 64-bit seed of this rank in this trial; `random`, numpy and torch are seeded with it
+            already.
+        shared: absolute path of a folder that all ranks of this trial share; empty at first,
+            removed afterwards.
     """
 
     rank: int
@@ -117,8 +122,8 @@ class Context:
 
         Args:
             name: dotted lower-case words, such as `logits.prefill`; each once per rank and trial.
-            data: an array of numbers of torch, MLX or NumPy, of any shape (a bfloat16 keeps its bits); bytes; or the
-                path of a file, where `.npy` means an array.
+            data: an array of numbers of torch, MLX or NumPy, of any shape (a bfloat16 keeps its
+                bits); bytes; or the path of a file, where `.npy` means an array.
 
         Raises:
             ValueError: the name is not such words or was taken, or the data is none of these.
@@ -127,7 +132,9 @@ class Context:
         self._emitter.emit(ARTEFACT_KEPT, artefacts.keep(self._kept, name, data))
 
     def coded(self, library: Any) -> Coded:
-        """Begin calls with payloads of which every element is known; what the check `collective-correct` judges.
+        """Begin calls with payloads of which every element is known.
+
+        What the check `collective-correct` judges.
 
         Args:
             library: `torch` or `mlx.core`.

@@ -1,9 +1,10 @@
-"""The rank's end of the event channel: one JSON line per event, and gates that block until the harness has answered.
+"""The rank's end of the event channel: one JSON line per event, and gates that block until the
+harness has answered.
 
-A rank in any language can do the same: write `{"event": NAME, "ns": CLOCK_MONOTONIC, "values": {...}}` and a newline;
-at a gate, read one line. That line is empty, or holds a JSON list of the orders of faults that strike there: of each
-its id and kind, the rank, the trial's seed, and what the kind's `inside` gave. So nothing in a rank knows of a fault
-before it strikes.
+A rank in any language can do the same: write `{"event": NAME, "ns": CLOCK_MONOTONIC, "values":
+{...}}` and a newline; at a gate, read one line. That line is empty, or holds a JSON list of the
+orders of faults that strike there: of each its id and kind, the rank, the trial's seed, and what
+the kind's `inside` gave. So nothing in a rank knows of a fault before it strikes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Emitter:
         """Write one event; where `name` is a gate, wait until the harness has answered.
 
         Raises:
-            ValueError: the name is not dotted lower-case words, or the values do not fit JSON or 256 KiB.
+            ValueError: the name is not dotted lower-case words, or the values do not fit JSON or
+                256 KiB.
             OSError: the channel is closed.
             Exception: what a fault of the scenario raises at this gate.
         """
@@ -55,7 +57,8 @@ class Emitter:
         orders = b""
         values = alterations.of_report(name, values)
         with self._lock:
-            # Stamped inside the lock: while a gate holds the rank, none of its threads says anything.
+            # Stamped inside the lock: while a gate holds the rank, none of its threads says
+            # anything.
             self._write(name, values)
             if name in self._gates:
                 orders = self._wait()
@@ -78,7 +81,10 @@ class Emitter:
             line = line[os.write(self._events_fd, line) :]
 
     def _wait(self) -> bytes:
-        """Read the answer to a gate: one line. A closed descriptor is one too: the harness is ending the world."""
+        """Read the answer to a gate: one line.
+
+        A closed descriptor is one too: the harness is ending the world.
+        """
         order = bytearray()
         while (answer := os.read(self._gates_fd, 1)) not in (b"\n", b""):
             order += answer

@@ -1,7 +1,8 @@
-"""What a rank runs in, as it finds it itself: so that ranks that should be alike can be held against each other.
+"""What a rank runs in, as it finds it itself: so that ranks that should be alike can be held
+against each other.
 
-Told where a check asks for it, as the subject begins and as it ends. Standard library only; of torch and MLX it asks
-what is loaded already.
+Told where a check asks for it, as the subject begins and as it ends. Standard library only; of
+torch and MLX it asks what is loaded already.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ def environment(at: Literal["begin", "end"], packages: Mapping[str, Any]) -> dic
         packages: what `Loaded.packages` gave.
 
     Returns:
-        JSON object of `at` and, each an object by name: `versions` (of the interpreter and of packages), `libraries`
-        (digests of native libraries that are mapped; Linux), `variables` (values; of one that holds a path its
-        sha256, for paths are the machine's own), `threads` (cores that it may run on, threads of torch's pools),
-        `numerics` (dtype and precision that torch takes by default, MLX's device), `clock` (nanoseconds by which the
-        wall clock, as Python tells it, is ahead of the monotonic one).
+        JSON object of `at` and, each an object by name: `versions` (of the interpreter and of
+        packages), `libraries` (digests of native libraries that are mapped; Linux), `variables`
+        (values; of one that holds a path its sha256, for paths are the machine's own), `threads`
+        (cores that it may run on, threads of torch's pools), `numerics` (dtype and precision that
+        torch takes by default, MLX's device), `clock` (nanoseconds by which the wall clock, as
+        Python tells it, is ahead of the monotonic one).
     """
     return {
         "at": at,
@@ -53,7 +55,9 @@ def environment(at: Literal["begin", "end"], packages: Mapping[str, Any]) -> dic
 
 
 def versions(packages: Mapping[str, Any]) -> dict[str, str]:
-    """The interpreter's, those of loaded distributions, and digests of what no distribution brought."""
+    """The interpreter's, those of loaded distributions, and digests of what no distribution
+    brought.
+    """
     found = {"python": sys.version.split()[0]}
     for names in packages["installed"].values():
         found |= {
@@ -66,7 +70,10 @@ def versions(packages: Mapping[str, Any]) -> dict[str, str]:
 
 
 def libraries() -> dict[str, str]:
-    """Native libraries, by file name. One name in two folders has its digests joined; a file that is gone has none."""
+    """Native libraries, by file name. One name in two folders has its digests joined.
+
+    A file that is gone has none.
+    """
     try:
         lines = MAPS.read_text(errors="replace").splitlines()
     except OSError:
@@ -92,7 +99,9 @@ def _digest(path: str) -> str:
 
 
 def _sampled(path: Path, size: int) -> str:
-    """The digest of a file; of one that is large, of its beginning and its end, where its tables lie, and its size."""
+    """The digest of a file; of one that is large, of its beginning and its end, where its tables
+    lie, and its size.
+    """
     with path.open("rb") as file:
         ends = file.read(SAMPLE)
         if size > 2 * SAMPLE:
@@ -136,7 +145,9 @@ def numerics() -> dict[str, str]:
 
 
 def clock_offset() -> int:
-    """Wall clock minus monotonic clock, in nanoseconds: the reading of several that took the shortest time."""
+    """Wall clock minus monotonic clock, in nanoseconds: the reading of several that took the
+    shortest time.
+    """
     best: tuple[int, int] | None = None
     for _ in range(READINGS):
         before = time.monotonic_ns()

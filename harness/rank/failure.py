@@ -37,7 +37,8 @@ def record(error: BaseException, *, scratch: str, folder: str) -> None:
     """Describe an exception and write it down, whatever the exception does to whoever looks at it.
 
     Args:
-        error: what ended the subject. Its class may be hostile: a property that raises, a name that is not a text.
+        error: what ended the subject. Its class may be hostile: a property that raises, a name that
+            is not a text.
         scratch: the rank's folder.
         folder: the arm's folder.
     """
@@ -59,14 +60,15 @@ def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
 
     Args:
         error: what was raised.
-        folder: the arm's folder; frames from it are the subject's own, and their files are named relative to it.
+        folder: the arm's folder; frames from it are the subject's own, and their files are named
+            relative to it.
 
     Returns:
-        JSON object: `type`, `module`, `message`, `mro` (names of the class and of those it descends from, in Python's
-        order), `ours` (whether this runtime itself raised it, a refused event for one, and neither the subject nor a
-        fault), `source` and `line` (stripped source and number of the last frame inside the subject, else None),
-        `frames` (outermost first; of a deep stack both ends), `causes` (the chain below, nearest first, and the members
-        of a group), `ns`.
+        JSON object: `type`, `module`, `message`, `mro` (names of the class and of those it descends
+        from, in Python's order), `ours` (whether this runtime itself raised it, a refused event for
+        one, and neither the subject nor a fault), `source` and `line` (stripped source and number
+        of the last frame inside the subject, else None), `frames` (outermost first; of a deep stack
+        both ends), `causes` (the chain below, nearest first, and the members of a group), `ns`.
     """
     frames = _frames(error.__traceback__, folder=folder)
     if isinstance(error, SyntaxError) and error.filename:
@@ -116,7 +118,8 @@ def _is_watch(step: TracebackType) -> bool:
 def write(scratch: str, description: dict[str, Any]) -> None:
     """Write the description where the harness looks for it, whole or not at all.
 
-    The subject may have put anything in its place: a link is replaced and never followed, a folder is moved away.
+    The subject may have put anything in its place: a link is replaced and never followed, a folder
+    is moved away.
     """
     target = Path(scratch) / FILE_NAME
     text = json.dumps(description, ensure_ascii=True, allow_nan=False).encode("ascii")
@@ -165,7 +168,9 @@ def _text(error: BaseException) -> str:
 
 
 def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]:
-    """Both ends of the stack: a recursion may be a million frames deep, and only the ends tell anything."""
+    """Both ends of the stack: a recursion may be a million frames deep, and only the ends tell
+    anything.
+    """
     first: list[TracebackType] = []
     last: deque[TracebackType] = deque(maxlen=FRAME_LIMIT // 2)
     while trace is not None:

@@ -1,8 +1,10 @@
-"""Groups that a subject makes itself, beside the one it was given: told, with the size that the library gives them.
+"""Groups that a subject makes itself, beside the one it was given: told, with the size that the
+library gives them.
 
-MLX answers a setting it cannot use with a group of one, whose collectives do nothing and raise nothing; a second
-`init_process_group` may be of any size. Only groups that stand for the whole world are watched: what is cut out of one
-on purpose (`new_group`, `split`) is the subject's own matter. Nothing is imported here for the sake of watching.
+MLX answers a setting it cannot use with a group of one, whose collectives do nothing and raise
+nothing; a second `init_process_group` may be of any size. Only groups that stand for the whole
+world are watched: what is cut out of one on purpose (`new_group`, `split`) is the subject's own
+matter. Nothing is imported here for the sake of watching.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ from harness.ledger.inside.book import Book
 
 MADE = "group.made"
 TORCH, MLX = "torch.distributed", "mlx.core"
-# Where torch keeps the function by name; what a subject imports later, it imports from one of these.
+# Where torch keeps the function by name; what a subject imports later, it imports from one of
+# these.
 PLACES = (TORCH, "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")
 GROUPLESS = ("init", "is_available")
 
 
 class Watch:
-    """Watches the two libraries for as long as the subject runs, also where it is the subject that imports them.
+    """Watches the two libraries for as long as the subject runs, also where it is the subject that
+    imports them.
 
     Attributes:
         tell: emits an event.
@@ -68,7 +72,9 @@ class Watch:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Let the other finders find one of the two libraries, and begin to watch it once it is loaded."""
+        """Let the other finders find one of the two libraries, and begin to watch it once it is
+        loaded.
+        """
         if name not in (TORCH, MLX):
             return None
         for finder in sys.meta_path:
@@ -121,7 +127,8 @@ class Watch:
             @functools.wraps(collective)
             def call(*arguments: Any, **options: Any) -> Any:
                 if options.get("group") is None:
-                    # What MLX itself does here; it keeps the group, and gives the same one from then on.
+                    # What MLX itself does here; it keeps the group, and gives the same one from
+                    # then on.
                     init()
                 return collective(*arguments, **options)
 
@@ -151,7 +158,9 @@ class Watch:
 
 
 class _Loader:
-    """Loads a module as its own loader does, which takes its place again before anything of the module runs."""
+    """Loads a module as its own loader does, which takes its place again before anything of the
+    module runs.
+    """
 
     def __init__(self, own: Any, then: Callable[[], None]) -> None:
         self._own = own

@@ -1,7 +1,7 @@
 """Files that are loaded into a rank by their path: what a kind of fault or backend does there.
 
-A kind's own package stays outside, for it needs libraries that an arm's environment may not have. A plug-in's file is
-a copy beside the rank's own code, in a folder named by its digest.
+A kind's own package stays outside, for it needs libraries that an arm's environment may not have. A
+plug-in's file is a copy beside the rank's own code, in a folder named by its digest.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from urllib.parse import unquote, urlparse
 import harness
 from harness.forms.distribution import normal, wheel_digest
 
-# How an installer lays a package out; anywhere else only a folder of `sys.path` can hold distributions.
+# How an installer lays a package out; anywhere else only a folder of `sys.path` can hold
+# distributions.
 PACKAGES = ("site-packages", "dist-packages")
 SUFFIXES = (".py", ".so", ".pyd")
 # Lines of a RECORD: there are tens of thousands in an environment, of which few are quoted.
@@ -54,9 +55,9 @@ class Entry(NamedTuple):
     Attributes:
         file: its path below the folder that it was imported from, without the machine's folders.
         sha256: of its content, in hex; a word where it cannot be read.
-        record: `as` its distribution's RECORD says; `differs` from it; or it stands in none: `tool`, of the Rankproof
-            that runs; `start`, which the interpreter's own start loaded; `made`, written since the ranks' server
-            started; else `absent`.
+        record: `as` its distribution's RECORD says; `differs` from it; or it stands in none:
+            `tool`, of the Rankproof that runs; `start`, which the interpreter's own start loaded;
+            `made`, written since the ranks' server started; else `absent`.
         distribution: its normal name (PEP 503), of an editable install too, or None.
     """
 
@@ -71,8 +72,9 @@ class Inventory:
     """Looks files up. What a warm server has looked up, its ranks inherit."""
 
     def __init__(self) -> None:
-        # Folder to path in it to what each RECORD there says of it, a line "distribution version sha256" each: as text,
-        # because the collector looks at every list and tuple, and there would be ten thousand.
+        # Folder to path in it to what each RECORD there says of it, a line "distribution version
+        # sha256" each: as text, because the collector looks at every list and tuple, and there
+        # would be ten thousand.
         self._places: dict[str, dict[str, str]] = {}
         self._entries: dict[str, Entry] = {}
         self._editable: dict[str, tuple[str, str]] = {}
@@ -88,7 +90,8 @@ class Inventory:
 
         Args:
             path: as the import system names it.
-            begun: when the ranks' server started, in nanoseconds since 1970; 0 takes no file for made since.
+            begun: when the ranks' server started, in nanoseconds since 1970; 0 takes no file for
+                made since.
         """
         sha256, changed = digest(path)
         place, file = self._place_of(path)
@@ -117,7 +120,10 @@ class Inventory:
         return Entry(file, sha256, "made" if 0 < begun <= changed else "absent")
 
     def _place_of(self, path: str) -> tuple[str, str]:
-        """The folder that packages are installed in around a file, empty if there is none; and the path from there."""
+        """The folder that packages are installed in around a file, empty if there is none.
+
+        And the path from there.
+        """
         known = set(sys.path)
         folder = os.path.dirname(path)
         while len(folder) > 1:
@@ -127,7 +133,10 @@ class Inventory:
         return "", from_package(path)
 
     def _read(self, folder: str) -> dict[str, str]:
-        """Every RECORD of a folder, and the editable installs of it; nothing where there is none."""
+        """Every RECORD of a folder, and the editable installs of it.
+
+        Nothing where there is none.
+        """
         if (known := self._places.get(folder)) is not None:
             return known
         place = self._places[folder] = {}
@@ -182,7 +191,8 @@ def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
     Args:
         path: of the file.
         entry: of the file.
-        most: files that are read; of the others the names stand there, with a word in place of their digest.
+        most: files that are read; of the others the names stand there, with a word in place of
+            their digest.
     """
     package, slash, _ = entry.file.partition("/")
     if (
@@ -203,7 +213,10 @@ def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
 
 
 def _files_below(folder: str) -> Iterator[str]:
-    """The paths of the files of a folder, in order; in an archive too, which is named as if it were a folder."""
+    """The paths of the files of a folder, in order.
+
+    In an archive too, which is named as if it were a folder.
+    """
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(
             name for name in folders if name != "__pycache__" and not name.startswith(".")
@@ -225,7 +238,9 @@ def _files_below(folder: str) -> Iterator[str]:
 
 
 def is_standard(path: str) -> bool:
-    """Whether a file lies in the interpreter's standard library, and not among packages below it."""
+    """Whether a file lies in the interpreter's standard library, and not among packages below
+    it.
+    """
     return any(
         path.startswith(root) and path[len(root) :].partition(os.sep)[0] not in PACKAGES
         for root in STANDARD
@@ -233,7 +248,10 @@ def is_standard(path: str) -> bool:
 
 
 def from_package(path: str) -> str:
-    """A file's path from the folder above its outermost package; only its name where it lies in none."""
+    """A file's path from the folder above its outermost package.
+
+    Only its name where it lies in none.
+    """
     folder, name = os.path.split(path)
     parts = [name]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
@@ -243,7 +261,9 @@ def from_package(path: str) -> str:
 
 
 def digest(path: str) -> tuple[str, int]:
-    """The sha256 of a file in hex and when it last changed, in nanoseconds since 1970; of one in an archive too.
+    """The sha256 of a file in hex and when it last changed, in nanoseconds since 1970.
+
+    Of one in an archive too.
 
     What cannot be read has a word in place of its digest.
     """
@@ -276,8 +296,9 @@ def describe(distributions: Iterable[str]) -> dict[str, Any]:
         distributions: names of the packages to look for.
 
     Returns:
-        JSON object: `python` (version), `implementation`, `apart` (whether it is a virtual environment), `packages`:
-        name to `version` and `record`, the `wheel_digest` of its RECORD; None for a package that is not there.
+        JSON object: `python` (version), `implementation`, `apart` (whether it is a virtual
+        environment), `packages`: name to `version` and `record`, the `wheel_digest` of its RECORD;
+        None for a package that is not there.
     """
     return {
         "python": ".".join(map(str, sys.version_info[:3])),

@@ -1,8 +1,8 @@
 """The life of one rank: prepare the process, join the group, load the subject, call it, end.
 
-The order of its events is the order of its life: `rank.begin`, `backend.ready`, `subject.loaded`, `subject.begin`,
-whatever the subject emits, `subject.end`. A rank that exits without `subject.end` did not finish, whatever its exit
-code says.
+The order of its events is the order of its life: `rank.begin`, `backend.ready`, `subject.loaded`,
+`subject.begin`, whatever the subject emits, `subject.end`. A rank that exits without `subject.end`
+did not finish, whatever its exit code says.
 """
 
 from __future__ import annotations
@@ -53,14 +53,18 @@ class SubjectNotFound(ImportError):
 
 
 def main(path: str) -> None:
-    """Live the rank that the spec at `path` describes, in an interpreter that was started for it; never returns."""
+    """Live the rank that the spec at `path` describes, in an interpreter that was started for it.
+
+    Never returns.
+    """
     live(RankSpec.from_json(json.loads(Path(path).read_text())))
 
 
 def live(spec: RankSpec) -> None:
     """Run the subject as this process' whole purpose; never returns.
 
-    The exit code is what Python would give: 0, 1 for an exception, or what the subject passed to `sys.exit`.
+    The exit code is what Python would give: 0, 1 for an exception, or what the subject passed to
+    `sys.exit`.
 
     Raises:
         Exception: what the file raises that joins the backend's group, while it is loaded.
@@ -71,7 +75,8 @@ def live(spec: RankSpec) -> None:
         stacks = Path(spec.scratch, STACKS).open("wb", buffering=0)  # noqa: SIM115
         faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
     os.environ.update(spec.env)
-    # The subject may close or write to low descriptors; the channel lives on where a plain program would not reach.
+    # The subject may close or write to low descriptors; the channel lives on where a plain program
+    # would not reach.
     emitter = Emitter(
         events_fd=_out_of_reach(spec.events_fd),
         gates_fd=_out_of_reach(spec.gates_fd),
@@ -156,7 +161,9 @@ def _run(
 
 
 def _book(spec: RankSpec, recorder: ModuleType | None) -> Book | None:
-    """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds out."""
+    """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds
+    out.
+    """
     try:
         path = Path(spec.scratch, KEPT_FOLDER, ARTEFACT + BYTES)
         return Book(path, spec, is_struck=bool(spec.inside), recorder=recorder)
@@ -166,7 +173,10 @@ def _book(spec: RankSpec, recorder: ModuleType | None) -> Book | None:
 
 
 def seed(number: int) -> None:
-    """Seed the random generators that are loaded. numpy takes 32 bits, torch 64; nothing is imported for their sake."""
+    """Seed the random generators that are loaded. numpy takes 32 bits, torch 64.
+
+    Nothing is imported for their sake.
+    """
     random.seed(number)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(number % 2**32)
@@ -184,7 +194,9 @@ def _look(spec: RankSpec, emitter: Emitter) -> None:
 
 
 def _at_start(spec: RankSpec) -> dict[str, Any]:
-    """The same variables as the kernel gave them to this process: what a library reads while it is imported."""
+    """The same variables as the kernel gave them to this process: what a library reads while it is
+    imported.
+    """
     try:
         given = (
             Path("/proc/self/environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
@@ -199,8 +211,9 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
     """Import the entry from the arm's folder.
 
     Raises:
-        SubjectNotFound: the module has no such function. A module that came from elsewhere is not an error here: the
-            evidence (`subject.loaded`) shows it, and the verdict is INCONCLUSIVE.
+        SubjectNotFound: the module has no such function. A module that came from elsewhere is not
+            an error here: the evidence (`subject.loaded`) shows it, and the verdict is
+            INCONCLUSIVE.
     """
     name, _, attribute = spec.entry.partition(":")
     module: ModuleType = importlib.import_module(name)
@@ -216,7 +229,9 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
 
 
 def _tell(spec: RankSpec, emitter: Emitter, loaded: Loaded) -> None:
-    """Tell what this process has loaded: after the entry's import, and at the end for what was loaded late."""
+    """Tell what this process has loaded: after the entry's import, and at the end for what was
+    loaded late.
+    """
     name = spec.entry.partition(":")[0]
     modules = loaded.of_arm()
     entry = next((found["file"] for found in modules if found["module"] == name), None)
@@ -234,7 +249,9 @@ def _tell(spec: RankSpec, emitter: Emitter, loaded: Loaded) -> None:
 
 
 def _out_of_reach(descriptor: int) -> int:
-    """Duplicate a descriptor high up, closed on exec: the subject's programs must not hold the channel open."""
+    """Duplicate a descriptor high up, closed on exec: the subject's programs must not hold the
+    channel open.
+    """
     import fcntl
 
     high: int = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200)
@@ -259,7 +276,9 @@ def _print(error: BaseException) -> None:
 
 
 def _leave(code: int) -> None:
-    """End a forked rank as the interpreter would: non-daemon threads, exit handlers, buffers; then without teardown.
+    """End a forked rank as the interpreter would: non-daemon threads, exit handlers, buffers.
+
+    Then without teardown.
 
     A forked process must not run its server's teardown, and torch's costs a second.
     """

@@ -1,4 +1,6 @@
-"""Proof of which code ran (rule 12): every file that a rank loaded, the arm's own and everybody else's."""
+"""Proof of which code ran (rule 12): every file that a rank loaded, the arm's own and everybody
+else's.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,12 @@ BESIDE = tuple(f"{os.sep}{name}{os.sep}" for name in PACKAGES)
 
 
 class Stock:
-    """Files that are loaded. What a warm server held when it forked its ranks share, and look at none of it again.
+    """Files that are loaded. What a warm server held when it forked its ranks share, and look at
+    none of it again.
 
     Attributes:
-        names: by distribution, the packages of it that are loaded and as RECORD says, each with its "name version".
+        names: by distribution, the packages of it that are loaded and as RECORD says, each with its
+            "name version".
         entries: the same, every file with its package.
         others: files that are not so, each with its package.
     """
@@ -47,7 +51,8 @@ class Stock:
 
 
 INVENTORY = Inventory()
-# Filled by a warm server before it forks; in an interpreter that was started for one rank it stays empty.
+# Filled by a warm server before it forks; in an interpreter that was started for one rank it stays
+# empty.
 STOCK = Stock()
 
 
@@ -61,7 +66,9 @@ def take_stock() -> None:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the collector: it would look at all that torch holds, and take longer than what goes on here."""
+    """Without the collector: it would look at all that torch holds, and take longer than what goes
+    on here.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -76,8 +83,10 @@ class Loaded:
 
     Args:
         folder: the arm's folder.
-        declared: normal names of the distributions whose files are told one by one: the repository declares them.
-        differing: those whose files are told in full beside, because the other arm has another release of them.
+        declared: normal names of the distributions whose files are told one by one: the repository
+            declares them.
+        differing: those whose files are told in full beside, because the other arm has another
+            release of them.
         begun: when the ranks' server started, in nanoseconds since 1970.
     """
 
@@ -103,7 +112,9 @@ class Loaded:
         return list(self._witness.children)
 
     def since(self) -> list[str]:
-        """Names of the modules that were loaded since the rank began, the newest first; all where that is not known.
+        """Names of the modules that were loaded since the rank began, the newest first.
+
+        All where that is not known.
 
         What comes after a module in `sys.modules` was loaded later.
         """
@@ -115,8 +126,8 @@ class Loaded:
     def of_arm(self) -> list[dict[str, str]]:
         """The files that were loaded from the arm's folder, as `{module, file, sha256}`.
 
-        A warm rank shares thousands of modules with its server, and only looking at one copies its page: the walk stops
-        where the rank's own end.
+        A warm rank shares thousands of modules with its server, and only looking at one copies its
+        page: the walk stops where the rank's own end.
         """
         files: dict[tuple[str, str], dict[str, str]] = {}
         for name, path in (*_named(self.since()), *(("", path) for path in self._witness.files)):
@@ -135,11 +146,13 @@ class Loaded:
         """Everything else that is loaded beyond the standard library.
 
         Returns:
-            JSON object. `installed`: import package to the distributions, each as "name version", whose files were
-            loaded for it and are as RECORD says (or those of the Rankproof that runs). `others`: whatever else, and
-            distributions that the repository declares, as `package`, `distribution`, `version`, `record` (see `Entry`)
-            and `files`, path to sha256. `more`: how many of these files are left out. `in_full`: as `others`, those of
-            `installed` that differ between the arms. `left_out`: how many of these files are left out.
+            JSON object. `installed`: import package to the distributions, each as "name version",
+            whose files were loaded for it and are as RECORD says (or those of the Rankproof that
+            runs). `others`: whatever else, and distributions that the repository declares, as
+            `package`, `distribution`, `version`, `record` (see `Entry`) and `files`, path to
+            sha256. `more`: how many of these files are left out. `in_full`: as `others`, those of
+            `installed` that differ between the arms. `left_out`: how many of these files are left
+            out.
         """
         with _uncollected():
             return self._packages()
@@ -153,7 +166,8 @@ class Loaded:
             if path not in parked:
                 paths.setdefault(path, "")
         own = Stock()
-        # Of each package that no RECORD proves, or that was found in a folder put on the path later, its data once.
+        # Of each package that no RECORD proves, or that was found in a folder put on the path
+        # later, its data once.
         seen: set[str] = set()
         for path, package in paths.items():
             if is_standard(path) or path.startswith(self._beginnings):
@@ -173,7 +187,9 @@ class Loaded:
         return _packages_of((STOCK, own), self._declared, self._differing)
 
     def _executed(self, path: str) -> None:
-        """Of a file that no installer brought, take the digest now: it may be gone, or another, when it is told."""
+        """Of a file that no installer brought, take the digest now: it may be gone, or another,
+        when it is told.
+        """
         if (
             not any(word in path for word in BESIDE)
             and not path.startswith(self._beginnings)
@@ -248,7 +264,10 @@ def file_of(module: ModuleType | None) -> str | None:
 
 
 def _named(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The modules that have a file, each with its absolute path. A module made by hand may name any text."""
+    """The modules that have a file, each with its absolute path.
+
+    A module made by hand may name any text.
+    """
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if isinstance(file, str) and file.startswith(os.sep):
@@ -256,7 +275,9 @@ def _named(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _modules(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The same, each with its top-level package, without the runtime of a rank whose arm brings its own."""
+    """The same, each with its top-level package, without the runtime of a rank whose arm brings its
+    own.
+    """
     for name, path in _named(names):
         if (package := name.partition(".")[0]) != PARKED:
             yield package, path

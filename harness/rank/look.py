@@ -1,4 +1,6 @@
-"""What a function is, told without calling it: which parameters it has, and whether calling it runs it."""
+"""What a function is, told without calling it: which parameters it has, and whether calling it runs
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ def look(module: ModuleType, name: str) -> dict[str, Any]:
     """Look at a function of a module.
 
     Returns:
-        JSON object: `there` (whether there is something to call under that name), `names` (what else could be called),
-        `parameters` (name, kind and whether it may be left out; null where Python cannot tell), `late` (`coroutine` or
-        `generator` where a call only makes one, and runs nothing).
+        JSON object: `there` (whether there is something to call under that name), `names` (what
+        else could be called), `parameters` (name, kind and whether it may be left out; null where
+        Python cannot tell), `late` (`coroutine` or `generator` where a call only makes one, and
+        runs nothing).
     """
     function = getattr(module, name, None)
     if not callable(function):
@@ -47,10 +50,11 @@ def look(module: ModuleType, name: str) -> dict[str, Any]:
 
 
 def names_swallowed(known: Iterable[Parameter], arguments: Iterable[str]) -> list[str]:
-    """Arguments that a function with these parameters takes under no name of its own, but with all others in `**kw`.
+    """Arguments that a function with these parameters takes under no name of its own, but with all
+    others in `**kw`.
 
-    A function that takes everything, `(*args, **kw)`, stands before another one that is not seen from here: of its
-    arguments nothing is said.
+    A function that takes everything, `(*args, **kw)`, stands before another one that is not seen
+    from here: of its arguments nothing is said.
     """
     found = list(known)
     kinds = {one.kind for one in found}

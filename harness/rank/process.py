@@ -1,4 +1,7 @@
-"""One process as the kernel knows it, and what a process asks of the kernel for itself. Standard library only."""
+"""One process as the kernel knows it, and what a process asks of the kernel for itself.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ PF_EXITING = 0x4
 
 @dataclass(frozen=True)
 class Process:
-    """A process as the kernel lists it. `state` is the letter of ps: R, S, D, T (stopped), Z (zombie)."""
+    """A process as the kernel lists it.
+
+    `state` is the letter of ps: R, S, D, T (stopped), Z (zombie).
+    """
 
     pid: int
     parent: int
@@ -29,13 +35,18 @@ class Process:
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL this process when its parent ends. For single-threaded parents: the signal follows the forking thread."""
+    """SIGKILL this process when its parent ends.
+
+    For single-threaded parents: the signal follows the forking thread.
+    """
     if prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
         _exit(127)
 
 
 def keep_private(*, private: bool) -> None:
-    """Whether other processes of this user may look into this one and take its descriptors (Linux; root still may)."""
+    """Whether other processes of this user may look into this one and take its descriptors (Linux;
+    root still may).
+    """
     prctl(PR_SET_DUMPABLE, 0 if private else 1)
 
 
@@ -47,7 +58,10 @@ def prctl(option: int, value: int) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; `SIGRTMIN+3` for a real-time signal; the number for what this system does not know."""
+    """`SIGKILL` for 9; `SIGRTMIN+3` for a real-time signal.
+
+    The number for what this system does not know.
+    """
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -56,10 +70,13 @@ def signal_name(number: int) -> str:
 
 
 def lives_on(pid: int) -> bool:
-    """Whether a process runs on: the kernel has not begun to end it. False where the system does not tell.
+    """Whether a process runs on: the kernel has not begun to end it.
 
-    The kernel closes what a process had open after it marked the process as ending (PF_EXITING). So whoever finds a
-    pipe closed and its process without the mark knows that the process itself closed it, however busy the machine is.
+    False where the system does not tell.
+
+    The kernel closes what a process had open after it marked the process as ending (PF_EXITING). So
+    whoever finds a pipe closed and its process without the mark knows that the process itself
+    closed it, however busy the machine is.
     """
     try:
         text = (PROC / str(pid) / "stat").read_bytes()

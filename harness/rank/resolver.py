@@ -14,9 +14,12 @@ SERVICES = Path("/etc/nsswitch.conf")
 
 @contextlib.contextmanager
 def without_name_server() -> Iterator[None]:
-    """Look into this machine's own file of hosts alone, for as long as it lasts; then as the system says again.
+    """Look into this machine's own file of hosts alone, for as long as it lasts.
 
-    Nothing changes where the C library cannot be told so, or the system says nothing (see nsswitch.conf(5)).
+    Then as the system says again.
+
+    Nothing changes where the C library cannot be told so, or the system says nothing (see
+    nsswitch.conf(5)).
     """
     # Glibc's, declared in nss.h.
     configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)

@@ -16,13 +16,16 @@ SHARED = "shared"
 
 @dataclass(frozen=True, kw_only=True)
 class RankSpec:
-    """Everything one rank needs to live. Travels as JSON, because a fresh rank is another interpreter.
+    """Everything one rank needs to live.
+
+    Travels as JSON, because a fresh rank is another interpreter.
 
     Attributes:
         rank: 0 <= rank < size.
         size: world size.
         backend: name of the backend whose group the rank joins.
-        rendezvous: what the backend prepared for this rank (ports, descriptors); only the backend reads it.
+        rendezvous: what the backend prepared for this rank (ports, descriptors); only the backend
+            reads it.
         entry: `module:function` of the subject.
         folder: absolute path of the arm's staged code; the entry must come from there.
         arguments: keyword arguments of the entry (the arm's `with` and the cell's further axes).
@@ -34,21 +37,28 @@ class RankSpec:
         gates_fd: descriptor that answers gates.
         scratch: absolute path of a private folder of this rank, removed after the trial.
         world: the mark of its world, which it tells as it begins.
-        reported: names of variables whose values the rank reports as it begins, in the event `fault.env`.
+        reported: names of variables whose values the rank reports as it begins, in the event
+            `fault.env`.
         inside: kind of fault to the file in which it acts inside a rank.
         group: the file that joins the backend's group.
         looks: the entry is only looked at: nothing is joined, and it is not called.
-        distributions: in an environment of the arm's own, the packages whose versions the rank tells with what it has
-            loaded; None in the harness's own.
-        declared: normal names of distributions whose files the rank tells one by one: the repository declares them.
-        differing: normal names of those whose files it tells in full beside, because they differ between the arms.
+        distributions: in an environment of the arm's own, the packages whose versions the rank
+            tells with what it has loaded; None in the harness's own.
+        declared: normal names of distributions whose files the rank tells one by one: the
+            repository declares them.
+        differing: normal names of those whose files it tells in full beside, because they differ
+            between the arms.
         tells_environment: whether the rank tells what it runs in, as its subject begins and ends.
-        collective_timeout: seconds after which the backend gives up joining and each collective; None is its own bound.
-        begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by the run itself.
+        collective_timeout: seconds after which the backend gives up joining and each collective;
+            None is its own bound.
+        begun: when the rank's server started, in nanoseconds since 1970: what is newer was made by
+            the run itself.
         on_host: whether it is on a test host, whose name it tells as it begins.
         observe: whether the rank writes a ledger of its collective calls.
-        digests: whether it digests what they send and receive: `given`, where nothing is evaluated for it, or `eager`.
-        recorder: the quick way of its ledger, compiled for the harness's interpreter; empty where it could not be.
+        digests: whether it digests what they send and receive: `given`, where nothing is evaluated
+            for it, or `eager`.
+        recorder: the quick way of its ledger, compiled for the harness's interpreter; empty where
+            it could not be.
     """
 
     rank: int
@@ -83,7 +93,9 @@ class RankSpec:
 
     @property
     def shared(self) -> str:
-        """Absolute path of the folder that all ranks of the world share, removed after the trial."""
+        """Absolute path of the folder that all ranks of the world share, removed after the
+        trial.
+        """
         return str(Path(self.scratch).with_name(SHARED))
 
     @classmethod

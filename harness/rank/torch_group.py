@@ -1,4 +1,6 @@
-"""The default process group of torch.distributed, as ranks of gloo and nccl join it over a store of the harness."""
+"""The default process group of torch.distributed, as ranks of gloo and nccl join it over a store of
+the harness.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import Any
 from harness.rank.resolver import without_name_server
 from harness.rank.spec import RankSpec
 
-# Where the scenario sets no bound, the world's deadline is the judge of a hang. This only has to be longer than the
-# longest deadline that a scenario may set.
+# Where the scenario sets no bound, the world's deadline is the judge of a hang. This only has to be
+# longer than the longest deadline that a scenario may set.
 TIMEOUT = dt.timedelta(hours=2)
 
 
@@ -68,12 +70,14 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
     """
     import torch.distributed
 
-    # Not declared by the module, though documented: https://docs.pytorch.org/docs/stable/distributed.html
+    # Not declared by the module, though documented:
+    # https://docs.pytorch.org/docs/stable/distributed.html
     distributed: Any = torch.distributed
     port, listener = spec.rendezvous["port"], spec.rendezvous["listener"]
     address = spec.rendezvous["address"]
-    # TCPStore writes the name of whatever it connects to into its log. That of 127.0.0.1 in the form of IPv6 stands in
-    # no file: each rank would ask a name server, and wait 5 s for an answer that is lost (docs/adr/0045).
+    # TCPStore writes the name of whatever it connects to into its log. That of 127.0.0.1 in the
+    # form of IPv6 stands in no file: each rank would ask a name server, and wait 5 s for an answer
+    # that is lost (docs/adr/0045).
     with without_name_server():
         store = distributed.TCPStore(
             address,

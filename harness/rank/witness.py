@@ -1,7 +1,8 @@
-"""What a rank executes and starts, as the interpreter itself tells: files that left no module behind, and children.
+"""What a rank executes and starts, as the interpreter itself tells: files that left no module
+behind, and children.
 
-`sys.modules` names what is there now. Code that was loaded by its path, or forgotten again, stands in no list; an audit
-hook hears of it all the same, and cannot be taken away.
+`sys.modules` names what is there now. Code that was loaded by its path, or forgotten again, stands
+in no list; an audit hook hears of it all the same, and cannot be taken away.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Witness:
     """
 
     def __init__(self, *, on_execution: Callable[[str], None]) -> None:
-        """`on_execution` is called with each file while it is as it was executed, each time that it is executed."""
+        """`on_execution` is called with each file while it is as it was executed, each time that it
+        is executed.
+        """
         self.files: dict[str, None] = {}
         self.children: dict[str, None] = {}
         self._on_execution = on_execution
@@ -53,7 +56,8 @@ class Witness:
 
     def _hear(self, event: str, given: tuple[Any, ...]) -> None:
         if (hear := self._heard.get(event)) is not None and os.getpid() == self._pid:
-            # What a hook raises ends what was going on: it is the subject's, and none of our business.
+            # What a hook raises ends what was going on: it is the subject's, and none of our
+            # business.
             with contextlib.suppress(Exception):
                 hear(given)
 
@@ -77,7 +81,10 @@ class Witness:
 
 
 def _is_there(path: str) -> bool:
-    """Whether there is such a file, in an archive too. Code may bear any name, that of no file as well."""
+    """Whether there is such a file, in an archive too.
+
+    Code may bear any name, that of no file as well.
+    """
     archive = path
     while not os.path.lexists(archive):
         archive = os.path.dirname(archive)

@@ -1,4 +1,6 @@
-"""What the arms ran in, in the record: environments of their own, and what ranks loaded beside their arm's folder."""
+"""What the arms ran in, in the record: environments of their own, and what ranks loaded beside
+their arm's folder.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from harness.stats.verdict import Judgement
 
 
 def compared(arms: Collection[str]) -> tuple[str, str]:
-    """The arms between which the report says what changed, of those there are: from the first one to the second."""
+    """The arms between which the report says what changed, of those there are: from the first one
+    to the second.
+    """
     return ("reference" if "reference" in arms else "control"), "candidate"
 
 
@@ -39,8 +43,8 @@ def arm_environments(
         names: the paths there are.
 
     Raises:
-        RecordError: one that the scenario does not ask for, that is not what it asks for, or that was not made from
-            what the evidence holds.
+        RecordError: one that the scenario does not ask for, that is not what it asks for, or that
+            was not made from what the evidence holds.
     """
     wanted = scenario.subject.environments
     supplies.demand_all_used(run.environments, wanted, names)
@@ -79,9 +83,11 @@ def arm_environments(
 def differing(
     scenario: Scenario, made: Mapping[str, ArmEnvironmentFacts], named: Mapping[str, Iterable[str]]
 ) -> frozenset[str]:
-    """Normal names of the packages that the scenario names for one of the arms, and that are not known to be the same.
+    """Normal names of the packages that the scenario names for one of the arms, and that are not
+    known to be the same.
 
-    Of what the harness' own environment holds nobody knows the wheel: a package beside it counts as another one.
+    Of what the harness' own environment holds nobody knows the wheel: a package beside it counts as
+    another one.
 
     Args:
         scenario: what is asked.
@@ -100,7 +106,8 @@ def differing(
 
 
 def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
-    """The Python version of an arm and the versions of its packages by normal name, with the commit of a checkout.
+    """The Python version of an arm and the versions of its packages by normal name, with the commit
+    of a checkout.
 
     Those of its own environment, or of the harness'.
     """
@@ -116,10 +123,11 @@ def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
 
 
 def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
-    """How the environments of the arms differ, from the control's (or a's) to the candidate's, as lines of a diff.
+    """How the environments of the arms differ, from the control's (or a's) to the candidate's, as
+    lines of a diff.
 
-    Of an environment beside the harness' own only what the former holds is compared: the harness has much that no arm
-    asks for.
+    Of an environment beside the harness' own only what the former holds is compared: the harness
+    has much that no arm asks for.
     """
     other, _ = compared(scenario.subject.arms)
     if not run.environments or other not in run.arguments or missing(scenario, run):
@@ -223,8 +231,8 @@ def demand_releases(
 ) -> None:
     """Refuse a run whose environment lists another release of a distribution than its ranks loaded.
 
-    Only on the machine that the environment describes, and where the scenario adds no folder to the import path: a
-    release that ranks find elsewhere is not the one that is installed.
+    Only on the machine that the environment describes, and where the scenario adds no folder to the
+    import path: a release that ranks find elsewhere is not the one that is installed.
 
     Raises:
         Contradiction: an arm's ranks loaded a release that its environment does not list.

@@ -1,4 +1,6 @@
-"""What ranks kept, as it lies in the evidence: each file once, by its digest; compared again by whoever has NumPy.
+"""What ranks kept, as it lies in the evidence: each file once, by its digest.
+
+Compared again by whoever has NumPy.
 
 Without NumPy the comparison is judged by what the events hold of it, which has to hang together.
 """
@@ -34,7 +36,10 @@ FOLDER = "evidence/artefacts"
 LARGE = 1 << 30
 """Bytes of the largest file that is an artefact."""
 PER_TRIAL, PER_RUN = 32 << 20, 256 << 20
-"""Bytes of artefacts that the evidence holds. Of what is beyond, it holds digest, shape and comparison."""
+"""Bytes of artefacts that the evidence holds.
+
+Of what is beyond, it holds digest, shape and comparison.
+"""
 
 
 def path_of(values: Mapping[str, JSON]) -> str:
@@ -126,9 +131,11 @@ class Arrays:
                 )
 
     def _hear_needles(self, evidence: str, history: History) -> None:
-        """What was tried with wrong arrays: in the candidate's trials, by every check that has a tolerance.
+        """What was tried with wrong arrays: in the candidate's trials, by every check that has a
+        tolerance.
 
-        Where one was refused in a cell nothing more has to be tried there: the other trials may tell of none.
+        Where one was refused in a cell nothing more has to be tried there: the other trials may
+        tell of none.
         """
         cell = str(history.about().get("cell"))
         noted = [
@@ -168,7 +175,9 @@ class Arrays:
         return ArrayFile(path_of(values), self._read(path_of(values)))
 
     def _hear_changed(self, evidence: str, history: History) -> None:
-        """What a fault changed of an array that is here: it must be what the fault makes of what it was."""
+        """What a fault changed of an array that is here: it must be what the fault makes of what it
+        was.
+        """
         arm = history.about().get("arm")
         for fault in self._changes:
             for rank in fault.ranks.of(history.size) if fault.arm in (None, arm) else ():
@@ -192,7 +201,9 @@ class Arrays:
                         )
 
     def _asked(self, history: History) -> dict[tuple[str, int], list[Mapping[str, JSON]]]:
-        """Check and rank of each comparison that the harness makes of a trial, with both that are compared."""
+        """Check and rank of each comparison that the harness makes of a trial, with both that are
+        compared.
+        """
         asked = {}
         own = history.about().get("arm") == "reference"
         for check in self._checks.values():
@@ -211,7 +222,9 @@ class Arrays:
         return asked
 
     def _hear_found(self, evidence: str, history: History) -> None:
-        """What ranks kept: each once by its name, of the size that its shape asks, and stored where there was room."""
+        """What ranks kept: each once by its name, of the size that its shape asks, and stored where
+        there was room.
+        """
         stored, left_out = dict[str, int](), list[tuple[str, int]]()
         for rank in range(history.size):
             names = set()
@@ -286,7 +299,10 @@ class Arrays:
     def _differs(
         self, check: AgainstCheck, pair: list[Mapping[str, JSON]], stated: Mapping[str, JSON]
     ) -> bool:
-        """Whether two arrays do not give the comparison that is stated. Ranks often keep the same."""
+        """Whether two arrays do not give the comparison that is stated.
+
+        Ranks often keep the same.
+        """
         paths = [path_of(values) for values in pair]
         key = (check.id, paths[0], paths[1])
         if key not in self._known:
@@ -307,7 +323,9 @@ OF_A_FILE = ("bytes", "dtype", "shape")
 
 
 def could_have(values: Mapping[str, JSON], many: int) -> bool:
-    """Whether a file of so many bytes can hold an array of the shape and dtype that an event tells."""
+    """Whether a file of so many bytes can hold an array of the shape and dtype that an event
+    tells.
+    """
     bits = re.fullmatch(r"[a-z]+?(8|16|32|64)|bool", str(values["dtype"]))
     shape = values.get("shape")
     if (

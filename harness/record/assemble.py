@@ -1,7 +1,8 @@
-"""The record worked out from the evidence: by the run that made it, and again by whoever verifies it.
+"""The record worked out from the evidence: by the run that made it, and again by whoever verifies
+it.
 
-Pure: evidence in, record out. The plan is derived from the scenario once more, so a record cannot leave out a trial, a
-cell or a seed that its scenario asks for.
+Pure: evidence in, record out. The plan is derived from the scenario once more, so a record cannot
+leave out a trial, a cell or a seed that its scenario asks for.
 """
 
 from __future__ import annotations
@@ -187,7 +188,9 @@ def assemble(
 def _demand_told(
     scenario: Scenario, run: RunFacts, judgement: Judgement, read: Read, names: Collection[str]
 ) -> None:
-    """Refuse trials that were not planned, and lists of what ranks had loaded that contradict the rest."""
+    """Refuse trials that were not planned, and lists of what ranks had loaded that contradict the
+    rest.
+    """
     demand_planned(scenario, judgement)
     demand_lists(judgement, read, names)
     demand_releases(scenario, run, judgement, read)
@@ -209,7 +212,9 @@ def _comparison(
     read: Read,
     names: Collection[str],
 ) -> Comparison | None:
-    """How the run compares with the one it reproduces: of the same scenario, the same inputs and the same code."""
+    """How the run compares with the one it reproduces: of the same scenario, the same inputs and
+    the same code.
+    """
     if run.reproduces is None:
         if REPRODUCED_PATH in names:
             raise RecordError(f"the run reproduces nothing, and there is {REPRODUCED_PATH}")
@@ -263,7 +268,9 @@ def _arms(
 
 
 def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[str]) -> None:
-    """The list of tested files, whose digest the statement names, is that of the files that are there."""
+    """The list of tested files, whose digest the statement names, is that of the files that are
+    there.
+    """
     digests = {
         f"{SOURCE_FOLDER}/{arm}/{file}": digest
         for arm, found in arms.items()
@@ -276,7 +283,9 @@ def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[st
 def _revision(
     name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Collection[str]
 ) -> RevisionFacts | None:
-    """Where an arm was laid out from: it must be what the scenario asks for, and the patch the one that is kept."""
+    """Where an arm was laid out from: it must be what the scenario asks for, and the patch the one
+    that is kept.
+    """
     found, file = run.revisions.get(name), f"{PATCH_FOLDER}/{name}.patch"
     if (found is not None) != arm.is_laid_out:
         raise RecordError(f"the {name}'s code is not from where the scenario says")
@@ -297,7 +306,9 @@ def _revision(
 def _demand_all_used(
     scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]
 ) -> None:
-    """No trial may lie there that the record does not count, and nothing else that the run did not write."""
+    """No trial may lie there that the record does not count, and nothing else that the run did not
+    write.
+    """
     folders = {
         trial_folder(cell.slug, arm, index)
         for cell, fact in planned

@@ -1,4 +1,6 @@
-"""What differs between the code of the arms: a unified diff from control to candidate, or from a to b."""
+"""What differs between the code of the arms: a unified diff from control to candidate, or from a to
+b.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ class Changed:
     def lines(self, environment: Sequence[str]) -> list[str]:
         """The diff: arguments, environments, files.
 
-        Files that ranks loaded come first, the shortest diff of them first, and no file takes the place of all others:
-        of two commits of another project most files that differ were loaded by nobody.
+        Files that ranks loaded come first, the shortest diff of them first, and no file takes the
+        place of all others: of two commits of another project most files that differ were loaded by
+        nobody.
         """
         other, _ = compared(self._arms)
         if other not in self._arms:

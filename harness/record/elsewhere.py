@@ -1,4 +1,6 @@
-"""The machines of a run that was not made on one: those of a hostfile, or the nodes of a cluster."""
+"""The machines of a run that was not made on one: those of a hostfile, or the nodes of a
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ class NodeFacts(Model):
         server_pids: of its fork servers; of a node that was lost, those it began with.
         lanes: worlds at the same time.
         memory: bytes.
-        packages: one digest of what is installed there, but for Rankproof, which is brought: `record.farmed.digest_of`.
+        packages: one digest of what is installed there, but for Rankproof, which is brought:
+            `record.farmed.digest_of`.
         lost: why it was not used any more before the run was over; None for one that stayed.
     """
 
@@ -86,7 +89,9 @@ class NodeFacts(Model):
 
 
 class FarmFacts(Model):
-    """The cluster whose nodes made a run's trials, and the version of what started our process there."""
+    """The cluster whose nodes made a run's trials, and the version of what started our process
+    there.
+    """
 
     starter: Literal["ray"]
     version: str

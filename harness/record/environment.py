@@ -1,4 +1,7 @@
-"""Capturing where a run takes place and what is installed there. No torch, no GPU library is imported for it."""
+"""Capturing where a run takes place and what is installed there.
+
+No torch, no GPU library is imported for it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from harness.record import nix, start_files
 from harness.record.facts import Environment, Package
 from harness.world.control.names import hide
 
-# Exact names and prefixes: a deny-list on words like "token" hides TOKENIZERS_PARALLELISM and misses the next secret.
+# Exact names and prefixes: a deny-list on words like "token" hides TOKENIZERS_PARALLELISM and
+# misses the next secret.
 VARIABLES = (
     "LANG",
     "LC_ALL",
@@ -75,7 +79,10 @@ def capture() -> Environment:
 
 @cache
 def is_for_cpu() -> bool:
-    """Whether this environment is the variant without a GPU; where nobody says, whether no NVIDIA driver answers."""
+    """Whether this environment is the variant without a GPU.
+
+    Where nobody says, whether no NVIDIA driver answers.
+    """
     variant = _made().get("variant") or os.environ.get("RANKPROOF_VARIANT")
     return variant == "cpu" if variant else sys.platform == "linux" and _gpu() is None
 
@@ -93,7 +100,10 @@ def memory() -> int:
 
 
 def _made() -> dict[str, str]:
-    """How nox or Nix made this environment: variant, lock and its sha256, from the note it left; empty without one."""
+    """How nox or Nix made this environment: variant, lock and its sha256, from the note it left.
+
+    Empty without one.
+    """
     try:
         stamp = json.loads((Path(sys.prefix) / MADE).read_text())
     except (OSError, ValueError):
@@ -143,8 +153,9 @@ def packages() -> list[Package]:
     """Every distribution of this interpreter, by name."""
     by_name: dict[str, Package] = {}
     for distribution in importlib.metadata.distributions():
-        # Of an old egg-info file the empty name is the file itself. The description, behind the first empty line, is
-        # left out: `distribution.metadata` parses it too, which takes longer than all the rest.
+        # Of an old egg-info file the empty name is the file itself. The description, behind the
+        # first empty line, is left out: `distribution.metadata` parses it too, which takes longer
+        # than all the rest.
         text = (
             distribution.read_text("METADATA")
             or distribution.read_text("PKG-INFO")
@@ -170,7 +181,9 @@ _wheel_digest = functools.lru_cache(maxsize=1024)(wheel_digest)
 
 
 def _is_editable(distribution: importlib.metadata.Distribution) -> bool:
-    """Whether it only leads to a folder of the machine: its RECORD lists that way, and none of its files."""
+    """Whether it only leads to a folder of the machine: its RECORD lists that way, and none of its
+    files.
+    """
     try:
         return (
             json.loads(distribution.read_text("direct_url.json") or "null")["dir_info"]["editable"]

@@ -1,7 +1,7 @@
 """What a run knows that its events do not say: `evidence/run.json`.
 
-Everything else in the record follows from the evidence by `harness.record.assemble`, so that a verifier can work it out
-again.
+Everything else in the record follows from the evidence by `harness.record.assemble`, so that a
+verifier can work it out again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ HOME_INPUT = "world.home"
 
 
 class Package(Model):
-    """An installed distribution; `record` is one sha256 over the digests that its wheel states for its files.
+    """An installed distribution; `record` is one sha256 over the digests that its wheel states for
+    its files.
 
     The same wheel gives the same value on every machine, whoever installed it and wherever:
-    `harness.forms.distribution.wheel_digest`. None where nothing states them: no RECORD, or an editable install.
+    `harness.forms.distribution.wheel_digest`. None where nothing states them: no RECORD, or an
+    editable install.
     """
 
     name: str
@@ -43,9 +45,11 @@ class Package(Model):
 
 
 class StartFile(Model):
-    """A file that an interpreter may read or run at its start: a `.pth` file, sitecustomize or usercustomize.
+    """A file that an interpreter may read or run at its start: a `.pth` file, sitecustomize or
+    usercustomize.
 
-    A `.pth` file may import anything before anybody's code runs, so it can change what judges a run.
+    A `.pth` file may import anything before anybody's code runs, so it can change what judges a
+    run.
 
     Attributes:
         name: of the file; of a package with its folder, such as `sitecustomize/__init__.py`.
@@ -60,16 +64,18 @@ class NixFacts(Model):
 
     Attributes:
         environment: store path.
-        shell: derivation path of the development shell, as it is without the line that holds this path; None where
-            `nix run` started the run.
+        shell: derivation path of the development shell, as it is without the line that holds this
+            path; None where `nix run` started the run.
         flake_lock_sha256: of the flake.lock that the shell was entered with.
         wheels_sha256: of the locks/wheels.json that the environment was built from.
         nixpkgs: hash of the nixpkgs that was used, as Nix writes it.
         as_locked: whether that is the one in flake.lock.
-        source: store path of the harness' code where `nix run` started it; None is the working tree.
+        source: store path of the harness' code where `nix run` started it; None is the working
+            tree.
         stale: files that are no longer those that the shell was entered with.
         changed: files of the project that differ from its commit.
-        untracked: files among the flake's sources that git does not know, so that Nix does not see them.
+        untracked: files among the flake's sources that git does not know, so that Nix does not see
+            them.
         driver: NVIDIA's driver libraries that ranks were given, as the system names the files.
     """
 
@@ -87,12 +93,15 @@ class NixFacts(Model):
 
 
 class Environment(Model):
-    """Where the run took place. No host name, no user name, no path, no value of a variable outside the allow-list.
+    """Where the run took place. No host name, no user name, no path, no value of a variable outside
+    the allow-list.
 
     Attributes:
-        host: digest of the machine's boot id: the same for two runs between two starts of one machine.
+        host: digest of the machine's boot id: the same for two runs between two starts of one
+            machine.
         memory: bytes.
-        lock: name of the lock file the environment was made from, with its sha256; None where it was made by hand.
+        lock: name of the lock file the environment was made from, with its sha256; None where it
+            was made by hand.
         nix: what Nix says of the environment, or None where it is not one of Nix.
         start_files: what the harness's interpreter may have read or run at its start, by name.
     """
@@ -120,7 +129,9 @@ class Environment(Model):
 
 
 class Source(Model):
-    """The repository the scenario lies in. None means unknown: a git that failed is not a clean tree.
+    """The repository the scenario lies in.
+
+    None means unknown: a git that failed is not a clean tree.
 
     `scenario` is the path of the scenario's folder inside it.
     """
@@ -139,7 +150,8 @@ class InputFacts(Model):
 
     Attributes:
         given: what the scenario or `--set` names: a relative path or `hub-id@revision`.
-        digest: sha256 over the sorted `sha256  path` lines of its files (of the one file, where it is one).
+        digest: sha256 over the sorted `sha256  path` lines of its files (of the one file, where it
+            is one).
         pinned: whether the scenario states this digest.
         files: relative path to sha256.
     """
@@ -153,13 +165,15 @@ class InputFacts(Model):
 
 
 class RoomFacts(Model):
-    """What ranks had for home, caches and temporary folder, and what their worlds shared on purpose.
+    """What ranks had for home, caches and temporary folder, and what their worlds shared on
+    purpose.
 
     Attributes:
-        home: `room`, emptied before each world; `copy`, a room that begins with a copy of the input `world.home`; or
-            `shared`, the user's own.
+        home: `room`, emptied before each world; `copy`, a room that begins with a copy of the input
+            `world.home`; or `shared`, the user's own.
         kept: variables that kept for programs what the user's own home folder implies.
-        compiled: where compilers keep what they made, from world to world: variables, and folders below TMPDIR.
+        compiled: where compilers keep what they made, from world to world: variables, and folders
+            below TMPDIR.
     """
 
     home: Literal["room", "copy", "shared"]
@@ -171,7 +185,8 @@ class RevisionFacts(Model):
     """Where the code of an arm was laid out from.
 
     Attributes:
-        repo: as the scenario or `--repo` names it, without this machine's folders; None is the scenario's own.
+        repo: as the scenario or `--repo` names it, without this machine's folders; None is the
+            scenario's own.
         rev: as given; HEAD where only a patch is.
         commit: full id of the commit that stood for it.
         tree: id of that commit's tree; a patch is not in it.
@@ -193,7 +208,8 @@ class Installed(Model):
     Attributes:
         name: in its normal form (PEP 503).
         wheel: sha256 of the file it was installed from.
-        record: one digest of its files, wherever it is installed: `harness.forms.distribution.wheel_digest`.
+        record: one digest of its files, wherever it is installed:
+            `harness.forms.distribution.wheel_digest`.
     """
 
     name: str
@@ -215,7 +231,8 @@ class CheckoutFacts(Model):
         commit: full id of the commit that stood for it.
         tree: id of that commit's tree.
         folder: what of the tree is the package, from its top; empty for all of it.
-        changed: whether this commit was checked out with changes that were not committed, and so had no part.
+        changed: whether this commit was checked out with changes that were not committed, and so
+            had no part.
         wheel: name of the file that was built, in `evidence/environment/ARM/`.
         files: path in the tree to sha256, of every file that a module of the wheel may be.
     """
@@ -256,7 +273,9 @@ class ArmEnvironmentFacts(Model):
 
     @property
     def content(self) -> str:
-        """One digest of what ranks find there: the same for two environments whose packages have the same files."""
+        """One digest of what ranks find there: the same for two environments whose packages have
+        the same files.
+        """
         files = [[package.name, package.version, package.record] for package in self.packages]
         return sha256(json.dumps([self.python, self.implementation, files]).encode())
 
@@ -273,8 +292,8 @@ class ChangeFacts(Model):
     """The one thing that a pass of a reproduction changes against the pass beside it.
 
     Attributes:
-        what: `seeds`, `affinity`, `ranks started`, `worlds at a time`, `variable NAME` (of whoever runs it), or
-            `world.env.NAME` (of the ranks).
+        what: `seeds`, `affinity`, `ranks started`, `worlds at a time`, `variable NAME` (of whoever
+            runs it), or `world.env.NAME` (of the ranks).
         before: its value in the pass beside it; None is a variable that is not there.
         after: its value in this pass.
         beside: `sha256:` and the digest of the `report.md` of the pass beside it.
@@ -292,8 +311,8 @@ class Reproduces(Model):
     Attributes:
         report: `sha256:` and the digest of that `report.md`.
         source: where the code was taken from, in words.
-        candidate: what the candidate was taken from instead of the report's own source, in words; empty where it is the
-            report's own.
+        candidate: what the candidate was taken from instead of the report's own source, in words;
+            empty where it is the report's own.
         varied: what this run changes on purpose, where it is a second pass.
     """
 
@@ -309,11 +328,11 @@ class SourceFacts(Model):
     Of an arm from a revision that revision, patched where it is; else the folder as it stood.
 
     Attributes:
-        declared: normal names of the distributions that its pyproject.toml, setup.cfg and setup.py declare, and of
-            those that were installed from a folder of it.
+        declared: normal names of the distributions that its pyproject.toml, setup.cfg and setup.py
+            declare, and of those that were installed from a folder of it.
         files: path to sha256, of every file that one of those in question may be.
-        roots: import name to the places that hold it, of the names that ranks loaded: what the path of an import begins
-            with, and what stands for that in the repository.
+        roots: import name to the places that hold it, of the names that ranks loaded: what the path
+            of an import begins with, and what stands for that in the repository.
         installed: the distributions of the arm's environment with such names, with their files.
     """
 
@@ -324,12 +343,15 @@ class SourceFacts(Model):
 
 
 class SignerFacts(Model):
-    """The key that a run was going to sign its report with. Whoever verifies refuses the signature of any other.
+    """The key that a run was going to sign its report with.
+
+    Whoever verifies refuses the signature of any other.
 
     Attributes:
         key: `SHA256:` and the digest of its public half.
-        name: whom the repository that was run lists the key for, in its `.rankproof/allowed_signers`; None where it
-            lists it for nobody. The verifier's own list says whether that is so.
+        name: whom the repository that was run lists the key for, in its
+            `.rankproof/allowed_signers`; None where it lists it for nobody. The verifier's own list
+            says whether that is so.
     """
 
     key: Annotated[str, Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")]
@@ -341,15 +363,18 @@ class RunFacts(Model):
 
     Attributes:
         signer: the key that signs; None where nobody does.
-        challenge: a text that whoever asked for the run chose; a gate that asks for it refuses reports made before.
+        challenge: a text that whoever asked for the run chose; a gate that asks for it refuses
+            reports made before.
         arguments: the entry's, per arm.
         room: what ranks had for their own.
         provenance: per arm, what its repository holds of the code that was not staged.
         plugins: the kinds of other distributions that the run used.
-        imported: the distributions with kinds for Rankproof of which the run's process had imported something.
+        imported: the distributions with kinds for Rankproof of which the run's process had imported
+            something.
         machines: where the ranks were; None where all were on this machine.
-        texts_left: sha256 of each library module that differs between the arms and whose text is not in the evidence,
-            with its size in bytes; None where no file of that content was found any more.
+        texts_left: sha256 of each library module that differs between the arms and whose text is
+            not in the evidence, with its size in bytes; None where no file of that content was
+            found any more.
         farm: where its trials were made; None for this machine.
     """
 

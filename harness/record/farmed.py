@@ -1,4 +1,6 @@
-"""What a run says of the nodes on which its trials were made, held against the trials themselves."""
+"""What a run says of the nodes on which its trials were made, held against the trials
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ BROUGHT = frozenset({"rankproof", "pip", "setuptools", "wheel"})
 
 
 def digest_of(packages: Sequence[Package]) -> str:
-    """One digest of what is installed: the same for two nodes whose packages have the same files."""
+    """One digest of what is installed: the same for two nodes whose packages have the same
+    files.
+    """
     listed = sorted(
         [normal(one.name), one.version, one.record or ""]
         for one in packages
@@ -60,7 +64,10 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Offered:
-    """What a record says of a machine. What else scenarios need was asked of it before a rank was there."""
+    """What a record says of a machine.
+
+    What else scenarios need was asked of it before a rank was there.
+    """
 
     cores: int
     memory: int

@@ -1,4 +1,6 @@
-"""Whether errors stand where the code of their arm has that line: two files of the evidence state one fact. Pure."""
+"""Whether errors stand where the code of their arm has that line: two files of the evidence state
+one fact. Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ SOURCE_LIMIT = 300
 
 
 class Frames:
-    """The source lines that ranks reported with their errors, held against the files of their arm."""
+    """The source lines that ranks reported with their errors, held against the files of their
+    arm.
+    """
 
     def __init__(self, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
         self._arms = arms
@@ -28,10 +32,12 @@ class Frames:
     def hear(self, evidence: str, history: History) -> None:
         """Take in a trial.
 
-        Only of files that the rank loaded as the evidence holds them: of others it does not hold the text.
+        Only of files that the rank loaded as the evidence holds them: of others it does not hold
+        the text.
 
         Raises:
-            Contradiction: an error stands at a line that the file has not, or that reads otherwise there.
+            Contradiction: an error stands at a line that the file has not, or that reads otherwise
+                there.
         """
         arm = str(history.about().get("arm"))
         if arm not in self._arms:

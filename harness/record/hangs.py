@@ -1,4 +1,6 @@
-"""Whether the proof of a hang is one that the harness writes: it holds what is stated, and fits the rest. Pure."""
+"""Whether the proof of a hang is one that the harness writes: it holds what is stated, and fits the
+rest. Pure.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class Hangs:
         )
 
     def _of_frames(self, event: Event, arm: str, history: History) -> Iterator[str]:
-        """Frames of the subject that stand where its files have no such line, or no such function."""
+        """Frames of the subject that stand where its files have no such line, or no such
+        function.
+        """
         if arm not in self._arms or event.rank is None:
             return
         loaded, files = loaded_files(history, event.rank), self._arms[arm].files
@@ -118,7 +122,9 @@ class Hangs:
 
 
 class _Source:
-    """What a file of Python has: how many lines, and in which of them the code of each function is."""
+    """What a file of Python has: how many lines, and in which of them the code of each function
+    is.
+    """
 
     def __init__(self, text: str) -> None:
         self.lines = len(text.splitlines())
@@ -208,7 +214,10 @@ def _of_times(still: Event, history: History) -> Iterator[str]:
 
 
 def _of_ranks(still: Event, history: History) -> Iterator[str]:
-    """Ranks that lived, and are not in the proof; ranks that were asked where they stood, and whose stacks are gone."""
+    """Ranks that lived, and are not in the proof.
+
+    Ranks that were asked where they stood, and whose stacks are gone.
+    """
     ends = {
         rank: end.event.ns
         for rank in range(history.size)
@@ -216,7 +225,8 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
     }
     listed = still.values.get("ranks")
     living = [rank for rank in range(history.size) if rank not in ends or ends[rank] > still.ns]
-    # One that ended in the moment of the proof may be in it: whoever judges the trial sees that it moved.
+    # One that ended in the moment of the proof may be in it: whoever judges the trial sees that it
+    # moved.
     maybe = [rank for rank in ends if 0 <= still.ns - ends[rank] < MOMENT_NS]
     if not isinstance(listed, list) or set(living) - set(listed) or set(listed) - {*living, *maybe}:
         yield f"the proof is of ranks {listed}, and {living} had not ended"

@@ -1,4 +1,6 @@
-"""The ranks' ledgers, as they lie in the evidence: held against each other once more, by whoever has the files."""
+"""The ranks' ledgers, as they lie in the evidence: held against each other once more, by whoever
+has the files.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""What changed in the libraries that two arms have in different releases: the modules that ranks loaded, compared.
+"""What changed in the libraries that two arms have in different releases: the modules that ranks
+loaded, compared.
 
-Ranks tell each file that they loaded of such a distribution, with its sha256. Where the content of a Python module
-differs between the arms, both texts are evidence, named by that sha256: `evidence/library/<sha256>.py`. The difference
-follows from them, for whoever verifies as for the run. Up to 256 KiB of a file and 4 MiB of a run are kept, the
-smallest pairs first; of what is beyond, the run says its size.
+Ranks tell each file that they loaded of such a distribution, with its sha256. Where the content of
+a Python module differs between the arms, both texts are evidence, named by that sha256:
+`evidence/library/<sha256>.py`. The difference follows from them, for whoever verifies as for the
+run. Up to 256 KiB of a file and 4 MiB of a run are kept, the smallest pairs first; of what is
+beyond, the run says its size.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ class Loaded:
         }
 
     def pairs(self) -> Iterator[tuple[str, str, str, str]]:
-        """Distribution, file, and both digests, of each Python module of which each arm loaded another content."""
+        """Distribution, file, and both digests, of each Python module of which each arm loaded
+        another content.
+        """
         for distribution, files in sorted(self.digests.items()):
             for file, by_arm in sorted(files.items()):
                 sides = [by_arm.get(arm, set()) for arm in self.arms]
@@ -84,7 +88,9 @@ class Loaded:
 
 
 def is_text(file: str) -> bool:
-    """Whether a file, by the path that a rank told, is a Python module of a package: no way out of its folder."""
+    """Whether a file, by the path that a rank told, is a Python module of a package: no way out of
+    its folder.
+    """
     return (
         file.endswith(".py")
         and not file.startswith("/")
@@ -99,7 +105,8 @@ def text_path(digest: str) -> str:
 
 
 def chosen(pairs: Iterable[tuple[str, str]], sizes: Mapping[str, int | None]) -> set[str]:
-    """Which texts are kept, by sha256: of each pair both or none, the smallest pairs first, while there is room.
+    """Which texts are kept, by sha256: of each pair both or none, the smallest pairs first, while
+    there is room.
 
     Args:
         pairs: sha256 of both texts of a module.
@@ -123,8 +130,8 @@ def chosen(pairs: Iterable[tuple[str, str]], sizes: Mapping[str, int | None]) ->
 def difference(before: bytes, after: bytes) -> list[str]:
     """A unified diff of two texts without the names of the files; empty where they read alike.
 
-    Lines end at line feeds alone, so that whatever else ends a line is seen; what is not UTF-8 is escaped. Tables of
-    very many short lines are not compared: that takes minutes.
+    Lines end at line feeds alone, so that whatever else ends a line is seen; what is not UTF-8 is
+    escaped. Tables of very many short lines are not compared: that takes minutes.
     """
     old, new = _lines(before), _lines(after)
     if max(len(old), len(new)) > LINES_COMPARED:
@@ -293,7 +300,10 @@ class Libraries:
 
 
 def _shown(diffs: Mapping[tuple[str, str], Sequence[str]]) -> dict[tuple[str, str], int]:
-    """How many lines of each diff are shown. The short ones first: a long one must not push them out."""
+    """How many lines of each diff are shown.
+
+    The short ones first: a long one must not push them out.
+    """
     shown, room = dict[tuple[str, str], int](), RUN_LINES
     for _, place in sorted((len(lines), place) for place, lines in diffs.items()):
         shown[place] = min(len(diffs[place]), MODULE_LINES, room)

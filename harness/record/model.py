@@ -19,7 +19,10 @@ PATH = "results.json"
 
 
 class RecordError(ValueError):
-    """A record, or the evidence it is made from, that cannot be read; the message says which part."""
+    """A record, or the evidence it is made from, that cannot be read.
+
+    The message says which part.
+    """
 
 
 class Unknown(RecordError):
@@ -27,7 +30,10 @@ class Unknown(RecordError):
 
 
 class Contradiction(RecordError):
-    """Evidence that contradicts itself, and by which word it is refused. No run writes it, whatever its ranks did."""
+    """Evidence that contradicts itself, and by which word it is refused.
+
+    No run writes it, whatever its ranks did.
+    """
 
     def __init__(self, word: RefusalWord, message: str) -> None:
         super().__init__(message)
@@ -35,7 +41,9 @@ class Contradiction(RecordError):
 
 
 class FaultSummary(Model):
-    """A fault as the report names it: its id, its kind, the arm it strikes, what it does to which ranks, in words."""
+    """A fault as the report names it: its id, its kind, the arm it strikes, what it does to which
+    ranks, in words.
+    """
 
     id: str
     kind: str
@@ -46,9 +54,10 @@ class FaultSummary(Model):
 class ScenarioSummary(Model):
     """What the report says about the scenario; the file itself is evidence.
 
-    `called` says what the arms of a comparison are called: `reference` a, `candidate` b, `control` b with the defect.
-    `use` names a ready subject; `of` is `installed` where the subject is what is installed, not the repository's code;
-    `hosts` is how many test hosts the ranks were on, 1 where they were on the machine as it is.
+    `called` says what the arms of a comparison are called: `reference` a, `candidate` b, `control`
+    b with the defect. `use` names a ready subject; `of` is `installed` where the subject is what is
+    installed, not the repository's code; `hosts` is how many test hosts the ranks were on, 1 where
+    they were on the machine as it is.
     """
 
     id: str
@@ -83,7 +92,9 @@ class ScenarioSummary(Model):
 
 
 class ArmSummary(Model):
-    """What an arm is made of: its files with their sha256, the arguments of its entry, and the commit it came from."""
+    """What an arm is made of: its files with their sha256, the arguments of its entry, and the
+    commit it came from.
+    """
 
     files: dict[str, str]
     arguments: str
@@ -91,11 +102,13 @@ class ArmSummary(Model):
 
 
 class ModuleChange(Model):
-    """A file of a library that the ranks of both arms, or of one, loaded, and not as one and the same.
+    """A file of a library that the ranks of both arms, or of one, loaded, and not as one and the
+    same.
 
     Attributes:
         file: its path below the folder it was imported from.
-        digests: per arm, sha256 of what its ranks loaded: more than one where they differ, none where no rank did.
+        digests: per arm, sha256 of what its ranks loaded: more than one where they differ, none
+            where no rank did.
         only: per arm, the ranks that loaded it, where not all did that told.
         lines: of a unified diff from control to candidate, without the names of the files.
         more: how many lines of it are left out.
@@ -135,9 +148,10 @@ class Record(Model):
         run: the facts of the run.
         scenario: what was asked.
         arms: `candidate`, and `control` if there is one; of a comparison `reference` too, its a.
-        changed: unified diff from the control to the candidate, or from a to b, bounded; with the arguments as two
-            lines.
-        libraries: the same of the modules that ranks loaded of libraries that the arms have in different releases.
+        changed: unified diff from the control to the candidate, or from a to b, bounded; with the
+            arguments as two lines.
+        libraries: the same of the modules that ranks loaded of libraries that the arms have in
+            different releases.
         judgement: the verdict, with everything it rests on.
         comparison: for a run that reproduces another, how the two compare.
     """
@@ -169,10 +183,11 @@ _HOLDS = (dict, list)
 
 
 def _indented(value: JSON, *, depth: int) -> str:
-    """What `json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1)` writes, several times faster.
+    """What `json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1)` writes, several times
+    faster.
 
-    With an indent, json encodes in Python, value by value. A mapping or list that holds no other one can be encoded in
-    C, with the line break as the separator.
+    With an indent, json encodes in Python, value by value. A mapping or list that holds no other
+    one can be encoded in C, with the line break as the separator.
     """
     if not isinstance(value, _HOLDS) or not value:
         return _encoder(depth).encode(value)

@@ -1,8 +1,11 @@
-"""What Nix says of the environment that this interpreter is of. Starts no Nix: its shell left all of it in variables.
+"""What Nix says of the environment that this interpreter is of.
+
+Starts no Nix: its shell left all of it in variables.
 
 * `RANKPROOF_ENV`: the environment's store path.
 * `RANKPROOF_NIX`: a file with the digests of flake.lock and of the nixpkgs that was used.
-* `RANKPROOF_SHELL`: the shell's derivation path. `RANKPROOF_SOURCE`: the code's store path, under `nix run`.
+* `RANKPROOF_SHELL`: the shell's derivation path. `RANKPROOF_SOURCE`: the code's store path, under
+  `nix run`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ SHOWN = 20
 def describe(*, wheels_sha256: str | None, project: Path = Path(ROOT)) -> NixFacts | None:
     """Describe the Nix environment, or None where this interpreter is not of one.
 
-    A variable alone makes no Nix environment: this interpreter must be the one in it, and Nix must have built it.
+    A variable alone makes no Nix environment: this interpreter must be the one in it, and Nix must
+    have built it.
 
     Args:
         wheels_sha256: of the table of wheels that the environment says it was built from.

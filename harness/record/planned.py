@@ -1,4 +1,6 @@
-"""The cells and faults that a scenario plans, held against what a run says it ran, skipped or struck."""
+"""The cells and faults that a scenario plans, held against what a run says it ran, skipped or
+struck.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def planned_cells(
     """The cells of a scenario, each with what the run says became of it.
 
     Raises:
-        Contradiction: a cell that was skipped and could run, ran and could not, or ran other trials than planned.
+        Contradiction: a cell that was skipped and could run, ran and could not, or ran other trials
+            than planned.
         RecordError: other cells than the scenario's, or evidence of a trial that is missing.
     """
     planned = cells(scenario)
@@ -49,7 +52,8 @@ def demand_strikes(scenario: Scenario, evidence: str, history: History) -> None:
     """Refuse a trial in which the harness names other faults than its scenario states for the arm.
 
     Raises:
-        Contradiction: it says that it planned, struck or took back one that the scenario does not state so.
+        Contradiction: it says that it planned, struck or took back one that the scenario does not
+            state so.
     """
     arm = str(history.about().get("arm"))
     stated = {fault.id: fault for fault in of_arm(scenario.faults, arm)}
@@ -136,7 +140,9 @@ def _demand_possible(
 
 
 def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> bool:
-    """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is its signer's word."""
+    """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is
+    its signer's word.
+    """
     program = scenario.subject.program is not None
     match skipped.code:
         case SkipCode.MACHINE_PROGRAM:

@@ -1,6 +1,8 @@
-"""Kinds that judge a run and that not every version has: plug-ins are named in its record, and demanded of a verifier.
+"""Kinds that judge a run and that not every version has: plug-ins are named in its record, and
+demanded of a verifier.
 
-Without what is said of unknown kinds, a record from a newer version would read as if its signer had changed it.
+Without what is said of unknown kinds, a record from a newer version would read as if its signer had
+changed it.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def demand_installed(run: RunFacts) -> None:
 
 
 def inside(run: RunFacts) -> frozenset[str]:
-    """Digests of the files with which a run's plug-ins act in its ranks, as they are here: those of the digests named.
+    """Digests of the files with which a run's plug-ins act in its ranks, as they are here: those of
+    the digests named.
 
     Whoever judges the run has demanded the same plug-ins before.
     """
@@ -95,7 +98,9 @@ def demand_named(scenario: Scenario, run: RunFacts) -> None:
 
 
 def unknown_kinds(text: bytes, *, overrides: Sequence[str]) -> list[str]:
-    """Every kind that a scenario names and this version does not know, in words; empty where it cannot be read at all.
+    """Every kind that a scenario names and this version does not know, in words.
+
+    Empty where it cannot be read at all.
 
     Args:
         text: the scenario's file.

@@ -15,10 +15,13 @@ PATCH_LIMIT = 1024 * 1024
 
 
 def describe(folder: Path, *, results: Path | None = None) -> Source:
-    """Say which commit `folder` is at, and whether the tree was changed since. What git does not tell stays unknown.
+    """Say which commit `folder` is at, and whether the tree was changed since.
 
-    What git ignores does not make a tree dirty, nor does what runs left in `results`, the folder of all results: only
-    untracked files that lie there as a run's do, so that nothing else can hide in it.
+    What git does not tell stays unknown.
+
+    What git ignores does not make a tree dirty, nor does what runs left in `results`, the folder of
+    all results: only untracked files that lie there as a run's do, so that nothing else can hide in
+    it.
     """
     done = git("rev-parse", "HEAD", folder=folder)
     commit = _answer(done)
@@ -46,7 +49,9 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
 
 
 def _changes(folder: Path, results: Path | None) -> list[str] | None:
-    """What differs from the commit in the whole tree, without what runs left; None where git does not tell."""
+    """What differs from the commit in the whole tree, without what runs left; None where git does
+    not tell.
+    """
     changes = _git(
         folder,
         "status",
@@ -74,7 +79,8 @@ def _changes(folder: Path, results: Path | None) -> list[str] | None:
 
 
 def status(folder: Path) -> list[str] | None:
-    """What differs from the commit in the tree that `folder` is the top of, one line of `git status` each.
+    """What differs from the commit in the tree that `folder` is the top of, one line of `git
+    status` each.
 
     None where git does not tell, or where the folder lies inside somebody else's tree.
     """
@@ -87,7 +93,9 @@ def status(folder: Path) -> list[str] | None:
 
 
 def patch(folder: Path) -> bytes | None:
-    """The changes of tracked files since the commit, or None where there are none, or more than 1 MiB of them."""
+    """The changes of tracked files since the commit, or None where there are none, or more than 1
+    MiB of them.
+    """
     text = _git(
         folder,
         "diff",
@@ -107,7 +115,8 @@ def patch(folder: Path) -> bytes | None:
 def without_credentials(address: str) -> str | None:
     """A remote's address without user, password, query and the name of a home folder.
 
-    A local path, and a program with its arguments in place of an address, are nobody's business and become None.
+    A local path, and a program with its arguments in place of an address, are nobody's business and
+    become None.
     """
     if "::" in address.partition("/")[0] or re.match(r"[A-Za-z]:[\\/]", address):
         return None

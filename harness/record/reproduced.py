@@ -1,7 +1,8 @@
-"""The report that a run reproduces, as `evidence/original.json` keeps it, how the two compare, and what a pass changed.
+"""The report that a run reproduces, as `evidence/original.json` keeps it, how the two compare, and
+what a pass changed.
 
-Whoever made the reproduction worked it out from the other run's own evidence; whoever verifies the reproduction has
-that file, and judges the comparison again.
+Whoever made the reproduction worked it out from the other run's own evidence; whoever verifies the
+reproduction has that file, and judges the comparison again.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class ReproducedRun(Model):
     cells: list[CellProfile]
 
     def encode(self) -> bytes:
-        """ASCII, as the record: a subject's text may hold half a character, which UTF-8 cannot hold."""
+        """ASCII, as the record: a subject's text may hold half a character, which UTF-8 cannot
+        hold.
+        """
         return (
             json.dumps(
                 self.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, indent=1
@@ -89,7 +92,9 @@ class ReproducedRun(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """The setting of a run that is not made yet; None: the environments of its arms are not known."""
+    """The setting of a run that is not made yet; None: the environments of its arms are not
+    known.
+    """
 
     environment: Environment
     start: str
@@ -99,7 +104,9 @@ class Here:
 
 
 Setting: TypeAlias = ReproducedRun | RunFacts | Here
-"""Where and how a run takes place: what another run keeps of it, its facts, or what is going to be."""
+"""Where and how a run takes place: what another run keeps of it, its facts, or what is going to
+be.
+"""
 
 
 class Difference(Model):
@@ -115,8 +122,8 @@ class Comparison(Model):
     """A reproduction, and the run that it reproduces.
 
     Attributes:
-        environment: what stands for the whole environment on both sides where it is the same: a Nix path or a lock;
-            empty where nothing does.
+        environment: what stands for the whole environment on both sides where it is the same: a Nix
+            path or a lock; empty where nothing does.
         packages_same: packages that are the same file by file, of `packages_all`.
     """
 

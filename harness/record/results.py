@@ -1,7 +1,7 @@
 """The results folder of one run. Nobody else writes into `results/`.
 
-It is made as `<run>.unfinished` and gets its name when the signed report lies in it: an interrupted run leaves a folder
-that says so, never a signed half.
+It is made as `<run>.unfinished` and gets its name when the signed report lies in it: an interrupted
+run leaves a folder that says so, never a signed half.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def is_of_runs(path: str) -> bool:
 
 
 class ResultsError(Exception):
-    """The results folder cannot be written; the message says where, why, and what to do. Nothing was signed."""
+    """The results folder cannot be written; the message says where, why, and what to do.
+
+    Nothing was signed.
+    """
 
 
 class ResultsFolder:
@@ -70,7 +73,9 @@ class ResultsFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
-        """The folder of a run that did not finish, to go on with it; what lies there is not taken in yet.
+        """The folder of a run that did not finish, to go on with it.
+
+        What lies there is not taken in yet.
 
         Raises:
             ResultsError: its name is not one that a run gave it, or it is not there.
@@ -92,7 +97,9 @@ class ResultsFolder:
         return self
 
     def take_in(self, names: Collection[str]) -> None:
-        """Take in what an earlier process wrote whole, of these names; remove whatever else lies below `evidence`.
+        """Take in what an earlier process wrote whole, of these names.
+
+        Remove whatever else lies below `evidence`.
 
         Raises:
             ResultsError: a file cannot be read or removed.
@@ -106,7 +113,8 @@ class ResultsFolder:
                     file.unlink()
 
     def take(self, name: str, file: Path) -> None:
-        """Move a file of the same file system here, whole or not at all, whatever ends this process.
+        """Move a file of the same file system here, whole or not at all, whatever ends this
+        process.
 
         Raises:
             ResultsError: as for `write`.
@@ -155,7 +163,8 @@ class ResultsFolder:
         """Read back a file of this run.
 
         Raises:
-            ResultsError: it is not what was written. Ranks run as the same user, and a subject may write anywhere.
+            ResultsError: it is not what was written. Ranks run as the same user, and a subject may
+                write anywhere.
         """
         with _as_results_error(self.path / name):
             data = (self.path / name).read_bytes()
@@ -174,7 +183,9 @@ class ResultsFolder:
         report: tuple[str, bytes],
         beside: Iterable[tuple[str, bytes]] = (),
     ) -> Path:
-        """Write the manifest, what was made of the report, then the report; name the folder, point `latest` at it.
+        """Write the manifest, what was made of the report, then the report.
+
+        Name the folder, point `latest` at it.
 
         Args:
             manifest: name and bytes.

@@ -1,7 +1,8 @@
-"""What a machine lacks for a scenario, and whether a cell can have been skipped for the reason it states. Pure.
+"""What a machine lacks for a scenario, and whether a cell can have been skipped for the reason it
+states. Pure.
 
-A failing cell that is deleted and called skipped is the cheapest way to a PASS. A reason holds for all that it depends
-on: where one of these cells ran, the reason is contradicted.
+A failing cell that is deleted and called skipped is the cheapest way to a PASS. A reason holds for
+all that it depends on: where one of these cells ran, the reason is contradicted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Holds(StrEnum):
 def holds(code: SkipCode) -> Holds:
     """What a reason depends on."""
     match code:
-        # Of this model over as many ranks, on so many machines: cells that differ in anything else may well have run.
+        # Of this model over as many ranks, on so many machines: cells that differ in anything else
+        # may well have run.
         case SkipCode.CELL_MODEL | SkipCode.CELL_HOSTS:
             return Holds.NONE
         case SkipCode.CELL_TOO_SMALL:
@@ -80,7 +82,10 @@ def contradiction(
 
 
 def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
-    """Why no engine can have refused its model, as far as that follows from the scenario; empty where one can."""
+    """Why no engine can have refused its model, as far as that follows from the scenario.
+
+    Empty where one can.
+    """
     use = scenario.subject.use
     if use is None or READY[use].refuses is None:
         return "its subject runs any model: only an engine can refuse one"
@@ -95,7 +100,8 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
         for name in named
         if (one := scenario.inputs.get(name)) is not None and one.made is not None
     ]
-    # What makes models and reads engines takes long to import, and few records skip a cell for this.
+    # What makes models and reads engines takes long to import, and few records skip a cell for
+    # this.
     from harness.engines.models.catalogue import MODELS
     from harness.engines.offers import uneven
 
@@ -122,7 +128,9 @@ def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
 
 
 def lacks_machines(cell: Cell, found: MachinesFacts | None) -> bool:
-    """Whether a run over these machines, or over none, cannot have the ranks of a cell on as many as it says."""
+    """Whether a run over these machines, or over none, cannot have the ranks of a cell on as many
+    as it says.
+    """
     if cell.hosts is None:
         return False
     if found is None:

@@ -1,7 +1,9 @@
-"""What was tested: `evidence/source-files.sha256`, and the digest that ties each trial to all that it was made of.
+"""What was tested: `evidence/source-files.sha256`, and the digest that ties each trial to all that
+it was made of.
 
-One digest of the list, which is written as `sha256sum` writes it, names the tested source, also where a tree was dirty
-or the code lies in no repository. `sha256sum -c evidence/source-files.sha256` in the results folder checks it.
+One digest of the list, which is written as `sha256sum` writes it, names the tested source, also
+where a tree was dirty or the code lies in no repository. `sha256sum -c
+evidence/source-files.sha256` in the results folder checks it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def listing(digests: Mapping[str, str]) -> bytes:
     """The list of both arms' files.
 
     Args:
-        digests: path in the results folder to sha256 in hex; what lies outside `evidence/source/` is left out.
+        digests: path in the results folder to sha256 in hex; what lies outside `evidence/source/`
+            is left out.
     """
     return encode(
         {path: digest for path, digest in digests.items() if path.startswith(f"{SOURCE_FOLDER}/")}
@@ -46,9 +49,11 @@ def recipe(
     inputs: Mapping[str, str],
     environment: str | None,
 ) -> str:
-    """What the trials of an arm are made of, as one digest that the first line of every trial bears.
+    """What the trials of an arm are made of, as one digest that the first line of every trial
+    bears.
 
-    Who changes the scenario, the code or an input that lies beside a trial has to write every trial anew.
+    Who changes the scenario, the code or an input that lies beside a trial has to write every trial
+    anew.
 
     Args:
         scenario: the scenario's file.

@@ -1,6 +1,8 @@
-"""What an interpreter may read or run at its start, before anybody's code: `.pth` files and the two customize modules.
+"""What an interpreter may read or run at its start, before anybody's code: `.pth` files and the two
+customize modules.
 
-A `.pth` file imports what its lines that begin with `import` name, so it can change what judges a run.
+A `.pth` file imports what its lines that begin with `import` name, so it can change what judges a
+run.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ CUSTOM = ("sitecustomize", "usercustomize")
 def of_this_interpreter() -> list[StartFile]:
     """Those of the interpreter that runs this.
 
-    A `.pth` file may add a folder whose own `.pth` files are read too, so every folder that modules come from is looked
-    at. A customize module that took itself away from the loaded ones is found where it lies.
+    A `.pth` file may add a folder whose own `.pth` files are read too, so every folder that modules
+    come from is looked at. A customize module that took itself away from the loaded ones is found
+    where it lies.
     """
     folders = [
         *site.getsitepackages(),
@@ -73,7 +76,9 @@ def _described(files: Sequence[Path] | Iterator[Path]) -> list[StartFile]:
 
 
 def _content(file: Path) -> bytes | None:
-    """What a file holds, of one in an archive too, which is named as if the archive were a folder; None of no file."""
+    """What a file holds, of one in an archive too, which is named as if the archive were a folder;
+    None of no file.
+    """
     if file.is_file():
         return file.read_bytes()
     archive = next((place for place in file.parents if place.is_file()), None)

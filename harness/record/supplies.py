@@ -1,4 +1,6 @@
-"""What arms' environments were made from beside an index, held against its evidence: requirements, built wheels."""
+"""What arms' environments were made from beside an index, held against its evidence: requirements,
+built wheels.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def demand_all_used(
 def _checkout(
     arm: str, package: Installed, facts: CheckoutFacts, read: Read, names: Collection[str]
 ) -> Checkout:
-    """The wheel that was built is the one that was installed, and its files are those that its RECORD said there."""
+    """The wheel that was built is the one that was installed, and its files are those that its
+    RECORD said there.
+    """
     path = f"{ENVIRONMENT_FOLDER}/{arm}/{facts.wheel}"
     if path not in names:
         raise RecordError(f"the wheel that {package.name} was installed from is missing: {path}")
@@ -115,7 +119,8 @@ def _checkout(
     if (name, version) != (package.name, package.version):
         raise RecordError(f"{path} is of {name} {version}, not of {package.name} {package.version}")
     told = next((text for file, text in files.items() if file.endswith(".dist-info/RECORD")), b"")
-    # What a wheel lays elsewhere than among the packages, its RECORD lists under other names once installed.
+    # What a wheel lays elsewhere than among the packages, its RECORD lists under other names once
+    # installed.
     elsewhere = any(file.partition("/")[0].endswith(".data") for file in files)
     if not elsewhere and wheel_digest(told.decode("utf-8", "surrogateescape")) != package.record:
         raise RecordError(f"{path} has other files than {package.name} that was installed")

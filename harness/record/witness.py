@@ -1,9 +1,10 @@
-"""Whether the trials of a run are its own, and can all have happened: heard one by one, and held against each other.
+"""Whether the trials of a run are its own, and can all have happened: heard one by one, and held
+against each other.
 
-Pure. What a run writes always passes, because it comes from the clock and the processes of one machine: a process
-belongs to one trial, time goes one way, and no two stretches of it are alike to the nanosecond. The words of
-`CONTRADICTIONS` are for evidence that was changed and signed again. A forgery that is consistent with itself has none:
-docs/verify.md lists both.
+Pure. What a run writes always passes, because it comes from the clock and the processes of one
+machine: a process belongs to one trial, time goes one way, and no two stretches of it are alike to
+the nanosecond. The words of `CONTRADICTIONS` are for evidence that was changed and signed again. A
+forgery that is consistent with itself has none: docs/verify.md lists both.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, LOST, reference_folders, trial_folder
 from harness.stats.verdict import Judgement
 
-# So many gaps between events in a row, together longer than a millisecond, are alike in copies only: of what is told of
-# a program, and of what a rank says, which may be in a loop.
+# So many gaps between events in a row, together longer than a millisecond, are alike in copies
+# only: of what is told of a program, and of what a rank says, which may be in a loop.
 FRAME, LIFE = 5, 8
 FEWEST = 3
 LONG = 1_000_000
@@ -80,7 +81,8 @@ class Witness:
             self._gone[about.get("node")].append((min(ns), max(ns), evidence))
         self._heard.append((ns, pid, name))
         if history.is_of_programs:
-            # A program stamps its own events, and may play back a trace: what is told of it must do.
+            # A program stamps its own events, and may play back a trace: what is told of it must
+            # do.
             frame = [moment for moment, source in zip(ns, by, strict=True) if source != "rank"]
             self._hear_gaps((evidence, None), frame, size=FRAME)
             return
@@ -123,7 +125,9 @@ class Witness:
     def _hear_ranks(
         self, evidence: str, history: History, processes: set[tuple[int | None, int | None]]
     ) -> None:
-        """The ranks are of this world, of this backend, and in the interpreter that the run names."""
+        """The ranks are of this world, of this backend, and in the interpreter that the run
+        names.
+        """
         world = mark(self._read(evidence).partition(b"\n")[0])
         about = history.about()
         pids: dict[int | None, int | None] = {None: None}
@@ -150,7 +154,8 @@ class Witness:
                     )
             for name, wanted in named_by:
                 said = history.said(rank, name)
-                # One that says so is enough: a subject may write into the channel of its rank what it likes.
+                # One that says so is enough: a subject may write into the channel of its rank what
+                # it likes.
                 if said and not any(wanted.items() <= seen.event.values.items() for seen in said):
                     values = said[0].event.values
                     key = next(key for key in wanted if values.get(key) != wanted[key])
@@ -259,7 +264,8 @@ def demand_own(
     recipes: Mapping[str, str],
     read: Callable[[str], bytes],
 ) -> None:
-    """The first line of every trial says of which run, cell, arm and place it is, and what it is made of.
+    """The first line of every trial says of which run, cell, arm and place it is, and what it is
+    made of.
 
     Raises:
         Contradiction: it says another.
@@ -301,7 +307,9 @@ def _machines(found: MachinesFacts | None, cell: Cell) -> JSON:
 def _own(
     scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], machines: MachinesFacts | None
 ) -> Iterator[tuple[str, dict[str, JSON]]]:
-    """Every trial and every run of a reference, by the path of its events, with what its first line has to say."""
+    """Every trial and every run of a reference, by the path of its events, with what its first line
+    has to say.
+    """
     known: set[str] = set()
     for cell, facts in planned:
         placed = scenario.world.hosts_of(cell.ranks)

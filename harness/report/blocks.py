@@ -1,9 +1,9 @@
 """The typed blocks a report is made of.
 
-Nothing in a report is raw markup. Text written by the tool is a plain `str`; text that came from somewhere else (a
-log, an error message, a scenario file, a file name) is `Foreign` or `Verbatim`. Renderers escape both for their own
-format, and bound both in length as well. A statement about what was observed is a `Claim`, and a claim cannot be
-built without evidence.
+Nothing in a report is raw markup. Text written by the tool is a plain `str`; text that came from
+somewhere else (a log, an error message, a scenario file, a file name) is `Foreign` or `Verbatim`.
+Renderers escape both for their own format, and bound both in length as well. A statement about what
+was observed is a `Claim`, and a claim cannot be built without evidence.
 
     BlockError(ValueError)
     ├── ClaimWithoutEvidence
@@ -40,7 +40,8 @@ class Evidence:
     """A reference to a file of the results folder, and to one of its lines, counted from 1.
 
     Raises:
-        UnsafePath: the path is absolute, leaves the folder, or holds a backslash, control character or lone surrogate.
+        UnsafePath: the path is absolute, leaves the folder, or holds a backslash, control character
+            or lone surrogate.
         BlockError: the line is less than 1.
     """
 
@@ -55,7 +56,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Foreign:
-    """Text somebody else wrote. At most `limit` characters are shown; invisible characters are shown as escapes."""
+    """Text somebody else wrote. At most `limit` characters are shown.
+
+    Invisible characters are shown as escapes.
+    """
 
     text: str
     limit: int = FOREIGN_LIMIT
@@ -70,7 +74,9 @@ class Strong:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Verbatim text, always treated as foreign. As a block its lines are kept; inside a sentence it is one line.
+    """Verbatim text, always treated as foreign. As a block its lines are kept.
+
+    Inside a sentence it is one line.
 
     Raises:
         BlockError: the language is not a plain word.
@@ -193,7 +199,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Note:
-    """The tool's own standing explanation. It says nothing about this run, so it needs no evidence."""
+    """The tool's own standing explanation.
+
+    It says nothing about this run, so it needs no evidence.
+    """
 
     text: str
 
@@ -226,7 +235,9 @@ Block: TypeAlias = (
 
 
 def first_open(parts: Iterable[tuple[str | Foreign, Sequence[Block]]]) -> list[Block]:
-    """Titled parts of a section, of which only the first is unfolded: one screen should do for a reader in a hurry."""
+    """Titled parts of a section, of which only the first is unfolded: one screen should do for a
+    reader in a hurry.
+    """
     blocks: list[Block] = []
     for title, inner in parts:
         blocks += [Details(title, tuple(inner))] if blocks else [Heading(3, title), *inner]
@@ -244,7 +255,8 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _refuse_unsafe(path: str) -> None:
-    # The link must stay inside the folder wherever the report is opened, also on a system with other separators.
+    # The link must stay inside the folder wherever the report is opened, also on a system with
+    # other separators.
     steps = path.split("/")
     bad = any(step in ("", ".", "..") for step in steps) or "\\" in path or ":" in steps[0]
     if bad or _CONTROLS.search(path):

@@ -1,4 +1,6 @@
-"""The section on what changed: revisions, the diff from control to candidate, and that of the libraries they loaded."""
+"""The section on what changed: revisions, the diff from control to candidate, and that of the
+libraries they loaded.
+"""
 
 from __future__ import annotations
 

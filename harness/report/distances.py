@@ -1,4 +1,6 @@
-"""How far apart arrays are, position by position, as a picture: above the line is beyond the limit."""
+"""How far apart arrays are, position by position, as a picture: above the line is beyond the
+limit.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ def distances(check: str, ranks: Mapping[int, Sequence[float | None]], *, title:
 
     Args:
         check: the id of the check.
-        ranks: rank to the largest distance in each stretch of positions, in units of the limit (KL divergences in
-            nats); None is beyond any.
+        ranks: rank to the largest distance in each stretch of positions, in units of the limit (KL
+            divergences in nats); None is beyond any.
         title: which trial it is.
     """
     alike: dict[tuple[float | None, ...], list[int]] = {}

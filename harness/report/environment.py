@@ -1,4 +1,6 @@
-"""The section on where a run took place: machine, the harness' own environment, Nix's answer for it, the arms' own."""
+"""The section on where a run took place: machine, the harness' own environment, Nix's answer for
+it, the arms' own.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def environment_section(record: Record) -> list[Block]:
         for name in ("torch", "transformers", "tokenizers", "mlx", "numpy")
         if name in versions
     ]
-    # Ranks that are programs, or that run in environments of their own, never saw the packages of the harness.
+    # Ranks that are programs, or that run in environments of their own, never saw the packages of
+    # the harness.
     seen = not record.scenario.program and set(run.environments) < set(record.arms)
     machine = (
         f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores},"
@@ -279,7 +282,9 @@ def _own(record: Record) -> list[Block]:
 
 
 def _made_from(record: Record) -> list[Block]:
-    """What the environments were made from that no index has, each with its file in the evidence."""
+    """What the environments were made from that no index has, each with its file in the
+    evidence.
+    """
     items: list[Part] = []
     for arm, made in sorted(record.run.environments.items()):
         folder = f"{facts.ENVIRONMENT_FOLDER}/{arm}"
@@ -316,7 +321,9 @@ def _row(name: str, versions: Sequence[str | None]) -> tuple[Part, ...]:
 
 
 def made_by(here: Environment) -> str:
-    """Who made the environment: Nix with its store path, or a lock with its sha256, or nobody knows."""
+    """Who made the environment: Nix with its store path, or a lock with its sha256, or nobody
+    knows.
+    """
     lock = f"lock {here.lock}, sha256 {here.lock_sha256}" if here.lock else "made by hand, no lock"
     if here.nix is None:
         return f"no Nix: Python {here.python}, {lock}"
@@ -348,7 +355,10 @@ def nix_rows(here: Environment) -> list[tuple[str, Part]]:
 
 
 def nix_warnings(here: Environment) -> list[Block]:
-    """What makes the environment another one than the commit and its flake.lock stand for. Empty where nothing does."""
+    """What makes the environment another one than the commit and its flake.lock stand for.
+
+    Empty where nothing does.
+    """
     nix = here.nix
     if nix is None:
         return []

@@ -22,16 +22,19 @@ _CODE_HTML = re.compile(r"[!-+:-@\[-`{-~]|(?<=www)\.|^ | $", re.ASCII)
 
 
 def markdown(text: str, limit: int | None = None) -> str:
-    r"""One line that GitHub's markdown shows as the words of `text`, with no markup, link, HTML, maths or table bar.
+    r"""One line that GitHub's markdown shows as the words of `text`, with no markup, link, HTML,
+    maths or table bar.
 
-    A bar becomes `&#124;` because parsers disagree about `\\|` behind a backslash. `block_start` is still needed
-    where the result begins a line.
+    A bar becomes `&#124;` because parsers disagree about `\\|` behind a backslash. `block_start` is
+    still needed where the result begins a line.
     """
     return _MARKDOWN.sub(lambda m: _ENTITY.get(m[0]) or "\\" + m[0], visible(text, limit))
 
 
 def block_start(line: str) -> str:
-    """Escaped markdown that stays a paragraph at the beginning of a line, with no blank at its end."""
+    """Escaped markdown that stays a paragraph at the beginning of a line, with no blank at its
+    end.
+    """
     line = _BLOCK_START.sub(_harmless_start, line, count=1) if _BLOCK_START.match(line) else line
     return f"{line[:-1]}&#32;" if line.endswith(" ") else line
 
@@ -40,13 +43,16 @@ def inline_code(text: str, limit: int | None = None) -> str:
     """One line of markdown that shows `text` verbatim, also within a table."""
     shown = visible(text, limit)
     if not shown or re.search(r"[`|\\]", shown) or shown.strip() != shown:
-        # In a code span a table bar, a backslash and a backtick each have rules of their own; entities have none.
+        # In a code span a table bar, a backslash and a backtick each have rules of their own;
+        # entities have none.
         return f"<code>{_code_html(shown)}</code>"
     return f"`{shown}`"
 
 
 def code_block(text: str, limit: int | None = None, *, is_diff: bool = False) -> tuple[str, ...]:
-    """The lines of a code block, each visible; a blank at the end of a line is shown too, as editors remove it.
+    """The lines of a code block, each visible.
+
+    A blank at the end of a line is shown too, as editors remove it.
 
     In a diff it is shown as `␠`, and only where the line changed: elsewhere both sides have it.
     """

@@ -31,7 +31,9 @@ SCENARIO = Evidence(SCENARIO_PATH)
 
 
 def faults_section(record: Record) -> list[Block]:
-    """What was planned, what struck, what is proved, and which trials are void for want of a proof."""
+    """What was planned, what struck, what is proved, and which trials are void for want of a
+    proof.
+    """
     section: list[Block] = [Heading(2, "Faults")]
     if not record.scenario.faults:
         return [*section, Paragraph("Nothing was done to the ranks on purpose.")]

@@ -116,7 +116,9 @@ def wires_path(cell: CellVerdict, arm: str) -> str:
 
 
 def trial_grid(record: Record) -> bytes:
-    """A square per trial: a row per arm of each cell, the worst cell first, in the order the trials were planned."""
+    """A square per trial: a row per arm of each cell, the worst cell first, in the order the trials
+    were planned.
+    """
     shapes: list[str] = []
     y, width = TOP, LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
     for cell in worst_first(record.judgement.cells):
@@ -172,9 +174,11 @@ def square(arm: str, trial: Trial) -> tuple[str, str]:
 
 
 def rank_lanes(history: History, *, title: str) -> bytes:
-    """One lane per rank over time: its life, its events as ticks, how it ended, and what the harness did to it.
+    """One lane per rank over time: its life, its events as ticks, how it ended, and what the
+    harness did to it.
 
-    In a large world ranks with the same events in the same order share a lane, on which the ticks of all of them are.
+    In a large world ranks with the same events in the same order share a lane, on which the ticks
+    of all of them are.
     """
     begin = history.start_ns()
     span = max(1.0, (history.seen[-1].event.ns - begin) / 1e6 if history.seen else 1.0)

@@ -1,7 +1,7 @@
 """Blocks as HTML, without script, for a page that stands alone.
 
-All text goes through `escape.html`; a link leads to a plain path beside the page, never to an address. The same blocks
-give the same bytes everywhere, so that a verifier can draw the page again.
+All text goes through `escape.html`; a link leads to a plain path beside the page, never to an
+address. The same blocks give the same bytes everywhere, so that a verifier can draw the page again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def render_html(document: Iterable[Block], *, pictures: Mapping[str, str]) -> st
 
     Args:
         document: what to render.
-        pictures: path of a figure to the HTML that stands for it; a figure that is not there shows its description.
+        pictures: path of a figure to the HTML that stands for it; a figure that is not there shows
+            its description.
     """
     return "".join(f"{_block(block, pictures)}\n" for block in document)
 
@@ -117,7 +118,8 @@ def _table(table: blocks.Table) -> str:
         f'<th scope="col" class="{side}">{name}</th>'
         for name, side in zip(names, align, strict=True)
     )
-    # On a narrow screen a row becomes a list of its own, and each value needs the name of its column beside it.
+    # On a narrow screen a row becomes a list of its own, and each value needs the name of its
+    # column beside it.
     labels = [escape.html(_plain(cell)) for cell in table.header]
     rows = "".join(
         "<tr>"

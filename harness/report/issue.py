@@ -1,8 +1,10 @@
-"""`rankproof show --issue`: a run as one markdown text that stands alone, to paste into an issue tracker.
+"""`rankproof show --issue`: a run as one markdown text that stands alone, to paste into an issue
+tracker.
 
-Nothing in it leads into the evidence, which is not there: claims lose their links, and figures go. Nothing in it calls
-anybody by accident: what a tracker would take for a person or for another issue stands as code. Nothing in it tells of
-the machine: folders are cut from paths, and addresses of people go. What is left out for length is said.
+Nothing in it leads into the evidence, which is not there: claims lose their links, and figures go.
+Nothing in it calls anybody by accident: what a tracker would take for a person or for another issue
+stands as code. Nothing in it tells of the machine: folders are cut from paths, and addresses of
+people go. What is left out for length is said.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 CALLS = re.compile(
     r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b"
 )
-# The home folder of somebody; then all folders above the last name of a path that begins at a root. Not the path of an
-# address such as https://host/path.
+# The home folder of somebody; then all folders above the last name of a path that begins at a root.
+# Not the path of an address such as https://host/path.
 HOME = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
 FOLDERS = re.compile(
     r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*[/\\](?![/\\])(?=[\w.@+~-])"
@@ -101,7 +103,9 @@ def _head(record: Record) -> list[Block]:
 
 
 def _sections(record: Record, read: Read) -> Iterator[Section]:
-    """Parts in the order of what a reader of an issue needs: the last ones go first where room is short."""
+    """Parts in the order of what a reader of an issue needs: the last ones go first where room is
+    short.
+    """
     yield from _failures(record, read)
     if record.changed:
         diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
@@ -134,7 +138,9 @@ def _modules(library: LibraryChange) -> Iterator[Block]:
 
 
 def _failures(record: Record, read: Read) -> Iterator[Section]:
-    """What the ranks printed that failed first: of the control, and of the candidate where it failed."""
+    """What the ranks printed that failed first: of the control, and of the candidate where it
+    failed.
+    """
     arms: tuple[Arm, ...] = ("control", "candidate")
     for arm in arms:
         shown = next(

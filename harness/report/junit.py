@@ -1,8 +1,9 @@
 """`junit.xml`: the cells as test cases, for whatever shows test results. A view of the record.
 
-One test case per cell; its trials are properties, because readers take a second test case of one name for a retry.
-FAIL is a failure; INCONCLUSIVE is an error, since it decided nothing; SKIPPED is skipped. A self-test that ends as it
-expects passes, and a finding about somebody else's code (`role: upstream`) is skipped: neither speaks against a build.
+One test case per cell; its trials are properties, because readers take a second test case of one
+name for a retry. FAIL is a failure; INCONCLUSIVE is an error, since it decided nothing; SKIPPED is
+skipped. A self-test that ends as it expects passes, and a finding about somebody else's code
+(`role: upstream`) is skipped: neither speaks against a build.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def _case(record: Record, cell: CellVerdict, kind: str) -> Iterator[str]:
         reasons = [str(reason) for reason in cell.reasons] or ["no reason was recorded"]
         code = cell.reasons[0].code if cell.reasons else cell.verdict
         what = f'message="{_text(f"{cell.verdict}: {reasons[0]}")}"'
-        # `skipped` has neither a type nor, in common schemas, a text of its own: its code is a property.
+        # `skipped` has neither a type nor, in common schemas, a text of its own: its code is a
+        # property.
         if kind == "skipped":
             yield f"<skipped {what}/>"
         else:
@@ -150,7 +152,9 @@ def _properties(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """One line of XML text. What XML cannot hold (most control characters, half surrogates) is shown as an escape."""
+    """One line of XML text. What XML cannot hold (most control characters, half surrogates) is
+    shown as an escape.
+    """
     return visible(bounded(text, TEXT_LIMIT)).translate(_XML)
 
 

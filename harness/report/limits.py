@@ -167,7 +167,9 @@ def _left_behind(record: Record) -> str:
 
 
 def _of_machines(over: MachinesFacts, placed: Iterable[tuple[int, int | None]]) -> str:
-    """How many machines had ranks, by world size and `hosts`: a hostfile may have more room than a world has ranks."""
+    """How many machines had ranks, by world size and `hosts`: a hostfile may have more room than a
+    world has ranks.
+    """
     slots = [one.slots for one in over.machines]
     used = [
         len(set(machines_of(over.placement, slots=slots, size=size, hosts=on) or ()))

@@ -1,7 +1,8 @@
 """Blocks as GitHub-flavoured markdown.
 
-The same blocks give the same bytes everywhere: no clock, no locale, no dictionary order. No line ends with a blank and
-the text ends with one newline, so that editors and whitespace fixers leave a signed report alone.
+The same blocks give the same bytes everywhere: no clock, no locale, no dictionary order. No line
+ends with a blank and the text ends with one newline, so that editors and whitespace fixers leave a
+signed report alone.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _inline(part: Part) -> str:
             return "".join(_inline(inner) for inner in parts)
         case blocks.Claim(text, evidence):
             shown = _inline(text)
-            # A short value is its own link; a sentence stays a sentence, with its evidence behind it.
+            # A short value is its own link; a sentence stays a sentence, with its evidence behind
+            # it.
             if len(evidence) == 1 and 0 < len(shown) <= LINKED_VALUE and "`" not in shown[1:-1]:
                 return f"[{shown}]({_target(evidence[0])})"
             return f"{shown} ({', '.join(_link(reference) for reference in evidence)})"
@@ -89,7 +91,8 @@ def _inline(part: Part) -> str:
 
 
 def _link(reference: blocks.Evidence) -> str:
-    # The last two steps of the path tell a reader which trial of which arm; the link holds the whole path.
+    # The last two steps of the path tell a reader which trial of which arm; the link holds the
+    # whole path.
     label = "/".join(reference.path.split("/")[-2:]) + (
         f":{reference.line}" if reference.line else ""
     )

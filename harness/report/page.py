@@ -1,7 +1,8 @@
 """`report.html`: the report as one page that stands alone, a view of the record.
 
-It holds no script and loads nothing; what logs say is text in it. The verdict, the question, the answer and the table
-of cells come first: one screen has to be enough for whoever decides about a release.
+It holds no script and loads nothing; what logs say is text in it. The verdict, the question, the
+answer and the table of cells come first: one screen has to be enough for whoever decides about a
+release.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def render_page(basis: Basis) -> bytes:
     }
     word, title = record.judgement.verdict, record.scenario.title
     is_upstream = record.scenario.role == "upstream"
-    # What is found in somebody else's code is neither a release nor a fix, so it does not look like one.
+    # What is found in somebody else's code is neither a release nor a fix, so it does not look like
+    # one.
     shown = f"Finding<small>{escape.html(word)}</small>" if is_upstream else escape.html(word)
     lines = (
         HEAD,

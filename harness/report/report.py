@@ -1,7 +1,8 @@
 """The report: sections assembled from the record, nothing typed.
 
-Every statement about this run is a claim with its evidence. The order of sections mirrors a reader's questions: what
-was asked, what came out, can these checks fail at all, what was changed, where, and what is not shown.
+Every statement about this run is a claim with its evidence. The order of sections mirrors a
+reader's questions: what was asked, what came out, can these checks fail at all, what was changed,
+where, and what is not shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The first screen: what was asked, what came out, how the control failed, what was not shown, who says so.
+"""The first screen: what was asked, what came out, how the control failed, what was not shown, who
+says so.
 
-All of it comes from the record, so that a verifier can write it again and a page shows it before anything else.
+All of it comes from the record, so that a verifier can write it again and a page shows it before
+anything else.
 """
 
 from __future__ import annotations
@@ -115,7 +117,9 @@ def _verdict(record: Record) -> Part:
 
 
 def without_word(block: Block) -> Block:
-    """A block below a title that gives the verdict already: without it where nothing more is said of it."""
+    """A block below a title that gives the verdict already: without it where nothing more is said
+    of it.
+    """
     if not isinstance(block, Terms):
         return block
     return Terms(
@@ -124,7 +128,10 @@ def without_word(block: Block) -> Block:
 
 
 def control_in_words(record: Record) -> Part:
-    """How the control failed, in how many trials; what it did instead where it did not fail as stated."""
+    """How the control failed, in how many trials.
+
+    What it did instead where it did not fail as stated.
+    """
     cells = [
         cell for cell in record.judgement.cells if cell.control is not None and cell.control.counted
     ]
@@ -163,7 +170,9 @@ def control_in_words(record: Record) -> Part:
 
 
 def failures_in_words(record: Record) -> Part | None:
-    """What failed first in the candidate's trials that failed, the most frequent first; None where none failed."""
+    """What failed first in the candidate's trials that failed, the most frequent first; None where
+    none failed.
+    """
     failed = [
         trial
         for cell in record.judgement.cells
@@ -199,7 +208,9 @@ def failures_in_words(record: Record) -> Part | None:
 
 
 def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, int, str, Evidence]]:
-    """Each way in which it failed: with the trials, the ranks in words over all cells, and a trial that shows it."""
+    """Each way in which it failed: with the trials, the ranks in words over all cells, and a trial
+    that shows it.
+    """
     alike: dict[tuple[str, str, str], list[tuple[CellVerdict, Tally, Way]]] = {}
     for cell, tally in tallies:
         for way in tally.how:
@@ -259,7 +270,9 @@ def signer_in_words(record: Record) -> Part:
 
 
 def _code(record: Record) -> Part:
-    """The commit in full, once: of the repository, or of each arm where both were laid out from one."""
+    """The commit in full, once: of the repository, or of each arm where both were laid out from
+    one.
+    """
     revisions = {
         name: arm.revision for name, arm in sorted(record.arms.items()) if arm.revision is not None
     }

@@ -1,4 +1,7 @@
-"""The few shapes our figures are made of, as SVG text. The same input gives the same bytes on every machine."""
+"""The few shapes our figures are made of, as SVG text.
+
+The same input gives the same bytes on every machine.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Blocks as styled text for a terminal; its `plain` is what goes where there is none.
 
-No control sequence of anybody else's gets through, and lines are no longer than asked for where that is possible.
-Nothing here is signed, so how wide a character is may depend on the version of rich.
+No control sequence of anybody else's gets through, and lines are no longer than asked for where
+that is possible. Nothing here is signed, so how wide a character is may depend on the version of
+rich.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ PAPER = Console(color_system=None)  # rich asks for one to wrap a text on
 def render_terminal(
     document: Iterable[Block], width: int = 100, *, record: Record | None = None
 ) -> Line:
-    """The blocks as one text with a blank line between them. Code is not wrapped, so that it can be copied.
+    """The blocks as one text with a blank line between them.
+
+    Code is not wrapped, so that it can be copied.
 
     Args:
         document: what to render.
@@ -124,7 +127,8 @@ def _inline(part: Part) -> Line:
         case blocks.Text(parts):
             return Line().join(map(_inline, parts))
         case blocks.Claim(text, evidence):
-            # Paths would be most of what a terminal shows; the line tells where to look in the trial named above.
+            # Paths would be most of what a terminal shows; the line tells where to look in the
+            # trial named above.
             places = [f"line {reference.line}" for reference in evidence if reference.line]
             return Line.assemble(
                 _inline(text), (f" ({', '.join(places)})" if places else "", "dim")
@@ -186,7 +190,9 @@ def _row(row: list[Line], widths: list[int], align: tuple[str, ...]) -> list[Lin
 
 
 def wrap(line: Line, width: int) -> list[Line]:
-    """A line as lines of at most `width` columns, broken at blanks, inside a word only where the word is too long."""
+    """A line as lines of at most `width` columns, broken at blanks, inside a word only where the
+    word is too long.
+    """
     lines = list(line.wrap(PAPER, width, overflow="fold")) or [Line()]
     for piece in lines:
         piece.rstrip()

@@ -1,4 +1,6 @@
-"""The trials of both arms, cell by cell: results by check and rank, and the negative control as it failed."""
+"""The trials of both arms, cell by cell: results by check and rank, and the negative control as it
+failed.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def _printed(sample: ShownTrial, trial: Trial) -> list[Block]:
 
 
 def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -> list[Block]:
-    """A control's trial in which no rank failed by itself: what failed is a check alone, or nothing."""
+    """A control's trial in which no rank failed by itself: what failed is a check alone, or
+    nothing.
+    """
     who = Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),))
     if not trial.failures:
         return [
@@ -169,7 +173,9 @@ def _life(cell: CellVerdict, arm: Arm) -> list[Block]:
 
 
 def _reference(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
-    """What the ranks were compared with: what it reported and kept, and how long each run of it took."""
+    """What the ranks were compared with: what it reported and kept, and how long each run of it
+    took.
+    """
     reference = cell.reference
     if reference is None:
         return []
@@ -206,7 +212,10 @@ def _ms(step: Step) -> str:
 
 
 def _standing(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
-    """Where the ranks stood in the first trial of an arm whose world had to be stopped; those at one place together."""
+    """Where the ranks stood in the first trial of an arm whose world had to be stopped.
+
+    Those at one place together.
+    """
     hung = cell.hung.get(arm)
     if hung is None:
         return []
@@ -229,7 +238,9 @@ def _standing(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block
 
 
 def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
-    """A trial as a table: a row per check, a column per rank; a value links to the line that shows it.
+    """A trial as a table: a row per check, a column per rank.
+
+    A value links to the line that shows it.
 
     Of more ranks than fit beside each other those that showed the same share a row.
     """
@@ -275,7 +286,9 @@ def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
 
 
 def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
-    """The answers to a check in a large world: the ranks that gave one together, those on which it fails first."""
+    """The answers to a check in a large world: the ranks that gave one together, those on which it
+    fails first.
+    """
     if not row.cells:
         yield "the world", _value(trial, row, 0)
         return

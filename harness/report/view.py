@@ -35,13 +35,14 @@ class Basis:
 class View:
     """One view of a record: a file of its own declares it, `harness.report.views` names it.
 
-    A plug-in's view is made and checked where `RANKPROOF_VIEWS` names it, with commas between several names.
+    A plug-in's view is made and checked where `RANKPROOF_VIEWS` names it, with commas between
+    several names.
 
     Attributes:
         name: what its file is called.
         media_type: of its content.
-        checked: whether it is written beside every report, and rendered again, byte for byte, by whoever verifies; then
-            it may depend on record, digests and evidence alone.
+        checked: whether it is written beside every report, and rendered again, byte for byte, by
+            whoever verifies; then it may depend on record, digests and evidence alone.
         render: makes its bytes.
     """
 

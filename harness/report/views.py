@@ -1,4 +1,6 @@
-"""The views of a record, by the names of their files: adding one is adding its file and its line here."""
+"""The views of a record, by the names of their files: adding one is adding its file and its line
+here.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ VIEWS: Registry[View] = Registry(
 
 
 def checked() -> Mapping[str, View]:
-    """The views that are beside a report and are checked with it: our own, and those of plug-ins that were asked for.
+    """The views that are beside a report and are checked with it: our own, and those of plug-ins
+    that were asked for.
 
     Nothing in a scenario names a view, so RANKPROOF_VIEWS does, with names separated by commas.
     """

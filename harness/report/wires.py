@@ -1,4 +1,6 @@
-"""The test hosts of a shown trial: who was joined to whom, what passed, and which fault was in force where."""
+"""The test hosts of a shown trial: who was joined to whom, what passed, and which fault was in
+force where.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def _count(strike: ShownStrike) -> str:
 
 
 def wires_picture(wires: Wires, *, title: str) -> bytes:
-    """Draw the hosts in a row, and below them a line for each two that were joined and spoke, or were struck."""
+    """Draw the hosts in a row, and below them a line for each two that were joined and spoke, or
+    were struck.
+    """
     hosts = _drawn(wires)
     apart = min(FARTHEST, max(NEAREST, ACROSS / max(1, len(hosts) - 1)))
     place = {host: LEFT + position * apart for position, host in enumerate(hosts)}

@@ -16,12 +16,17 @@ UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def percent(rate: float) -> str:
-    """A rate as a percentage with two decimals, rounded up: a bound must not look better than it is."""
+    """A rate as a percentage with two decimals, rounded up: a bound must not look better than it
+    is.
+    """
     return f"{min(math.ceil(rate * 10_000 - 1e-9), 10_000) / 100:.2f} %"
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number with its unit, `s` or `bytes`; any other is a number of things, which something beside it names."""
+    """A number with its unit, `s` or `bytes`.
+
+    Any other is a number of things, which something beside it names.
+    """
     if unit == "s":
         return f"{value:.3f} s"
     if unit != "bytes":
@@ -43,7 +48,9 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
 
 
 def worst_first(cells: Iterable[CellVerdict]) -> list[CellVerdict]:
-    """The cells as a reader needs them: by verdict, then by the share of trials that failed, then as planned."""
+    """The cells as a reader needs them: by verdict, then by the share of trials that failed, then
+    as planned.
+    """
 
     def place(cell: CellVerdict) -> tuple[int, float]:
         counts = cell.candidate
@@ -78,7 +85,10 @@ def answer(record: Record) -> str:
 
 
 def control_in_words(cells: Iterable[CellVerdict], who: str) -> str:
-    """In how many trials the control did as stated: failed, or where it is stated to hold, held. Empty without one."""
+    """In how many trials the control did as stated: failed, or where it is stated to hold, held.
+
+    Empty without one.
+    """
     parts = []
     counted = [
         (cell.control_holds, cell.control)

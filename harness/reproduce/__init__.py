@@ -1,1 +1,3 @@
-"""What leaves the machine a run was made on: bundles, runs made again from a report, and two runs compared."""
+"""What leaves the machine a run was made on: bundles, runs made again from a report, and two runs
+compared.
+"""

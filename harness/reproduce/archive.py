@@ -1,8 +1,10 @@
-"""A bundle as bytes: one tar in one xz stream, written in one way and read in that way only (docs/adr/0027).
+"""A bundle as bytes: one tar in one xz stream, written in one way and read in that way only
+(docs/adr/0027).
 
-The first member is the index: path, size and sha256 of every other member, sorted. From it a reader works out every
-byte of the tar that is not content, and refuses the first that is another. So nothing of a hostile header is ever
-interpreted: a link, a device, a second name, an owner or a sparse map is simply not what the index says.
+The first member is the index: path, size and sha256 of every other member, sorted. From it a reader
+works out every byte of the tar that is not content, and refuses the first that is another. So
+nothing of a hostile header is ever interpreted: a link, a device, a second name, an owner or a
+sparse map is simply not what the index says.
 
     ArchiveError
 """
@@ -41,7 +43,10 @@ END = bytes(2 * BLOCK)
 
 
 class ArchiveError(Exception):
-    """A file that is not a bundle, or one that must not be unpacked; the message says what is wrong with it."""
+    """A file that is not a bundle, or one that must not be unpacked.
+
+    The message says what is wrong with it.
+    """
 
 
 class Member(Model):
@@ -91,7 +96,8 @@ def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) ->
     `open_member` opens the content of a member by its path.
 
     Raises:
-        ArchiveError: a name or size that no bundle may have, or a content that is not what the index says.
+        ArchiveError: a name or size that no bundle may have, or a content that is not what the
+            index says.
     """
     _demand_plain(index)
     with lzma.open(out, "wb", format=lzma.FORMAT_XZ, check=lzma.CHECK_CRC32, preset=PRESET) as tar:
@@ -118,7 +124,9 @@ def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) ->
 
 
 def unpack(file: BinaryIO, target: Path) -> Index:
-    """Unpack a bundle into a folder that is not there yet, in bounded memory; nothing is left of one that is refused.
+    """Unpack a bundle into a folder that is not there yet, in bounded memory.
+
+    Nothing is left of one that is refused.
 
     Raises:
         ArchiveError: it is not, byte for byte, a bundle.
@@ -150,7 +158,8 @@ def _unpack(stream: _Stream, target: Path) -> Index:
         path = target / member.path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         digest = hashlib.sha256()
-        # The folder is ours and new, and holds nothing but what was written here: no link can lie on the way.
+        # The folder is ours and new, and holds nothing but what was written here: no link can lie
+        # on the way.
         descriptor = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
@@ -170,7 +179,8 @@ def _unpack(stream: _Stream, target: Path) -> Index:
 
 def _read_index(stream: _Stream) -> Index:
     start = b"".join(stream.take(BLOCK))
-    # The one number that is read from a header; the header must then be the one that this number gives.
+    # The one number that is read from a header; the header must then be the one that this number
+    # gives.
     text = start[124:135]
     if len(text) != 11 or text.strip(b"01234567"):
         raise ArchiveError("it does not begin with an index")
@@ -191,7 +201,9 @@ def _read_index(stream: _Stream) -> Index:
 
 
 def _demand_plain(index: Index) -> None:
-    """Refuse names that lead elsewhere or that some file system takes for one another, and more bytes than allowed."""
+    """Refuse names that lead elsewhere or that some file system takes for one another, and more
+    bytes than allowed.
+    """
     members = index.members
     if (total := sum(member.size for member in members)) > LARGEST_TOTAL:
         raise ArchiveError(f"it declares {total} bytes, at most {LARGEST_TOTAL} are unpacked")

@@ -1,7 +1,8 @@
-"""What goes into a bundle: the run's folder as it was signed, the inputs it was given, the lock it ran under.
+"""What goes into a bundle: the run's folder as it was signed, the inputs it was given, the lock it
+ran under.
 
-The scenario, the code of both arms, the patch of a changed tree and the arms' own patches are evidence of the run and
-need no place of their own.
+The scenario, the code of both arms, the patch of a changed tree and the arms' own patches are
+evidence of the run and need no place of their own.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from harness.world.control import names
 
 # -- a last look: does what is about to leave the machine name its user, or hold a secret? ---------
 
-# Nothing of the kind should be there: ranks get an allow-list of variables, evidence is written without folders, users
-# and hosts. But a scenario, a patch and the code of a subject are whatever their author wrote.
+# Nothing of the kind should be there: ranks get an allow-list of variables, evidence is written
+# without folders, users and hosts. But a scenario, a patch and the code of a subject are whatever
+# their author wrote.
 
 Kind = Literal["home", "host", "secret", "user"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -44,13 +46,17 @@ SECRET = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|AUTH(?!OR)|COOKIE|_PAT\b"
 )
 SHORTEST = 8
-# A key lies in the copied code where `subject.path` took in more than was meant; a line of a patch begins with a mark.
+# A key lies in the copied code where `subject.path` took in more than was meant; a line of a patch
+# begins with a mark.
 PRIVATE_KEY = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\r?\n[-+ ]?[A-Za-z0-9+/=]{16}"
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A place that names something of this machine. What it is stands in the kind, and is not repeated."""
+    """A place that names something of this machine.
+
+    What it is stands in the kind, and is not repeated.
+    """
 
     path: str
     line: int
@@ -64,7 +70,10 @@ class Needles:
     def __init__(
         self, *, allowed: Iterable[str] = (), environ: Mapping[str, str] | None = None
     ) -> None:
-        """Gather them, but for kinds that may leave; secrets from `environ`, by default this process's environment."""
+        """Gather them, but for kinds that may leave.
+
+        Secrets from `environ`, by default this process's environment.
+        """
         words: list[tuple[Kind, str, str]] = [
             ("home", names.folder_of(place), "the path of the home folder")
             for place in names.homes()
@@ -98,8 +107,9 @@ class Needles:
         return leaks
 
 
-# Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
-# -- what goes in ----------------------------------------------------------------------------------
+# Views and statements that lie beside the report and that no manifest lists. Each is made from what
+# is signed. -- what goes in
+# ----------------------------------------------------------------------------------
 
 BESIDE = (statement.NAME, *checked())
 INPUTS_LIMIT = 64 * 2**20
@@ -157,12 +167,14 @@ def bundle(
         run: its folder, or the report in it.
         out: the file to write; must not be there.
         inputs: where inputs lie, by name, for those that are not found where the scenario says.
-        inputs_limit: most bytes of inputs that are carried; a larger one is named by its digest only.
+        inputs_limit: most bytes of inputs that are carried; a larger one is named by its digest
+            only.
         allowed: kinds of leaks that are let out: home, host, secret, user.
         lock: carry the lock that the run was made under.
 
     Raises:
-        BundleError: it is not a finished run, a file was changed since it was signed, or the file cannot be written.
+        BundleError: it is not a finished run, a file was changed since it was signed, or the file
+            cannot be written.
         Leaks: it would name this machine or its user, or hold a secret of this shell.
     """
     place = run.parent if run.is_file() else run
@@ -201,7 +213,10 @@ def usual_name(run: Path) -> str:
 
 
 def _take_run(place: Path, content: _Content) -> None:
-    """The report, the manifest, and what the manifest lists; everything must be as it was signed."""
+    """The report, the manifest, and what the manifest lists.
+
+    Everything must be as it was signed.
+    """
     try:
         with Folder(place) as folder:
             content.held[f"run/{REPORT}"] = folder.read(REPORT, LARGEST_REPORT)
@@ -277,7 +292,9 @@ def _differs(wanted: InputFacts, place: Path) -> str:
 
 
 def _usual_places(one: InputFacts, facts: RunFacts) -> Iterator[Path]:
-    """Where an input may lie: in the checkout that this command is called from, or where a run of this user had it."""
+    """Where an input may lie: in the checkout that this command is called from, or where a run of
+    this user had it.
+    """
     if one.revision is not None:
         # Of several families; all mean that it is not in the cache of the hub.
         with suppress(Exception):

@@ -1,12 +1,13 @@
 """Two records of one scenario, row by row: same, changed, or cannot tell.
 
-Rates are compared over pairs where trials share their seeds (McNemar), else over counts (Fisher). `changed` needs
-p < 5 %; `same` needs the difference to be bounded by the margin: for the candidate the failure rate that the scenario
-accepts, for the control half, since it is a demonstration and no estimate. Between the two nothing is claimed, and the
-row says how many more trials would settle it.
+Rates are compared over pairs where trials share their seeds (McNemar), else over counts (Fisher).
+`changed` needs p < 5 %; `same` needs the difference to be bounded by the margin: for the candidate
+the failure rate that the scenario accepts, for the control half, since it is a demonstration and no
+estimate. Between the two nothing is claimed, and the row says how many more trials would settle it.
 
-Times are `changed` where their 95 % intervals are apart, and `same` where the ratio lies within 0.8 and 1.25. They
-come from the machine as much as from the code, so they never decide the answer; nor do environment and scenario.
+Times are `changed` where their 95 % intervals are apart, and `same` where the ratio lies within 0.8
+and 1.25. They come from the machine as much as from the code, so they never decide the answer; nor
+do environment and scenario.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class Row:
         values: what it is in the first record and in the second, in words.
         word: what comparing says.
         how: the test behind the word; empty where the values are simply compared.
-        more: further trials, on each side, that would settle a `cannot tell`; None where nobody can say.
+        more: further trials, on each side, that would settle a `cannot tell`; None where nobody can
+            say.
     """
 
     kind: Kind
@@ -96,8 +98,10 @@ class Comparison:
     """What comparing found, in the order of the first record's cells.
 
     Attributes:
-        pairs: trials of the candidate that share their seed with one of the other record, over all cells.
-        rows: every row; those of kind `verdict`, `candidate`, `control` and `check` decide the word.
+        pairs: trials of the candidate that share their seed with one of the other record, over all
+            cells.
+        rows: every row; those of kind `verdict`, `candidate`, `control` and `check` decide the
+            word.
     """
 
     pairs: int
@@ -290,7 +294,10 @@ def _counted(
 def _checks(
     one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: float, confidence: float
 ) -> Iterator[Row]:
-    """A row for each check that failed somewhere; the others never did, in any trial of either run."""
+    """A row for each check that failed somewhere.
+
+    The others never did, in any trial of either run.
+    """
     failed = Counter(
         check
         for side in (sides.first, sides.second)

@@ -1,6 +1,7 @@
 """The inputs of a run, and what its environments were made from, found again.
 
-In the bundle, beside the scenario, where a run of this user had them, in the hub's cache, or where the user says.
+In the bundle, beside the scenario, where a run of this user had them, in the hub's cache, or where
+the user says.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from harness.scenario import Environment, Input
 
 
 class InputMissing(Exception):
-    """An input that is not here, or is another one: without it nobody can tell. The message says what to do."""
+    """An input that is not here, or is another one: without it nobody can tell.
+
+    The message says what to do.
+    """
 
 
 def find(
@@ -38,7 +42,8 @@ def find(
     carried: Path | None,
     folder: Path | None,
 ) -> dict[str, ResolvedInput]:
-    """Find every input of the run, file by file the same: where the user says, or else where it may lie.
+    """Find every input of the run, file by file the same: where the user says, or else where it may
+    lie.
 
     Raises:
         InputMissing: one is not here, or differs.
@@ -110,7 +115,9 @@ def _root(facts: InputFacts, folder: Path) -> Path:
 
 
 def _again(facts: InputFacts, source: Input, *, other: str) -> ResolvedInput:
-    """An input from the hub, or made by this version; `other` is what is said where its files are others."""
+    """An input from the hub, or made by this version; `other` is what is said where its files are
+    others.
+    """
     try:
         resolved = resolve(facts.name, source, folder=Path())
     except InputError as error:

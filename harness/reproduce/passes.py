@@ -1,9 +1,11 @@
-"""The passes of one reproduction: with the report's seeds, with fresh ones, with one thing changed at a time.
+"""The passes of one reproduction: with the report's seeds, with fresh ones, with one thing changed
+at a time.
 
-Which one difference makes a run end otherwise than the first? One change at a time is made, as reprotest does for
-builds, of two kinds. What differs between the machines and is known to matter gets the first run's value. What both
-runs had alike (threads, start, worlds at a time) gets another one, because it decides how ranks meet in time. What
-cannot be changed here is named with the reason.
+Which one difference makes a run end otherwise than the first? One change at a time is made, as
+reprotest does for builds, of two kinds. What differs between the machines and is known to matter
+gets the first run's value. What both runs had alike (threads, start, worlds at a time) gets another
+one, because it decides how ranks meet in time. What cannot be changed here is named with the
+reason.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ WORLDS_PER_CORE = 4
 Word = Literal[
     "flips it", "may flip it", "does not flip it", "cannot tell", "took no effect", "could not run"
 ]
-# The answers that something here may explain. Where the counts exclude nothing, nothing needs an explanation yet.
+# The answers that something here may explain. Where the counts exclude nothing, nothing needs an
+# explanation yet.
 WALKED: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE")
 
 OTHER_PACKAGES = (
@@ -142,7 +145,9 @@ class Walk:
 
 
 def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
-    """Find what can be changed in the scenario as it runs here, and what else differs from the first run."""
+    """Find what can be changed in the scenario as it runs here, and what else differs from the
+    first run.
+    """
     changes: list[Change] = []
     left: list[Left] = []
     rare = 0
@@ -343,7 +348,10 @@ class Passes:
         return self._run(another(self.prepared, change, [override(SEEDS, root)]), jobs=self.jobs)
 
     def walk(self, first: Finished | None = None) -> Walk:
-        """The changes that can be made one by one; before the first pass, those that are to be expected."""
+        """The changes that can be made one by one.
+
+        Before the first pass, those that are to be expected.
+        """
         scenario = self.prepared.loaded.scenario
         if first is not None:
             start = first.record.run.start
@@ -422,7 +430,9 @@ def seeds_word(answer: Answer) -> Seeds:
 
 
 def joint(answers: Iterable[Answer]) -> Answer:
-    """The answer of several passes together: what refutes goes before what cannot tell, that before REPRODUCED."""
+    """The answer of several passes together: what refutes goes before what cannot tell, that before
+    REPRODUCED.
+    """
     return min(answers, key=ORDER.index)
 
 

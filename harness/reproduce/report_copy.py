@@ -1,4 +1,6 @@
-"""A report to be run again: copied where nobody else writes, verified there, worked out from its evidence."""
+"""A report to be run again: copied where nobody else writes, verified there, worked out from its
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ from harness.trust.verification import Verification
 
 
 class NotTrusted(Exception):
-    """A report that was refused, or a file that is neither report nor bundle; nothing of it may run.
+    """A report that was refused, or a file that is neither report nor bundle.
+
+    Nothing of it may run.
 
     Attributes:
         verification: the steps, where it came so far.
@@ -135,7 +139,9 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
 
 
 def unpacked(bundle: Path, scratch: Path) -> Path:
-    """Unpack a bundle into a folder of our own; returns where its folders `run`, `inputs` and `lock` lie.
+    """Unpack a bundle into a folder of our own.
+
+    Returns where its folders `run`, `inputs` and `lock` lie.
 
     Raises:
         NotTrusted: it is not, byte for byte, a bundle.
@@ -213,7 +219,8 @@ def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> Report
     except Exception as error:
         if found.ok:
             raise
-        # Evidence that nobody answers for may be of any form; what was verified was judged once already.
+        # Evidence that nobody answers for may be of any form; what was verified was judged once
+        # already.
         what = f"{type(error).__name__}: {error}"
         raise NotTrusted(
             f"its evidence is not what a run writes ({visible(what, 300)})", found

@@ -1,8 +1,8 @@
 """A run made again from its report, in the order of trust: verify, rebuild, compare, run, answer.
 
-Nothing of the report runs before it was verified and its source was compared. The reproduction is a run like any other,
-with a report of its own; what it says about the first run stands in its evidence, and is judged again by whoever
-verifies it.
+Nothing of the report runs before it was verified and its source was compared. The reproduction is a
+run like any other, with a report of its own; what it says about the first run stands in its
+evidence, and is judged again by whoever verifies it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Wish:
     """What the user asks for beyond the report.
 
     Attributes:
-        repo: take the report's own commit from this repository; or, with `candidate`, that revision.
+        repo: take the report's own commit from this repository; or, with `candidate`, that
+            revision.
         evidence: take the code that the report's evidence holds, whatever lies here.
         source: take the candidate from this folder as it stands.
         candidate: take the candidate from this revision.
@@ -74,7 +75,8 @@ def _top(files: Iterable[str]) -> frozenset[str]:
 
 
 def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepared:
-    """Rebuild the source and find the inputs, from `here`, where the user stands, into a scratch folder; nothing runs.
+    """Rebuild the source and find the inputs, from `here`, where the user stands, into a scratch
+    folder; nothing runs.
 
     Raises:
         SourceError: the source cannot be had, or differs.
@@ -117,7 +119,10 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
 
 
 def new_root() -> str:
-    """A root of seeds that nobody has used; it is named in the record, so that its seeds can be derived again."""
+    """A root of seeds that nobody has used.
+
+    It is named in the record, so that its seeds can be derived again.
+    """
     return secrets.token_hex(8)
 
 
@@ -127,7 +132,8 @@ def another(prepared: Prepared, change: ChangeFacts, overrides: Sequence[str]) -
     Args:
         prepared: the pass beside it.
         change: what is changed, as the record will name it.
-        overrides: of the scenario, where the change needs them; they go after those of the pass beside it.
+        overrides: of the scenario, where the change needs them; they go after those of the pass
+            beside it.
 
     Raises:
         SourceError: the scenario cannot be set so.

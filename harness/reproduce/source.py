@@ -65,7 +65,8 @@ class Rebuilt:
         source: the repository it comes from, as the record names it.
         patch: the changes since that commit.
         where: it was taken from, in words.
-        candidate: where the candidate was taken from instead, in words; empty where it is the report's.
+        candidate: where the candidate was taken from instead, in words; empty where it is the
+            report's.
         overrides: what the scenario needs set for that.
         folder: the scenario's folder there, or None: where its inputs are looked for.
         origins: where the code of each arm comes from, as far as it is not staged.
@@ -135,7 +136,8 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
 
 
 def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
-    """The report's own commit, laid out from a repository in a fresh folder, with the changes its tree had.
+    """The report's own commit, laid out from a repository in a fresh folder, with the changes its
+    tree had.
 
     Raises:
         SourceError: the report names no commit, or the repository does not have it.
@@ -164,7 +166,8 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         )
     differences = _scenario_differences(copy, folder)
     try:
-        # An arm of another repository is looked for in the one that was given, wherever the scenario lay.
+        # An arm of another repository is looked for in the one that was given, wherever the
+        # scenario lay.
         tried = [
             _code_differences(copy, _pinned(copy, repo=repo), folder) for repo in (top, repository)
         ]
@@ -281,7 +284,9 @@ def _kept(copy: ReportCopy) -> dict[str, ArmFiles]:
 
 
 def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
-    """The scenario's folder in the checkout that `here` lies in, if one of its files is that scenario."""
+    """The scenario's folder in the checkout that `here` lies in, if one of its files is that
+    scenario.
+    """
     source = copy.record.run.source
     _demand_inside(source)
     if source.commit is None:
@@ -305,7 +310,10 @@ def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
 
 
 def _may_be(file: Path, scenario: str) -> bool:
-    """Whether a file is of this scenario; one with a mistake may be, and its digest will say that it differs."""
+    """Whether a file is of this scenario.
+
+    One with a mistake may be, and its digest will say that it differs.
+    """
     try:
         tree = parse_document(read_source(file), name=file.name).tree
     except ScenarioError:
@@ -401,7 +409,9 @@ def _lacks_commits(copy: ReportCopy, folder: Path) -> bool:
 
 
 def _demand_own_code(copy: ReportCopy) -> None:
-    """A ready subject comes with Rankproof, and a comparison names its arms: there is no other candidate to be had."""
+    """A ready subject comes with Rankproof, and a comparison names its arms: there is no other
+    candidate to be had.
+    """
     _demand_inside(copy.record.run.source)
     if copy.scenario.subject.compare is not None:
         raise SourceError(

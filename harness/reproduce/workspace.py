@@ -1,8 +1,8 @@
 """Where the code of a reproduction comes from: a report, or a commit of a repository.
 
 A commit is laid out in a folder of our own: no checkout, no hook, no filter, no worktree.
-The folder is a repository itself, which borrows the objects of the other: revisions are found in it as in the clone
-that a run was made in, and nothing is written into the user's `.git`.
+The folder is a repository itself, which borrows the objects of the other: revisions are found in it
+as in the clone that a run was made in, and nothing is written into the user's `.git`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ LARGEST = 2048 * 2**20
 
 
 def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | None) -> Path:
-    """Lay out a commit, by its full id, with the changes its tree had, in a folder that is not there yet.
+    """Lay out a commit, by its full id, with the changes its tree had, in a folder that is not
+    there yet.
 
     Returns:
         The top of the laid-out tree.
 
     Raises:
-        RevisionError: the commit is not there, its tree is larger than 2 GiB, or the patch does not apply.
+        RevisionError: the commit is not there, its tree is larger than 2 GiB, or the patch does not
+            apply.
     """
     source = GitRepository(repository, given=str(repository))
     source.commit(commit)
@@ -107,14 +109,17 @@ def recorded(copy: ReportCopy) -> dict[str, Origin]:
 
 
 def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
-    """The checkout that a folder lies in, as it stands, or its revisions for the arms that are one."""
+    """The checkout that a folder lies in, as it stands, or its revisions for the arms that are
+    one.
+    """
     return _living(copy, folder, standing(folder))
 
 
 def committed(
     copy: ReportCopy, repository: Path, commit: str, *, changes: bytes | None
 ) -> dict[str, Origin]:
-    """A commit of a repository, with the changes its tree had, or its revisions for the arms that are one.
+    """A commit of a repository, with the changes its tree had, or its revisions for the arms that
+    are one.
 
     Raises:
         RevisionError: the commit is not there, or the changes do not apply to it.

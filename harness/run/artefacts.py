@@ -1,4 +1,6 @@
-"""What ranks kept: found in their folders once they have ended, compared, and taken into the evidence."""
+"""What ranks kept: found in their folders once they have ended, compared, and taken into the
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,17 @@ from harness.record.results import ResultsFolder
 from harness.world.control.world import World
 
 MANY = 8192
-"""Of a rank so many files are looked at: 30 layers with parts, in 17 orders for three prompts, make 4,600."""
+"""Of a rank so many files are looked at: 30 layers with parts, in 17 orders for three prompts, make
+4,600.
+"""
 FILE = re.compile(r"(?P<name>.+?)(?P<suffix>\.bfloat16\.npy|\.npy|\.bin)")
 
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A file in a rank's folder: its path, the values of the event that tells of it, and where it is kept."""
+    """A file in a rank's folder: its path, the values of the event that tells of it, and where it
+    is kept.
+    """
 
     path: Path
     values: dict[str, JSON]
@@ -67,7 +73,8 @@ class Artefacts:
     """Those of a run. Worlds that live at the same time share it. To be closed.
 
     Attributes:
-        results: takes them into its evidence, each file once, whoever kept it; not before the last trial is over.
+        results: takes them into its evidence, each file once, whoever kept it; not before the last
+            trial is over.
         checks: those that compare them.
         most: bytes of them that the evidence holds.
     """
@@ -158,7 +165,8 @@ class Artefacts:
     def prick(
         self, world: World, kept: Kept, *, size: int, reference: Kept, runs: History | None
     ) -> None:
-        """Try the tolerances of the checks with wrong arrays, until each has refused one in the cell of this trial.
+        """Try the tolerances of the checks with wrong arrays, until each has refused one in the
+        cell of this trial.
 
         Args:
             world: takes the events.
@@ -252,7 +260,10 @@ class Artefacts:
         found: KeptFile | None,
         expected: KeptFile | None,
     ) -> None:
-        """Compare a rank's array with the one that the check names. What is missing the check itself finds out."""
+        """Compare a rank's array with the one that the check names.
+
+        What is missing the check itself finds out.
+        """
         if found is None or expected is None:
             return
         values: dict[str, JSON]
@@ -281,14 +292,16 @@ def _file(found: KeptFile) -> ArrayFile:
 
 
 def look(folder: Path) -> Iterator[KeptFile]:
-    """The artefacts in a rank's folder, by name. Nothing in it is trusted: it may hold links, pipes, holes.
+    """The artefacts in a rank's folder, by name.
+
+    Nothing in it is trusted: it may hold links, pipes, holes.
 
     Args:
         folder: may be missing.
 
     Yields:
-        Each with artefact, file, bytes, sha256, and of an array dtype and shape; or with file and `why`, where it is
-        not an artefact.
+        Each with artefact, file, bytes, sha256, and of an array dtype and shape; or with file and
+        `why`, where it is not an artefact.
 
     Raises:
         OSError: the folder cannot be read.
@@ -378,8 +391,9 @@ class Spool:
 
     Safe to use from several threads; to be closed.
 
-    In the results folder a rank would find it by walking up from its own code, and could hand in what the whole model,
-    or a smaller world, computed. Nor may it open the file through this process, whose descriptors the kernel lists.
+    In the results folder a rank would find it by walking up from its own code, and could hand in
+    what the whole model, or a smaller world, computed. Nor may it open the file through this
+    process, whose descriptors the kernel lists.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -420,7 +434,9 @@ class Spool:
 
 
 def cut_ledgers(scratch: Path, *, size: int) -> None:
-    """Leave of each rank's ledger what was written. What is not one stays as it is, and is found out.
+    """Leave of each rank's ledger what was written.
+
+    What is not one stays as it is, and is found out.
 
     To be called before artefacts are taken: the evidence holds what this leaves.
 

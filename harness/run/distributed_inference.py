@@ -1,7 +1,9 @@
-"""DistributedInferenceValidator: the questions that are asked of every split model, each as a run with a signed report.
+"""DistributedInferenceValidator: the questions that are asked of every split model, each as a run
+with a signed report.
 
-It writes a scenario with a ready subject, its control among it, and runs it as `rankproof run` does: the scenario is in
-the report's evidence, so whoever reads that can change it and run it by himself.
+It writes a scenario with a ready subject, its control among it, and runs it as `rankproof run`
+does: the scenario is in the report's evidence, so whoever reads that can change it and run it by
+himself.
 """
 
 from __future__ import annotations
@@ -47,19 +49,22 @@ class DistributedInferenceValidator:
     """Runs of one model, split over the ranks by one engine, beside the whole model in one process.
 
     Args:
-        model: a folder as transformers loads it, or what an input of a scenario may say otherwise: `{"made": "llama"}`.
+        model: a folder as transformers loads it, or what an input of a scenario may say otherwise:
+            `{"made": "llama"}`.
         folder: where the scenarios are written; they stay.
         results: the folder of all results.
         signer: who signs; None leaves reports unsigned.
         ranks: world sizes, each a cell of its own.
-        engine: `hf-pipeline`, or another ready subject that infers and whose reference is the whole model.
+        engine: `hf-pipeline`, or another ready subject that infers and whose reference is the whole
+            model.
         integrity: for a pipeline, how its stages hand on; see its argument of this name.
-        trials: of the candidate in each cell; of the control as many as tell it from chance, 2 beside 5.
+        trials: of the candidate in each cell; of the control as many as tell it from chance, 2
+            beside 5.
         jobs: worlds at the same time.
         progress: hears how far a run is.
 
-    Every method raises what `run` raises, and ScenarioError for what cannot be asked: no prompts, or a stress test of
-    an engine whose ranks hand nothing on, say.
+    Every method raises what `run` raises, and ScenarioError for what cannot be asked: no prompts,
+    or a stress test of an engine whose ranks hand nothing on, say.
     """
 
     # Public: each argument is a choice that its reader makes, by name.
@@ -91,9 +96,11 @@ class DistributedInferenceValidator:
     def compare_single_vs_distributed(
         self, prompts: Prompts, *, max_new_tokens: int = 8
     ) -> Finished:
-        """Does every rank with logits give those of the whole model, but for the noise of its own arithmetic?
+        """Does every rank with logits give those of the whole model, but for the noise of its own
+        arithmetic?
 
-        In the control a layer is left out. That noise can be measured, 16 positions are needed in all.
+        In the control a layer is left out. That noise can be measured, 16 positions are needed in
+        all.
 
         Args:
             prompts: lists of token ids.
@@ -116,7 +123,8 @@ class DistributedInferenceValidator:
     def run_deterministic_test(
         self, prompts: Prompts, *, max_new_tokens: int = 32, seed: int = 1
     ) -> Finished:
-        """Does every trial, on every rank, draw the tokens that the whole model draws from the same seed?
+        """Does every trial, on every rank, draw the tokens that the whole model draws from the same
+        seed?
 
         In the control a layer is left out.
 
@@ -143,10 +151,12 @@ class DistributedInferenceValidator:
         )
 
     def stress_test_pipeline(self, prompts: Prompts, *, max_new_tokens: int = 32) -> Finished:
-        """Does every rank end with the whole model's tokens, though links are slow and connections are reset?
+        """Does every rank end with the whole model's tokens, though links are slow and connections
+        are reset?
 
-        On test hosts, one for each rank. That connections were made anew is asked too. The control is the same run with
-        `integrity: off`, which ends with an error of gloo that names the peer's reset, on every rank.
+        On test hosts, one for each rank. That connections were made anew is asked too. The control
+        is the same run with `integrity: off`, which ends with an error of gloo that names the
+        peer's reset, on every rank.
 
         Args:
             prompts: lists of token ids.
@@ -178,7 +188,8 @@ class DistributedInferenceValidator:
                     "by": "2ms",
                     "jitter": "2ms",
                 },
-                # Before it receives: gloo may never wake one that sends (scenarios/corruption-and-recovery/README.md).
+                # Before it receives: gloo may never wake one that sends
+                # (scenarios/corruption-and-recovery/README.md).
                 {"id": "cut", "kind": "reset", "ranks": [1], "at": "decode.begin", "for": "150ms"},
             ],
         )

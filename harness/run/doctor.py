@@ -1,4 +1,7 @@
-"""What this machine can run, what a rank costs here, and the remedy for each no. Makes no key and no report."""
+"""What this machine can run, what a rank costs here, and the remedy for each no.
+
+Makes no key and no report.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ class Answer:
     Attributes:
         topic: the group it belongs to.
         what: what was looked at.
-        word: `yes`, `no` (something cannot run), or `note` (it can, and something is worth knowing).
+        word: `yes`, `no` (something cannot run), or `note` (it can, and something is worth
+            knowing).
         detail: what was found.
         remedy: what to do about a no, or about a note where something can be done.
     """

@@ -1,7 +1,9 @@
-"""The hub of a scenario: one for each world, on one port for the whole run, its log joined to the ranks by process.
+"""The hub of a scenario: one for each world, on one port for the whole run, its log joined to the
+ranks by process.
 
-The port stays because a warm rank's libraries read HF_ENDPOINT before it is forked. So worlds follow one another. Where
-ranks are on test hosts, it is at the same address of each host's loopback.
+The port stays because a warm rank's libraries read HF_ENDPOINT before it is forked. So worlds
+follow one another. Where ranks are on test hosts, it is at the same address of each host's
+loopback.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def environment(port: int) -> dict[str, str]:
 
 
 def for_certain_ranks(faults: Sequence[Fault]) -> bool:
-    """Whether the hub must know from the address alone which rank asks: then no rank can be forked from a server."""
+    """Whether the hub must know from the address alone which rank asks: then no rank can be forked
+    from a server.
+    """
     return any(isinstance(fault, HubFault) and fault.ranks.which != "every" for fault in faults)
 
 
@@ -58,7 +62,9 @@ class WorldHub:
         )
 
     def prepare(self, launch: Launch) -> Launch:
-        """Give each rank an address of its own, where its requests must be told from its peers' beforehand."""
+        """Give each rank an address of its own, where its requests must be told from its peers'
+        beforehand.
+        """
         for rank in range(self._size) if self._apart else ():
             address = f"http://{HOST}:{self._port}/client/{_client(rank)}"
             launch = launch.with_variables(ranks=[rank], variables={"HF_ENDPOINT": address})
@@ -82,10 +88,12 @@ class WorldHub:
 
         Args:
             world: whose hosts were made.
-            descriptors: what `harness.world.hosts.host.serve` gave on each of them; they are the hub's from now on.
+            descriptors: what `harness.world.hosts.host.serve` gave on each of them; they are the
+                hub's from now on.
 
         Raises:
-            ServerFailed: the folder cannot be used, or the kernel has handed over too few descriptors.
+            ServerFailed: the folder cannot be used, or the kernel has handed over too few
+                descriptors.
         """
         if len(descriptors) != 2 * self._hosts:
             raise ServerFailed(
@@ -104,7 +112,10 @@ class WorldHub:
         world.note(HUB_BEGIN, repositories=sorted(self._server.repositories))
 
     def keeps_waiting(self) -> str:
-        """Why the hub keeps a rank waiting, in words; empty where it has answered all it was asked."""
+        """Why the hub keeps a rank waiting, in words.
+
+        Empty where it has answered all it was asked.
+        """
         return "the scenario's hub has not answered yet" if self._server.busy() else ""
 
     def end(self, world: World) -> None:
@@ -128,7 +139,10 @@ def _client(rank: int) -> str:
 
 
 def _event(request: Access, ranks: Mapping[int, int]) -> Event:
-    """A request as an event, of the rank whose process made it; its children's and strangers' are of no rank."""
+    """A request as an event, of the rank whose process made it.
+
+    Its children's and strangers' are of no rank.
+    """
     rank = ranks.get(request.pid) if request.pid is not None else None
     if request.pid is None and (named := NAMED.fullmatch(request.client)):
         rank = int(named[1])  # where a system does not tell which process is at the other end

@@ -1,4 +1,6 @@
-"""Writing a scenario folder for a user's own bug: it lints clean and runs as it is, and says where to put what."""
+"""Writing a scenario folder for a user's own bug: it lints clean and runs as it is, and says where
+to put what.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,16 @@ class Answers:
         id: name of the scenario, lower-case words joined by hyphens.
         title: one line that says what a PASS means.
         question: what the verdict answers.
-        kind: `error`: it raises; `hang`: a rank stands still; `program`: ranks are programs; `package`: it is in a
-            release of a package that is installed.
+        kind: `error`: it raises; `hang`: a rank stands still; `program`: ranks are programs;
+            `package`: it is in a release of a package that is installed.
         ranks: world sizes.
         error: type of the exception the bug ends with.
         source: the source line it ends at.
         failing: ranks the bug shows on: `every`, `nonzero`, or a list such as `[1]`.
-        backend: what joins the ranks; with `none` they have no group, and the code that is written asks for none.
-        package: name of the package, with `candidate` and `control`: its release with the fix, and the one without.
+        backend: what joins the ranks; with `none` they have no group, and the code that is written
+            asks for none.
+        package: name of the package, with `candidate` and `control`: its release with the fix, and
+            the one without.
     """
 
     id: str
@@ -189,13 +193,15 @@ class {error}(Exception):
 
 
 def write(folder: Path, answers: Answers) -> list[Path]:
-    """Write `scenario.yaml` and the subject into a new folder, and beside it the schema, where none is there.
+    """Write `scenario.yaml` and the subject into a new folder, and beside it the schema, where none
+    is there.
 
     Returns:
         The files.
 
     Raises:
-        InitError: the folder holds files already, cannot be written, or an answer cannot stand in a scenario.
+        InitError: the folder holds files already, cannot be written, or an answer cannot stand in a
+            scenario.
         ScenarioError: an answer that the scenario's schema refuses.
     """
     if not ID.fullmatch(answers.id):
@@ -241,7 +247,8 @@ def ignore_results(here: Path, results: str = "results") -> Path | None:
     """Let git ignore what runs from a folder will leave there, where nothing says so yet.
 
     Returns:
-        The `.gitignore` that says it now; None where git ignores it already, or the folder is in no repository.
+        The `.gitignore` that says it now; None where git ignores it already, or the folder is in no
+        repository.
 
     Raises:
         InitError: it cannot be written.
@@ -326,7 +333,9 @@ def _program(answers: Answers) -> str:
 
 
 def _subject(answers: Answers) -> str:
-    """The template, playing the user's own failing line where a line can be played without their code."""
+    """The template, playing the user's own failing line where a line can be played without their
+    code.
+    """
     if answers.kind == "package":
         return _of_package(PACKAGE_SUBJECT, answers)
     if answers.kind == "hang":
@@ -357,7 +366,9 @@ def _subject(answers: Answers) -> str:
 
 
 def _raises(error: str) -> bool:
-    """Whether a built-in exception of this name can be raised with a message alone; UnicodeDecodeError cannot."""
+    """Whether a built-in exception of this name can be raised with a message alone;
+    UnicodeDecodeError cannot.
+    """
     kind = getattr(builtins, error, None)
     try:
         return (
@@ -370,7 +381,9 @@ def _raises(error: str) -> bool:
 
 
 def _plays(answers: Answers) -> bool:
-    """Whether the line fails by itself as stated: our own assert, or a `raise` of the error with plain arguments."""
+    """Whether the line fails by itself as stated: our own assert, or a `raise` of the error with
+    plain arguments.
+    """
     if answers.source == "assert tokenizer":
         return answers.error == "AssertionError"
     try:

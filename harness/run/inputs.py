@@ -1,4 +1,7 @@
-"""Resolving a scenario's inputs: a file, a folder, or a revision of the hub; every file by its digest."""
+"""Resolving a scenario's inputs: a file, a folder, or a revision of the hub.
+
+Every file by its digest.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,16 @@ LAYOUTS = "layouts "
 MADE = "made "
 """The same of a model that is made here."""
 PLACES = "inputs"
-"""The user's cache that says where inputs lay. A record names no folder of this machine, and a bundle has to find them.
+"""The user's cache that says where inputs lay. A record names no folder of this machine, and a
+bundle has to find them.
 """
 
 
 class InputError(Exception):
-    """An input that is not there, or not what the scenario pins; the message says which and what to do."""
+    """An input that is not there, or not what the scenario pins.
+
+    The message says which and what to do.
+    """
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,10 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
 
 
 def remember(resolved: Iterable[ResolvedInput]) -> None:
-    """Note for this user where inputs lie, by what they are. Without a cache that can be written nothing is noted."""
+    """Note for this user where inputs lie, by what they are.
+
+    Without a cache that can be written nothing is noted.
+    """
     with suppress(OSError, RuntimeError):  # of a user without a home
         folder = cache_folder(PLACES)
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +132,10 @@ def remember(resolved: Iterable[ResolvedInput]) -> None:
 
 
 def remembered(facts: InputFacts) -> Path | None:
-    """Where an input of these files lay when a run of this user last had it; whoever takes it looks what lies there."""
+    """Where an input of these files lay when a run of this user last had it.
+
+    Whoever takes it looks what lies there.
+    """
     try:
         text = (cache_folder(PLACES) / _key(facts)).read_bytes()
     except (OSError, RuntimeError):
@@ -141,7 +154,9 @@ def leaves(path: str) -> bool:
 
 
 def _layouts(name: str, layouts: Sequence[str]) -> Path:
-    """A folder of the user's cache with these tokenizer repositories, the same bytes on every machine."""
+    """A folder of the user's cache with these tokenizer repositories, the same bytes on every
+    machine.
+    """
     from harness.hub import HubError
     from harness.hub.layouts import cached
 

@@ -14,8 +14,9 @@ class Interrupt:
     """A descriptor that becomes readable when the run is to stop, watched by every world."""
 
     def __init__(self) -> None:
-        # A pipe, and not an event: every world waits for it among its other descriptors, and a signal handler may
-        # write into it, where taking a lock could deadlock with the code that it broke into.
+        # A pipe, and not an event: every world waits for it among its other descriptors, and a
+        # signal handler may write into it, where taking a lock could deadlock with the code that it
+        # broke into.
         self.descriptor, self._alarm = os.pipe()
 
     def set(self) -> None:
@@ -31,7 +32,9 @@ class Interrupt:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Turn Ctrl-C, SIGTERM and SIGHUP into an interrupt that worlds see, and into KeyboardInterrupt here."""
+    """Turn Ctrl-C, SIGTERM and SIGHUP into an interrupt that worlds see, and into KeyboardInterrupt
+    here.
+    """
     interrupt = Interrupt()
 
     stopping = threading.Event()
@@ -44,7 +47,8 @@ def interruptible() -> Iterator[Interrupt]:
             stopping.set()
             raise KeyboardInterrupt
 
-    # Python sets signal handlers in the main thread alone; in another one whoever started it interrupts.
+    # Python sets signal handlers in the main thread alone; in another one whoever started it
+    # interrupts.
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
     before = {number: signal.signal(number, stop) for number in numbers}

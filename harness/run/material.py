@@ -1,4 +1,6 @@
-"""What a run is made of: found beside its scenario, or brought along by who reproduces another run."""
+"""What a run is made of: found beside its scenario, or brought along by who reproduces another
+run.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ class Ingredients:
     supplies: Mapping[str, Supply]
 
     def declared(self, arm: str, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
-        """The distributions whose files ranks of an arm tell one by one: a repository has to hold them.
+        """The distributions whose files ranks of an arm tell one by one: a repository has to hold
+        them.
 
         Args:
             arm: its name.
@@ -69,7 +72,8 @@ def from_scenario(loaded: LoadedScenario, folder: ResultsFolder) -> Ingredients:
     """What lies beside a scenario; the code of its arms is laid into the results folder.
 
     Raises:
-        InputError, ArmError, RevisionError: an input, the code of an arm or a checkout cannot be had.
+        InputError, ArmError, RevisionError: an input, the code of an arm or a checkout cannot be
+            had.
         ScenarioError: a file of requirements that is refused.
     """
     scenario = loaded.scenario

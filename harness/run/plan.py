@@ -1,4 +1,6 @@
-"""What a run makes, of what, where and for whom: decided before its first trial, and handed down unchanged."""
+"""What a run makes, of what, where and for whom: decided before its first trial, and handed down
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class RayNodes:
 
     Attributes:
         address: `ray`, or `ray://HEAD:PORT`.
-        jobs: worlds at the same time on each node; None is half the processors that Ray deals out there.
+        jobs: worlds at the same time on each node; None is half the processors that Ray deals out
+            there.
         named: whether the record names the hosts.
     """
 
@@ -48,8 +51,8 @@ class RunSettings:
         results: the folder of all results.
         signer: signs the report; None leaves it unsigned.
         jobs: worlds at the same time.
-        where: the cluster whose nodes make the trials, or the machines on which the ranks of each are; None is this
-            machine.
+        where: the cluster whose nodes make the trials, or the machines on which the ranks of each
+            are; None is this machine.
         challenge: text that is signed into the report, for a gate that asks for it.
     """
 
@@ -66,7 +69,9 @@ class RunSettings:
 
     @property
     def nodes(self) -> RayNodes | None:
-        """The nodes on which whole trials are made; None where their worlds are started from here."""
+        """The nodes on which whole trials are made; None where their worlds are started from
+        here.
+        """
         return self.where if isinstance(self.where, RayNodes) else None
 
 
@@ -81,8 +86,10 @@ class TrialPlan:
         recipes: per arm, the digest of what its trials are made of.
         declared: per arm, normal names of the distributions that its repository declares.
         differing: normal names of the distributions that the arms have in different releases.
-        node: number of the cluster's node that makes them; None on the machine where the run was started.
-        watches: whether one trial of a hang is watched for all of `within`; otherwise a window alone proves it.
+        node: number of the cluster's node that makes them; None on the machine where the run was
+            started.
+        watches: whether one trial of a hang is watched for all of `within`; otherwise a window
+            alone proves it.
     """
 
     scenario: Scenario
@@ -137,7 +144,8 @@ class RunPlan:
     def jobs(self) -> int:
         """Worlds at the same time, before anything is known about what this machine can bear.
 
-        Worlds beside each other would measure each other, a hub has one world at a time, and so have machines.
+        Worlds beside each other would measure each other, a hub has one world at a time, and so
+        have machines.
         """
         alone = self.settings.where is None and (self.scenario.measure or self.scenario.hub)
         return 1 if alone or self.settings.hostfile is not None else self.settings.jobs
@@ -170,12 +178,14 @@ def planned(
     Args:
         loaded: the scenario.
         settings: what whoever started the run asked for.
-        material: what a run that reproduces another is made of; None takes what is beside the scenario.
+        material: what a run that reproduces another is made of; None takes what is beside the
+            scenario.
         folder: of the run.
         progress: hears what takes long.
 
     Raises:
-        InputError, ArmError, RevisionError: an input, the code of an arm or a checkout cannot be had.
+        InputError, ArmError, RevisionError: an input, the code of an arm or a checkout cannot be
+            had.
         EnvironmentProblem: an environment cannot be made as the scenario asks.
         ScenarioError: a file of requirements is refused.
     """
@@ -247,7 +257,8 @@ def _prepared(
 
 
 def _without_folders(given: str, *, folder: Path) -> str:
-    """An override as the record keeps it: of a path that leaves the scenario's folder, only the last part.
+    """An override as the record keeps it: of a path that leaves the scenario's folder, only the
+    last part.
 
     The path says nothing on another machine; the input's digest, and the commit's id, do.
     """

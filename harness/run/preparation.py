@@ -61,7 +61,8 @@ def prepare(
     progress: Progress,
     over: bool = False,
 ) -> Preparation:
-    """Look at the machine, and make the environments of the arms from what lies beside the scenario and what pip finds.
+    """Look at the machine, and make the environments of the arms from what lies beside the scenario
+    and what pip finds.
 
     Where the ranks are `over` machines, who knows these says which cells they have room for.
 
@@ -138,7 +139,9 @@ def _refusal(
     unavailable: Skip | None,
     over: bool,
 ) -> Skip | None:
-    """Why this cell cannot run here, a reason to skip, never to pass; `unavailable` is why an environment is not."""
+    """Why this cell cannot run here, a reason to skip, never to pass; `unavailable` is why an
+    environment is not.
+    """
     if unfit := unmet(scenario.needs, preparation.machine):
         return unfit
     if (cell.hosts or 1) > 1 and not over:
@@ -175,7 +178,9 @@ def _refusal(
 
 
 def _engine_refusal(scenario: Scenario, cell: Cell, preparation: Preparation) -> Skip | None:
-    """What a ready subject's engine cannot do with the model of an arm, before a world is started for it."""
+    """What a ready subject's engine cannot do with the model of an arm, before a world is started
+    for it.
+    """
     subject = READY[scenario.subject.use] if scenario.subject.use is not None else None
     if subject is None or subject.refuses is None:
         return None

@@ -33,10 +33,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class MadeTrial:
-    """A trial that was made: whether it is void, and whether it ended as a right candidate or a stated control does.
+    """A trial that was made: whether it is void, and whether it ended as a right candidate or a
+    stated control does.
 
-    `lost` is the node that took it along, if one did. `watched` says that it had to stand still for all of `within`,
-    `hung` that it was proved to.
+    `lost` is the node that took it along, if one did. `watched` says that it had to stand still for
+    all of `within`, `hung` that it was proved to.
     """
 
     cell: Cell
@@ -52,13 +53,18 @@ class Progress:
     """Hears of a run, in this order, from the thread that called it. This one keeps silent."""
 
     def says(self, text: str) -> None:
-        """What takes long before the first trial, or could not be cleared away after the last; one line."""
+        """What takes long before the first trial, or could not be cleared away after the last.
+
+        One line.
+        """
 
     def planned(self, plan: Plan) -> None:
         """What is going to happen; once, before the first trial."""
 
     def compares(self, what: str) -> None:
-        """What trials are compared with is made, before those of a cell: "the reference, run 1 of 2"."""
+        """What trials are compared with is made, before those of a cell: "the reference, run 1 of
+        2".
+        """
 
     def began(self, cell: Cell) -> None:
         """A trial of this cell was handed to a lane."""

@@ -1,4 +1,6 @@
-"""The reference of a cell: run before the cell's trials, and laid out for its ranks to read where they may."""
+"""The reference of a cell: run before the cell's trials, and laid out for its ranks to read where
+they may.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ LAUNCHERS = frozenset(launcher_environment(rank=0, size=1, port=0))
 
 
 class NoReference(Exception):
-    """The reference did not come to its end, or did not stay as it was: there is nothing to compare with."""
+    """The reference did not come to its end, or did not stay as it was: there is nothing to compare
+    with.
+    """
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,8 @@ class References:
         Args:
             scenario: what is asked.
             artefacts: takes what the reference keeps.
-            results: below it lies what ranks read of a reference, until the run is over: a harness that is killed
-                leaves nothing anywhere else.
+            results: below it lies what ranks read of a reference, until the run is over: a harness
+                that is killed leaves nothing anywhere else.
         """
         self._scenario = scenario
         self._artefacts = artefacts
@@ -178,7 +182,8 @@ class References:
         )
         places = model.places
         if plan.offered:
-            # Whatever the scenario tells its ranks of their world, a world of one is one, and on this machine.
+            # Whatever the scenario tells its ranks of their world, a world of one is one, and on
+            # this machine.
             env = {name: value for name, value in subject.env.items() if name not in LAUNCHERS}
             subject = replace(subject, env=env)
             places = PlaceLaunch()
@@ -216,7 +221,9 @@ def _files(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _too_slow(history: History, deadline: float, *, setting: str) -> str:
-    """Where the deadline came: what to set, and how far it was, which tells a slow one from one that hangs."""
+    """Where the deadline came: what to set, and how far it was, which tells a slow one from one
+    that hangs.
+    """
     if not history.noted("world.deadline"):
         return ""
     said = [seen.event for seen in history.seen if seen.event.by == "rank"]

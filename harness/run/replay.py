@@ -1,4 +1,6 @@
-"""Judging a finished run again, and writing again what was made of it: the same functions that made it."""
+"""Judging a finished run again, and writing again what was made of it: the same functions that made
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,15 @@ from harness.trust.verification import Refused
 
 
 class RecordReplay(Replay):
-    """All of it for one report: report, statement and views are made from the same bytes, one after the other.
+    """All of it for one report: report, statement and views are made from the same bytes, one after
+    the other.
 
-    A record that was worked out is byte for byte `results.json`: it is not read once more. Use once.
+    A record that was worked out is byte for byte `results.json`: it is not read once more. Use
+    once.
 
     Attributes:
-        record: the record of the run, once it was worked out or read; a run that has just ended brings its own.
+        record: the record of the run, once it was worked out or read; a run that has just ended
+            brings its own.
     """
 
     makes_statements = True
@@ -37,7 +42,8 @@ class RecordReplay(Replay):
     def __init__(self, record: Record | None = None) -> None:
         super().__init__()
         self.record = record
-        # Each refuses (CannotRender) a record of another format, or one whose views another version drew.
+        # Each refuses (CannotRender) a record of another format, or one whose views another version
+        # drew.
         self.views = {name: partial(self._draw, view) for name, view in checked().items()}
 
     def judge(self, read: Read, names: Sequence[str]) -> str | None:

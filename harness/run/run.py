@@ -61,11 +61,16 @@ from harness.world.starters.ray import NoCluster
 
 
 class RunError(Exception):
-    """A run that could not be made; the message is one line that says what, where and what to do."""
+    """A run that could not be made.
+
+    The message is one line that says what, where and what to do.
+    """
 
 
 class Interrupted(RunError):
-    """The run was interrupted. Its folder is marked unfinished, and none of its processes is left."""
+    """The run was interrupted. Its folder is marked unfinished, and none of its processes is
+    left.
+    """
 
 
 class Slip(RunError):
@@ -81,7 +86,9 @@ class Slip(RunError):
 
 
 class RevisionsMissing(RunError):
-    """The scenario leaves to the command line what its arms are, and nothing was given there: no trial was made."""
+    """The scenario leaves to the command line what its arms are, and nothing was given there: no
+    trial was made.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -296,7 +303,10 @@ def _room(scenario: Scenario) -> RoomFacts:
 
 
 def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
-    """No cycles: evidence, record, manifest, signed report, statement; views follow from record and manifest."""
+    """No cycles: evidence, record, manifest, signed report, statement.
+
+    Views follow from record and manifest.
+    """
     listing = manifest.encode(folder.digests)
     digest = sha256(listing)
     body = render(record, manifest_digest=digest)
@@ -314,7 +324,8 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
 
 
 def _demand_unchanged(plan: RunPlan) -> None:
-    """Refuse a run in which an input or an environment changed while ranks read it: it belongs to no trial.
+    """Refuse a run in which an input or an environment changed while ranks read it: it belongs to
+    no trial.
 
     Raises:
         InputError, EnvironmentProblem: it did.

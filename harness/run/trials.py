@@ -1,4 +1,6 @@
-"""The trials of a run: which are made, where, in what order, and each of them in a world of its own."""
+"""The trials of a run: which are made, where, in what order, and each of them in a world of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ class Trials:
         )
         self._arms = plan.preparation.arms
         self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in self._arms}
-        # Trials end in several threads: whether a list is new is asked and decided by one at a time.
+        # Trials end in several threads: whether a list is new is asked and decided by one at a
+        # time.
         self._lists = threading.Lock()
         self._results = plan.results
         self._artefacts = Artefacts(
@@ -82,7 +85,8 @@ class Trials:
         self._progress = progress or Progress()
         self._farm: Farm | None = None
         self._silences: dict[str, float] = {}
-        # Cells of which a trial is watched for all of `within`, and those of which one was, and hung.
+        # Cells of which a trial is watched for all of `within`, and those of which one was, and
+        # hung.
         self._watching: set[str] = set()
         self._watched: set[str] = set()
         self._watches = plan.watches
@@ -98,7 +102,9 @@ class Trials:
     def make(
         self, cells: Sequence[Cell], *, jobs: int, farm: Farm | None = None
     ) -> dict[str, dict[Arm, int]]:
-        """Make every trial of the cells that can run here, `jobs` worlds at a time; void ones are replaced as allowed.
+        """Make every trial of the cells that can run here, `jobs` worlds at a time.
+
+        Void ones are replaced as allowed.
 
         Args:
             cells: those that can run.
@@ -121,7 +127,8 @@ class Trials:
             while True:
                 while len(running) < jobs and (item := next(planned, None)) is not None:
                     if self._hangs(*item):
-                        # How long the candidate is silent says for how long a hang has to stand still.
+                        # How long the candidate is silent says for how long a hang has to stand
+                        # still.
                         wait(running)
                     running.add(self._submit(executor, counts, *item))
                 if not running:
@@ -150,7 +157,9 @@ class Trials:
             self._artefacts.close()
 
     def _plan(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Arm]]:
-        """Control trials are spread among the candidate's, so that both arms meet the same weather."""
+        """Control trials are spread among the candidate's, so that both arms meet the same
+        weather.
+        """
         for cell in cells:
             self._references.make(
                 cell,
@@ -176,7 +185,9 @@ class Trials:
         return self._stated.applies(cell.values)
 
     def _hang(self, cell: Cell, arm: str, *, watched: bool) -> Hang | None:
-        """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
+        """What is to be proved of a trial: the candidate's trials of the cell say how long nothing
+        may move.
+        """
         if self._stated is None or self._stated.hang is None or not self._hangs(cell, arm):
             return None
         seconds = window(self._silences.get(cell.id, 0.0))
@@ -193,7 +204,8 @@ class Trials:
     def _is_watched(self, cell: Cell, arm: str) -> bool:
         """Whether the next trial has to stand still for all of `within`: until one of its cell did.
 
-        Where every trial must hang one at a time is watched; else whichever hangs first may be any of them.
+        Where every trial must hang one at a time is watched; else whichever hangs first may be any
+        of them.
         """
         if not self._hangs(cell, arm) or self._stated is None or self._stated.hang is None:
             return False

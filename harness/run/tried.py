@@ -286,7 +286,9 @@ def _kept(history: History, rank: int, folder: ResultsFolder) -> list[Kept]:
 
 
 def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
-    """What an artefact holds: of an array between which values its elements lie, of bytes how they begin."""
+    """What an artefact holds: of an array between which values its elements lie, of bytes how they
+    begin.
+    """
     if not values.get("stored"):
         return f"not looked at: what a trial keeps has more than {PER_TRIAL >> 20} MiB"
     path = path_of(values)

@@ -1,4 +1,6 @@
-"""The worlds of a run's trials on this machine: what each is started with, and each of them made."""
+"""The worlds of a run's trials on this machine: what each is started with, and each of them
+made.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,16 @@ from harness.world.control.world import World
 from harness.world.hosts.host import Hosts
 from harness.world.machines.machine_server import MachinePool
 
-# Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
+# Reading what a process holds walks its whole page table: so many trials of each arm give a median
+# and its interval.
 PROBED = 12
 # What takes longer to import is not looked at: the trials will tell.
 LOOK_WITHIN = 20.0
 
 
 def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bool:
-    """Whether ranks start warm here, unless a server of an arm's own environment turns out not to fork safely.
+    """Whether ranks start warm here, unless a server of an arm's own environment turns out not to
+    fork safely.
 
     `packages` are, for each arm, the modules and packages at the top of its code.
     """
@@ -58,7 +62,8 @@ def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bo
         and is_linux()
         # What a warm server has loaded cannot be loaded again from an arm that brings its own.
         and all(names.isdisjoint(PACKAGES) for names in packages)
-        # What is read at import cannot be changed in a forked copy of a server that has imported it.
+        # What is read at import cannot be changed in a forked copy of a server that has imported
+        # it.
         and not any(map(is_import_time, changed))
         and not hub.for_certain_ranks(scenario.faults)
     )
@@ -71,7 +76,10 @@ def _backends(scenario: Scenario) -> set[str]:
 
 
 class Worlds:
-    """Makes the worlds of one scenario's trials, one for each call; safe to call from several threads."""
+    """Makes the worlds of one scenario's trials, one for each call.
+
+    Safe to call from several threads.
+    """
 
     def __init__(
         self,
@@ -118,8 +126,8 @@ class Worlds:
             **(hub.environment(hub_port) if hub_port is not None else {}),
             **scenario.world.env,
         }
-        # Only what is asked for: a gate at both ends of the subject costs every rank a moment. On a node nothing is
-        # measured: its worlds are beside those of others.
+        # Only what is asked for: a gate at both ends of the subject costs every rank a moment. On a
+        # node nothing is measured: its worlds are beside those of others.
         measured = any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure)
         self._probes = (BEGIN, END) if measured and plan.node is None else ()
         self._warm = can_be_warm(scenario, packages=[arm.packages for arm in self._arms.values()])
@@ -135,15 +143,18 @@ class Worlds:
     def start(self) -> str:
         """How ranks are started here.
 
-        Not `warm` where a fork is not safe, where it would hide a fault, or where an arm brings what is preloaded.
+        Not `warm` where a fork is not safe, where it would hide a fault, or where an arm brings
+        what is preloaded.
         """
         return "warm" if self._warm else "fresh"
 
     def start_servers(self, *, lanes: int) -> None:
-        """Start the fork servers of all arms for each lane, before the first trial, so that no trial's time holds it.
+        """Start the fork servers of all arms for each lane, before the first trial, so that no
+        trial's time holds it.
 
-        Where a server of an arm's own environment cannot fork safely (a package of it starts a thread when imported),
-        every rank of the run starts fresh: what starts otherwise could not be compared.
+        Where a server of an arm's own environment cannot fork safely (a package of it starts a
+        thread when imported), every rank of the run starts fresh: what starts otherwise could not
+        be compared.
 
         Raises:
             ServerFailed: a server does not start.
@@ -170,9 +181,11 @@ class Worlds:
                 return
 
     def look(self, arm: str) -> Entry | None:
-        """Import an arm's entry where its trials would, in a world of one that joins no group, and say what it is.
+        """Import an arm's entry where its trials would, in a world of one that joins no group, and
+        say what it is.
 
-        None where that cannot be told: the import raises, hangs or ends the rank, which is the trial's affair.
+        None where that cannot be told: the import raises, hangs or ends the rank, which is the
+        trial's affair.
         """
         scenario = self._scenario
         environment = self._environments.get(arm)

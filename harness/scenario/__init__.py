@@ -1,8 +1,8 @@
 """Scenarios: the YAML file as closed, typed models, and the plan that follows from it.
 
-``load_scenario`` and ``parse_scenario`` give a ``Scenario`` or raise ``ScenarioError``, the one exception of this
-package, with all problems of the file: file, line, column, key, what was found, what is allowed, what to do. ``cells``
-turns the matrix into the plan of a run.
+``load_scenario`` and ``parse_scenario`` give a ``Scenario`` or raise ``ScenarioError``, the one
+exception of this package, with all problems of the file: file, line, column, key, what was found,
+what is allowed, what to do. ``cells`` turns the matrix into the plan of a run.
 """
 
 from harness.forms.problem import Problem, ScenarioError

@@ -1,6 +1,7 @@
 """The arms of a scenario: codes that differ from each other, and how the broken one has to fail.
 
-A control fails at a check by a stated end, or by a hang at a stated line, in all of its trials or a share of them.
+A control fails at a check by a stated end, or by a hang at a stated line, in all of its trials or a
+share of them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ CODE = "Exit code, 1 to 255."
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """In how many of its trials the control must fail: all of them, or at least a share (for a race)."""
+    """In how many of its trials the control must fail: all of them, or at least a share (for a
+    race).
+    """
 
     every: bool
     at_least: float
@@ -81,7 +84,8 @@ def share(value: Any) -> Share:
     bare = re.fullmatch(rf"[>= ]*({NUMBER}) ?%", value) if isinstance(value, str) else None
     hint = f">={bare[1]}%" if bare else closest(value, ["every"])
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 100:
-        # A number without a unit is a part of one up to 1, and percent above: 0.3 and 30 are both 30 %.
+        # A number without a unit is a part of one up to 1, and percent above: 0.3 and 30 are both
+        # 30 %.
         hint = f">={percent_of(value)}%"
     raise complaint(
         'must be every, or a share of more than 0% and at most 100% like ">=20%"', suggestion=hint
@@ -203,7 +207,9 @@ class HangsAt(Model):
 
 
 class Expected(NamedTuple):
-    """A check that must fail, on exactly these ranks; `held` says why it may not have, where that is known."""
+    """A check that must fail, on exactly these ranks; `held` says why it may not have, where that
+    is known.
+    """
 
     check: str
     ranks: tuple[int, ...]
@@ -270,11 +276,17 @@ class MustFail(End):
 
     @property
     def want(self) -> Literal["", "missing", "shape", "nonfinite"]:
-        """For want of what it must fail, where nothing is compared; empty where something has to be."""
+        """For want of what it must fail, where nothing is compared.
+
+        Empty where something has to be.
+        """
         return next((name for name in WANTS if getattr(self, name)), "")
 
     def applies(self, values: Mapping[str, object]) -> bool:
-        """Whether the control must fail in a cell with these values of its axes; else it must hold there."""
+        """Whether the control must fail in a cell with these values of its axes.
+
+        Else it must hold there.
+        """
         for axis, choices in (self.cells or {}).items():
             if not any(same(values.get(axis), choice) for choice in choices):
                 return False

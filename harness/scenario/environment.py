@@ -40,8 +40,8 @@ ExactVersion = Annotated[
         most=64,
     ),
 ]
-# What brings CUDA to a machine, beside torch itself: the names under which NVIDIA publishes it, and triton, which
-# compiles for it.
+# What brings CUDA to a machine, beside torch itself: the names under which NVIDIA publishes it, and
+# triton, which compiles for it.
 CUDA = re.compile(r"nvidia-.+|cuda-.+|(pytorch-)?triton(-.+)?")
 FOR_GPUS = re.compile(r".+\+(cu|rocm)[0-9.]+.*")
 """A version of torch that was built for a GPU."""
@@ -156,7 +156,8 @@ class Environment(Model):
         }
 
     def unmet(self, *, python: str, packages: Mapping[str, str]) -> Iterator[str]:
-        """What is asked for and is not there, in words that name it, what was wanted and what is there.
+        """What is asked for and is not there, in words that name it, what was wanted and what is
+        there.
 
         Args:
             python: version of the interpreter.
@@ -177,7 +178,9 @@ class Environment(Model):
 
 
 def bare(name: str) -> str:
-    """The normal name of a package, without the extras that may be written behind it, or whatever else."""
+    """The normal name of a package, without the extras that may be written behind it, or whatever
+    else.
+    """
     return normal(re.split(r"[\s\[@=;]", name, maxsplit=1)[0])
 
 
@@ -196,7 +199,9 @@ def _normal(name: str) -> str:
 
 
 def for_gpus(packages: Mapping[str, str]) -> list[str]:
-    """What torch brings for a GPU among packages (version by normal name), as "name version"; nothing without torch.
+    """What torch brings for a GPU among packages (version by normal name), as "name version".
+
+    Nothing without torch.
 
     Whoever asks for such a package without torch means it.
     """
@@ -215,7 +220,9 @@ def listing(names: Collection[str], *, most: int = 3) -> str:
 
 
 def satisfies(found: str, asked: str) -> bool:
-    """Whether a version is the one that was asked for: 5.5 and 5.5.0 are one, and 2.13.0+cpu is a build of 2.13.0."""
+    """Whether a version is the one that was asked for: 5.5 and 5.5.0 are one, and 2.13.0+cpu is a
+    build of 2.13.0.
+    """
     return _comparable(found if "+" in asked else found.partition("+")[0]) == _comparable(asked)
 
 
@@ -230,8 +237,9 @@ def _comparable(version: str) -> tuple[str, list[int], str]:
 
 
 # -- a file of requirements: every package of an environment, pinned by version and sha256 ---------
-# What pip-compile and `uv pip compile --generate-hashes` write. All else that pip would take there is refused: a range
-# or an address runs something else next year, another file is not in the evidence, an option says where pip looks.
+# What pip-compile and `uv pip compile --generate-hashes` write. All else that pip would take there
+# is refused: a range or an address runs something else next year, another file is not in the
+# evidence, an option says where pip looks.
 
 
 LARGEST = 4 * 2**20
@@ -306,11 +314,13 @@ def unmet_requirements(
     *,
     built: Collection[str],
 ) -> Iterator[str]:
-    """What a file of requirements asks for and is not there, or is there beside it, in words that name it.
+    """What a file of requirements asks for and is not there, or is there beside it, in words that
+    name it.
 
     Args:
         wanted: what it asks for.
-        installed: version and sha256 of the file that each package was installed from, by normal name.
+        installed: version and sha256 of the file that each package was installed from, by normal
+            name.
         built: packages that come from checkouts, by normal name.
     """
     by_name: dict[str, list[Requirement]] = {}
@@ -336,7 +346,10 @@ def unmet_requirements(
 
 
 def _logical(content: str) -> Iterator[tuple[int, str]]:
-    """The lines with content, joined where one ends with a backslash; each with the number of its first."""
+    """The lines with content, joined where one ends with a backslash.
+
+    Each with the number of its first.
+    """
     begun = 0
     parts: list[str] = []
     for number, line in enumerate([*content.splitlines(), ""], start=1):

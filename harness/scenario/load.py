@@ -1,4 +1,6 @@
-"""Scenario files: found, read within limits, and turned into a scenario or into all of their problems at once."""
+"""Scenario files: found, read within limits, and turned into a scenario or into all of their
+problems at once.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,10 @@ DEFAULT_BACKEND = "gloo"
 class LoadedScenario:
     """A scenario with the file it came from.
 
-    ``text`` holds the exact bytes of the file and ``sha256`` their digest. ``parse_scenario(text, name=…,
-    overrides=overrides)`` gives the same scenario again, anywhere. ``notes`` is advice; it never stops anything.
-    ``lacks_revisions`` says that its arms differ only once a run is given revisions for them.
+    ``text`` holds the exact bytes of the file and ``sha256`` their digest. ``parse_scenario(text,
+    name=…, overrides=overrides)`` gives the same scenario again, anywhere. ``notes`` is advice; it
+    never stops anything. ``lacks_revisions`` says that its arms differ only once a run is given
+    revisions for them.
     """
 
     scenario: Scenario
@@ -47,7 +50,10 @@ class LoadedScenario:
     lacks_revisions: bool = False
 
     def problem(self, path: Place, message: str, *, at_key: bool = False, **more: Any) -> Problem:
-        """Build a problem that shows only after loading, at its place; the text is read again for the marks."""
+        """Build a problem that shows only after loading, at its place.
+
+        The text is read again for the marks.
+        """
         document = _document(self.text, name=str(self.path), overrides=self.overrides)
         return document.marks.problem(path, message, at_key=at_key, **more)
 
@@ -55,8 +61,8 @@ class LoadedScenario:
 def load_scenario(path: Path, *, overrides: Sequence[str] = ()) -> LoadedScenario:
     """Read and check a scenario file, or ``scenario.yaml`` in a folder.
 
-    Overrides are ``key.path=value``. A path given for an input is relative to the current folder, as everywhere on a
-    command line; it is kept relative to the scenario's folder, as in the file.
+    Overrides are ``key.path=value``. A path given for an input is relative to the current folder,
+    as everywhere on a command line; it is kept relative to the scenario's folder, as in the file.
 
     Raises ScenarioError with every problem of the file.
     """
@@ -68,12 +74,17 @@ def load_scenario(path: Path, *, overrides: Sequence[str] = ()) -> LoadedScenari
 
 
 def parse_scenario(text: bytes, *, name: str, overrides: Sequence[str] = ()) -> Scenario:
-    """Check the bytes of a scenario file; touches no file. Raises ScenarioError with every problem."""
+    """Check the bytes of a scenario file; touches no file.
+
+    Raises ScenarioError with every problem.
+    """
     return _parse(text, name=name, overrides=overrides)[0]
 
 
 def scenario_files(path: Path) -> list[Path]:
-    """List the scenario files of a file, a folder or a tree of folders, sorted; hidden ones are left out.
+    """List the scenario files of a file, a folder or a tree of folders, sorted.
+
+    Hidden ones are left out.
 
     Raises ScenarioError where there is nothing at the path.
     """
@@ -119,7 +130,9 @@ def _parse(
 
 
 def _imply(document: Document) -> None:
-    """Where the matrix names no backend, it is `none` for a program, and one a ready subject works on."""
+    """Where the matrix names no backend, it is `none` for a program, and one a ready subject works
+    on.
+    """
     subject = document.tree.get("subject")
     matrix = document.tree.get("matrix")
     if (
@@ -143,7 +156,9 @@ def _is_folder(path: Path) -> bool:
 
 
 def _from_here(given: str, folder: Path) -> str:
-    """Rewrite an override that names the path of an input, repository or checkout: here it starts where we are."""
+    """Rewrite an override that names the path of an input, repository or checkout: here it starts
+    where we are.
+    """
     key, equals, value = given.partition("=")
     is_repo = override.is_repo(key)
     is_input = key.startswith("inputs.") and key.count(".") == 1 and "[" not in key

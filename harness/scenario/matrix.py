@@ -39,7 +39,9 @@ Backend = Annotated[str, *written(_backend, {"enum": KINDS.names, "type": "strin
 
 
 class Matrix(Model):
-    """The axes of a scenario. Keys beside ranks, backend, hosts and exclude are axes whose values go into with."""
+    """The axes of a scenario. Keys beside ranks, backend, hosts and exclude are axes whose values
+    go into with.
+    """
 
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"propertyNames": {"pattern": AXIS_PATTERN}}
@@ -70,7 +72,8 @@ class Matrix(Model):
     @classmethod
     def _remember_order(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         matrix = handler(data)
-        # The model keeps its own fields and further axes apart; the cells follow the order of the file.
+        # The model keeps its own fields and further axes apart; the cells follow the order of the
+        # file.
         given = (
             [str(name) for name in data if name != "exclude"] if isinstance(data, Mapping) else []
         )
@@ -87,7 +90,8 @@ class Matrix(Model):
                     " digits, _ or -",
                     at=name,
                 )
-            # An axis called "rank" would be passed to the subject as an argument, and nobody would notice the slip.
+            # An axis called "rank" would be passed to the subject as an argument, and nobody would
+            # notice the slip.
             near = closest(name, RESERVED)
             if near is not None and abs(len(near) - len(name)) <= 1:
                 raise complaint(
@@ -108,7 +112,10 @@ class Matrix(Model):
 
     @property
     def axes(self) -> dict[str, tuple[str | int | float | bool, ...]]:
-        """All axes in the order of the file, ranks and backend among them; an axis not given has its default."""
+        """All axes in the order of the file, ranks and backend among them.
+
+        An axis not given has its default.
+        """
         axes: dict[str, tuple[str | int | float | bool, ...]] = {}
         for name in self._order or (*OF_THE_WORLD, *self.__pydantic_extra__):
             values = getattr(self, name) if name in RESERVED else self.__pydantic_extra__[name]
@@ -122,14 +129,19 @@ class Matrix(Model):
         return tuple(name for name in self.axes if name not in OF_THE_WORLD)
 
     def excludes(self, values: Mapping[str, str | int | float | bool]) -> bool:
-        """Say whether a combination is left out. Values match by type and content, so 1 is neither true nor 1.0."""
+        """Say whether a combination is left out.
+
+        Values match by type and content, so 1 is neither true nor 1.0.
+        """
         return any(
             all(name in values and same(values[name], value) for name, value in rule.items())
             for rule in self.exclude
         )
 
     def combinations(self) -> tuple[dict[str, str | int | float | bool], ...]:
-        """Return every combination that is not excluded, as axis to value, the last axis changing fastest."""
+        """Return every combination that is not excluded, as axis to value, the last axis changing
+        fastest.
+        """
         axes = self.axes
         products = (
             dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())

@@ -44,7 +44,9 @@ from harness.scenario.subject import Deadline, Subject, control_of, faults_of
 
 
 class Needs(Model):
-    """What a machine must have. Where it has not, the scenario is SKIPPED with the reason, never PASS."""
+    """What a machine must have. Where it has not, the scenario is SKIPPED with the reason, never
+    PASS.
+    """
 
     os: Distinct[Literal["linux", "darwin"]] | None = Field(
         None, description="Operating systems it can run on."
@@ -64,7 +66,10 @@ class Needs(Model):
 
 
 class Input(Model):
-    """A file or folder that the subject reads. Exactly one of path, hub, layouts and made says where it comes from."""
+    """A file or folder that the subject reads.
+
+    Exactly one of path, hub, layouts and made says where it comes from.
+    """
 
     path: AnyPath | None = Field(
         None, description="A file or folder, relative to the scenario's folder."
@@ -96,7 +101,10 @@ class Input(Model):
 
 
 class HubService(Model):
-    """A model hub on this machine, started anew for every world; its ranks find it by HF_ENDPOINT."""
+    """A model hub on this machine, started anew for every world.
+
+    Its ranks find it by HF_ENDPOINT.
+    """
 
     serve: Name = Field(
         description="The input that holds its repositories, as folders ORGANISATION/NAME."
@@ -207,7 +215,9 @@ class World(Model):
 
     @property
     def home_is(self) -> Literal["room", "copy", "shared"]:
-        """Whether ranks have an empty room, one with a copy of a folder, or the user's own home folder."""
+        """Whether ranks have an empty room, one with a copy of a folder, or the user's own home
+        folder.
+        """
         if self.home is None:
             return "room"
         return "shared" if self.home == "shared" else "copy"
@@ -283,8 +293,9 @@ class Measure(Model):
 class Scenario(Model):
     """One question, what is run to answer it, and what the answer is judged by.
 
-    Read one with ``load_scenario`` or ``parse_scenario``: rules that span several keys (a control for every claim,
-    ranks that exist, …) are held there, by ``lint``, so that all problems of a file are named at once.
+    Read one with ``load_scenario`` or ``parse_scenario``: rules that span several keys (a control
+    for every claim, ranks that exist, …) are held there, by ``lint``, so that all problems of a
+    file are named at once.
     """
 
     schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
@@ -373,8 +384,8 @@ def json_schema(tree: object = None) -> dict[str, Any]:
     """Build the JSON Schema (draft 2020-12) of a scenario file from the models.
 
     Args:
-        tree: a scenario: of plug-ins, those are described whose kinds it names, or that were imported before. None
-            describes every kind, and imports every plug-in.
+        tree: a scenario: of plug-ins, those are described whose kinds it names, or that were
+            imported before. None describes every kind, and imports every plug-in.
     """
     for section, registry in REGISTRIES.items():
         items = tree.get(section) if isinstance(tree, dict) else None

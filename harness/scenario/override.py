@@ -1,4 +1,6 @@
-"""Overrides: ``--set key.path=value`` changes one value of a scenario for one run, and says so in the record."""
+"""Overrides: ``--set key.path=value`` changes one value of a scenario for one run, and says so in
+the record.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from harness.scenario.environment import bare
 from harness.scenario.model import json_schema
 
 FILE = "--set"
-"""What problems of overrides name as their file. Their line is the number of the override, from 1."""
+"""What problems of overrides name as their file.
+
+Their line is the number of the override, from 1.
+"""
 
 LENGTH_LIMIT = 16 * 1024
 
@@ -51,7 +56,9 @@ def is_repo(key: str) -> bool:
 
 
 def is_checkout(key: str) -> bool:
-    """Whether a key names the folder that a package of an environment is built from: a path of this machine."""
+    """Whether a key names the folder that a package of an environment is built from: a path of this
+    machine.
+    """
     return _CHECKOUT.fullmatch(key) is not None
 
 
@@ -75,7 +82,8 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
     path = _split(name)
     node = _container(document, path, mark)
     if _is_package(path) and isinstance(node, dict):
-        # The package that the file names, however it is written there, and with the extras it has there.
+        # The package that the file names, however it is written there, and with the extras it has
+        # there.
         path = (
             *path[:-1],
             next((key for key in node if bare(key) == bare(str(path[-1]))), path[-1]),
@@ -119,7 +127,9 @@ def _split(name: str) -> Path:
 
 
 def _container(document: Document, path: Path, mark: Mark) -> Tree:
-    """Walk to the mapping or list that holds the last part, making known mappings that the file leaves out."""
+    """Walk to the mapping or list that holds the last part, making known mappings that the file
+    leaves out.
+    """
     node = document.tree
     for depth, part in enumerate(path):
         here = path[:depth]
@@ -151,7 +161,9 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
 def _known(
     document: Document, here: Path, node: dict[str, Tree], part: str | int, mark: Mark
 ) -> None:
-    """Refuse a key that the scenario cannot have: a slip would otherwise change nothing, or make a new axis."""
+    """Refuse a key that the scenario cannot have: a slip would otherwise change nothing, or make a
+    new axis.
+    """
     known = allowed_keys(here, document.tree, json_schema(document.tree))
     allowed = sorted({*known, *node}) if here != ("inputs",) else sorted(node)
     free = not known and here != ("inputs",)

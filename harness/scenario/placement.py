@@ -1,4 +1,6 @@
-"""Which rank is on which test host, as a scenario writes it, or on which machine, as who runs it says."""
+"""Which rank is on which test host, as a scenario writes it, or on which machine, as who runs it
+says.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from harness.forms.units import written
 
 MOST_HOSTS = MOST_RANKS
 RULES = ("round-robin", "blocks")
-"""round-robin: rank r is on host r modulo their number; blocks: ranks that follow one another are together."""
+"""round-robin: rank r is on host r modulo their number.
+
+Blocks: ranks that follow one another are together.
+"""
 
 
 def placement(value: Any) -> str | tuple[int, ...]:
@@ -37,19 +42,24 @@ def hosts_of(rule: str | tuple[int, ...], *, hosts: int, size: int) -> tuple[int
 
 
 MACHINE_RULES = ("spread", "pack")
-"""spread: each further rank on the next machine that has room; pack: each machine is filled before the next."""
+"""spread: each further rank on the next machine that has room.
+
+Pack: each machine is filled before the next.
+"""
 
 
 def machines_of(
     rule: str | Sequence[int], *, slots: Sequence[int], size: int, hosts: int | None = None
 ) -> tuple[int, ...] | None:
-    """The machine of each rank of a world, by its place in the hostfile; None where there is no room.
+    """The machine of each rank of a world, by its place in the hostfile; None where there is no
+    room.
 
     Args:
         rule: spread, pack, or the machine of each rank.
         slots: for how many ranks each machine has room.
         size: world size.
-        hosts: on how many machines ranks have to be: of a rule, the first ones; None is as many as it comes to.
+        hosts: on how many machines ranks have to be: of a rule, the first ones; None is as many as
+            it comes to.
     """
     if hosts is not None:
         machines = machines_of(

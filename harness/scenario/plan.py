@@ -24,8 +24,8 @@ SLUG_LIMIT = 80
 class Cell:
     """One combination of the matrix.
 
-    ``axes`` holds the further axes, which are passed into ``with``. ``hosts`` is on how many machines its ranks are;
-    None where the matrix does not say.
+    ``axes`` holds the further axes, which are passed into ``with``. ``hosts`` is on how many
+    machines its ranks are; None where the matrix does not say.
     """
 
     id: str
@@ -43,7 +43,9 @@ class Cell:
 
 
 def cells(scenario: Scenario) -> tuple[Cell, ...]:
-    """Return the cells in the order of the file, the last axis changing fastest, without the excluded ones."""
+    """Return the cells in the order of the file, the last axis changing fastest, without the
+    excluded ones.
+    """
     combinations = scenario.matrix.combinations()
     names = [
         ",".join(f"{axis}={_text(value)}" for axis, value in values.items())
@@ -96,7 +98,9 @@ SHARED = "reference"
 
 
 def reference_of(scenario: Scenario, cell: Cell) -> ReferencePlan | None:
-    """What a cell's trials are compared with; None where the scenario compares with nothing of the kind."""
+    """What a cell's trials are compared with; None where the scenario compares with nothing of the
+    kind.
+    """
     subject = scenario.subject
     if subject.compare is not None:
         return ReferencePlan(
@@ -131,11 +135,13 @@ def reference_of(scenario: Scenario, cell: Cell) -> ReferencePlan | None:
 def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | None = None) -> int:
     """Derive the seed of a trial, or of one rank in it: 64 bits, unsigned.
 
-    No arm goes into it: trials of the same number share their seed across the arms, to be compared in pairs.
+    No arm goes into it: trials of the same number share their seed across the arms, to be compared
+    in pairs.
 
-    The first eight bytes, big-endian, of the sha256 over ``rankproof seed 1`` and each part, every one of them preceded
-    by its length in bytes as eight big-endian bytes; numbers are written in decimal, and the rank is left out where
-    there is none. The same on every machine and in every version of the format.
+    The first eight bytes, big-endian, of the sha256 over ``rankproof seed 1`` and each part, every
+    one of them preceded by its length in bytes as eight big-endian bytes; numbers are written in
+    decimal, and the rank is left out where there is none. The same on every machine and in every
+    version of the format.
 
     >>> derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0)
     9187211130543718118
@@ -156,7 +162,9 @@ def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | Non
 
 
 def _text(value: AxisValue) -> str:
-    """Write a value so that no two of them look alike: a text that could be read as something else is quoted."""
+    """Write a value so that no two of them look alike: a text that could be read as something else
+    is quoted.
+    """
     if (
         isinstance(value, str)
         and re.fullmatch(r"[A-Za-z][A-Za-z0-9_./+-]*", value)
@@ -172,7 +180,9 @@ def _slug(name: str) -> str:
 
 
 def _slugs(names: list[str]) -> list[str]:
-    """Name files for cells, also on file systems that ignore case: a digest is added where two could meet."""
+    """Name files for cells, also on file systems that ignore case: a digest is added where two
+    could meet.
+    """
     count = Counter(_slug(name) for name in names)
     slugs = []
     for name in names:

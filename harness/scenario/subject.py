@@ -1,8 +1,8 @@
 """The subject of a scenario: the code under test, and the two arms it runs in.
 
-In a comparison two arms must give the same values, and a defect shows that a difference would be seen. What the user
-calls a and b are a reference and a candidate to everybody outside this file; the control is b once more, with the
-defect injected by the harness.
+In a comparison two arms must give the same values, and a defect shows that a difference would be
+seen. What the user calls a and b are a reference and a candidate to everybody outside this file;
+the control is b once more, with the defect injected by the harness.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ CALLED: Mapping[str, str] = {"reference": "a", "candidate": "b", "control": "b w
 
 
 class Defect(Change):
-    """One element of what b reports or keeps is changed by a stated size, to show that the comparison sees it."""
+    """One element of what b reports or keeps is changed by a stated size, to show that the
+    comparison sees it.
+    """
 
     ranks: Ranks = Field(
         EVERY_RANK,
@@ -53,7 +55,9 @@ Defects = Annotated[
 
 
 class Compare(Model):
-    """Two arms that must give the same values, and what shows that a difference would have been seen."""
+    """Two arms that must give the same values, and what shows that a difference would have been
+    seen.
+    """
 
     a: Arm = Field(
         default_factory=Arm,
@@ -69,7 +73,8 @@ class Compare(Model):
 
 
 class SeesDefects(MustFail):
-    """How b with the defects must fail: at every check that compares what one of them changes, on the ranks changed.
+    """How b with the defects must fail: at every check that compares what one of them changes, on
+    the ranks changed.
 
     Attributes:
         pairs: a check that compares with a, and the defect that it has to see.
@@ -89,7 +94,9 @@ class SeesDefects(MustFail):
 
 
 def control_of(compare: Compare, checks: Sequence[AnyCheck]) -> Control | None:
-    """B with the defects, and how it must fail; None where no check would see one, which lint refuses."""
+    """B with the defects, and how it must fail; None where no check would see one, which lint
+    refuses.
+    """
     pairs = tuple((check, defect) for defect in compare.defect for check in seen_by(defect, checks))
     if not pairs:
         return None
@@ -150,7 +157,9 @@ Deadline = Annotated[Duration, AfterValidator(_within_an_hour)]
 
 
 class Reference(Model):
-    """What the arms are compared with: the candidate's code in one process, told that it is a world of one."""
+    """What the arms are compared with: the candidate's code in one process, told that it is a world
+    of one.
+    """
 
     with_: dict[Argument, JsonValue] = Field(
         default_factory=dict,
@@ -276,12 +285,17 @@ class Subject(Model):
 
     @property
     def reference_function(self) -> str:
-        """`module:function` of a reference that names none: of a ready subject what runs the whole, if it has that."""
+        """`module:function` of a reference that names none: of a ready subject what runs the whole,
+        if it has that.
+        """
         return (READY[self.use].reference if self.use is not None else "") or self.function
 
     @property
     def arms(self) -> dict[str, Arm]:
-        """The arms that there are, by name: the candidate first. Of a comparison a is the `reference`."""
+        """The arms that there are, by name: the candidate first.
+
+        Of a comparison a is the `reference`.
+        """
         known = {"candidate": self.candidate, "control": self.control}
         known |= {"reference": self.compare.a} if self.compare is not None else {}
         return {name: arm for name, arm in known.items() if arm is not None}
@@ -301,7 +315,9 @@ class Subject(Model):
         return ("subject", "compare", "a" if arm == "reference" else "b")
 
     def environment_of(self, arm: Arm) -> Environment | None:
-        """The environment an arm runs in: its own, else the subject's; None is the one that Rankproof runs in."""
+        """The environment an arm runs in: its own, else the subject's; None is the one that
+        Rankproof runs in.
+        """
         return arm.environment or self.environment
 
     @property

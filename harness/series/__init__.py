@@ -1,1 +1,3 @@
-"""Signed runs made one after the other, counted together: what a matrix of faults and a search are made of."""
+"""Signed runs made one after the other, counted together: what a matrix of faults and a search are
+made of.
+"""

@@ -1,4 +1,7 @@
-"""A series judged again: every part from its own evidence, held against the plan; then the record and the text."""
+"""A series judged again: every part from its own evidence, held against the plan.
+
+Then the record and the text.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,9 @@ class SeriesReplay(Replay, Generic[F, R]):
         if why := refusal(series, facts):
             return why
         self.record = record
-        # A series takes hours, and its evidence stands for the version that made it. But whoever signs could leave a
-        # part out, or ask less of one, and say that other code did: so what this version would plan is said too.
+        # A series takes hours, and its evidence stands for the version that made it. But whoever
+        # signs could leave a part out, or ask less of one, and say that other code did: so what
+        # this version would plan is said too.
         other = series.other_plan(facts)
         self.arrays = (
             f"its plan is not the one of this version: {other}"
@@ -83,7 +87,9 @@ class SeriesReplay(Replay, Generic[F, R]):
 
 
 def refusal(series: Series[F, R], facts: F) -> str:
-    """Why a plan cannot be what it says: this very code made it, and would have planned otherwise."""
+    """Why a plan cannot be what it says: this very code made it, and would have planned
+    otherwise.
+    """
     if facts.code != code() or not (other := series.other_plan(facts)):
         return ""
     return f"it says that this very code made it, which would have planned otherwise: {other}"
@@ -101,10 +107,12 @@ def part_record(
         part: as it was planned.
         data: its bundle.
         facts: of the series.
-        unlike: what the series says of the part, and its scenario or its files do not; empty where they agree.
+        unlike: what the series says of the part, and its scenario or its files do not; empty where
+            they agree.
 
     Raises:
-        RecordError: it is unreadable, not what was planned, or its verdicts do not follow from its evidence.
+        RecordError: it is unreadable, not what was planned, or its verdicts do not follow from its
+            evidence.
         harness.trust.replay.CannotJudge: this version cannot judge it.
         harness.trust.verification.Refused: its evidence contradicts itself.
     """
@@ -232,7 +240,10 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
 
 
 def demand_named(facts: SeriesFacts) -> None:
-    """Refuse a series whose name does not bear the time that it says it was begun at. Raises RecordError."""
+    """Refuse a series whose name does not bear the time that it says it was begun at.
+
+    Raises RecordError.
+    """
     time = facts.made.replace("-", "").replace(":", "")
     if not facts.id.startswith(f"{time}-"):
         when = f"the {facts.kind} {facts.id} does not bear the time it says it was made at"

@@ -1,4 +1,6 @@
-"""What the reports of all series have in common: how they begin, what their evidence is, how to check it."""
+"""What the reports of all series have in common: how they begin, what their evidence is, how to
+check it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a series is: signed runs made one after the other, counted together, and signed as one.
 
-A matrix of faults is one, a search is another. What each of them asks and how it counts is its own; how its parts are
-made, kept through a kill, gone on with and judged again is the same. A series is made part by part, so that whatever
-kills it costs the part that was being made, and no other.
+A matrix of faults is one, a search is another. What each of them asks and how it counts is its own;
+how its parts are made, kept through a kill, gone on with and judged again is the same. A series is
+made part by part, so that whatever kills it costs the part that was being made, and no other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ FOLDER = "evidence/parts"
 SUFFIX = ".rankproof.tar.xz"
 SCENARIO = "scenario.yaml"
 MAKING = "making"
-# What a bundle says of this machine is what a report says; whoever sends a series to somebody looks at it first.
+# What a bundle says of this machine is what a report says; whoever sends a series to somebody looks
+# at it first.
 LET_OUT = ("home", "host", "secret", "user")
 
 Read = Callable[[str], bytes]
@@ -50,7 +51,10 @@ PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 
 
 class SeriesError(Exception):
-    """A series that could not be made, or gone on with; the message says what, where and what to do."""
+    """A series that could not be made, or gone on with.
+
+    The message says what, where and what to do.
+    """
 
 
 class Nothing(Exception):
@@ -105,7 +109,8 @@ class SeriesFacts(Model):
         made: when it was begun, in UTC.
         signer: who signs it, and every part.
         source: the repository it was begun in.
-        code: one digest of Rankproof's own files, as they were when it began; it goes on with no other.
+        code: one digest of Rankproof's own files, as they were when it began; it goes on with no
+            other.
     """
 
     format: int
@@ -180,15 +185,23 @@ class Series(Generic[F, R]):
         raise NotImplementedError
 
     def render(self, record: R, *, manifest_digest: str) -> bytes:
-        """The body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex digits."""
+        """The body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex
+        digits.
+        """
         raise NotImplementedError
 
     def other_plan(self, facts: F) -> str:
-        """How its plan differs from what this version would make of the same question; empty where it does not."""
+        """How its plan differs from what this version would make of the same question.
+
+        Empty where it does not.
+        """
         raise NotImplementedError
 
     def on_trust(self, _facts: F) -> str:
-        """What its evidence does not hold, so that nobody can work it out again; empty where it holds everything."""
+        """What its evidence does not hold, so that nobody can work it out again.
+
+        Empty where it holds everything.
+        """
         return ""
 
     def read(self, data: bytes) -> F:
@@ -276,7 +289,9 @@ def begin(
 
 
 def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
-    """The folder of a series that can be gone on with, and what it was going to do; nothing is written.
+    """The folder of a series that can be gone on with, and what it was going to do.
+
+    Nothing is written.
 
     Raises:
         SeriesError: nothing can be gone on with there, and why.
@@ -338,8 +353,8 @@ def _go_on(
     account: Account[F],
 ) -> FinishedSeries[R]:
     """Make the parts that are missing, count, and sign."""
-    # Beside the folder, whose name changes at the end. Nobody waits: two processes never make one series, and the
-    # second is refused at once.
+    # Beside the folder, whose name changes at the end. Nobody waits: two processes never make one
+    # series, and the second is refused at once.
     lock = FileLock(folder.path.with_name(f".{facts.id}.lock"), timeout=0)
     again = f"go on with: rankproof {series.name} --resume {folder.path}"
     try:
@@ -374,7 +389,10 @@ def _go_on(
 def _make(
     series: Series[F, R], part: Part, folder: ResultsFolder, *, signer: Signer | None, jobs: int
 ) -> float:
-    """Make one part in a folder of its own, and take it in at once, or not at all; returns how long it took."""
+    """Make one part in a folder of its own, and take it in at once, or not at all.
+
+    Returns how long it took.
+    """
     making = folder.path / MAKING
     shutil.rmtree(making, ignore_errors=True)
     place = making / part.name

@@ -1,6 +1,8 @@
-"""What a wrong output comes from, as far as this run tells: what was looked at and holds, what does not, what is open.
+"""What a wrong output comes from, as far as this run tells: what was looked at and holds, what does
+not, what is open.
 
-Each sentence follows from a check of the same trial or from another cell of the same run; nothing is guessed.
+Each sentence follows from a check of the same trial or from another cell of the same run; nothing
+is guessed.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Attribution(Model):
         evidence: path of its events.
         checks: those of its output that failed.
         where: the first layer that differs, where hidden states were kept; else empty.
-        first_rung: the smallest world of the same kind that is wrong; None where no smaller one ran.
+        first_rung: the smallest world of the same kind that is wrong; None where no smaller one
+            ran.
         causes: each with what tells it.
     """
 
@@ -72,7 +75,10 @@ class Attribution(Model):
 
     @property
     def remains(self) -> str:
-        """What is left, in one sentence; that two things are wrong in a trial does not say that one made the other."""
+        """What is left, in one sentence.
+
+        That two things are wrong in a trial does not say that one made the other.
+        """
         found = [one.what for one in self.causes if one.word == "found"]
         also = [what for what in found if what != ONE]
         parts = [ONE] if ONE in found else []
@@ -196,8 +202,8 @@ def on_rungs(
         found: of the cell.
         cell: whose axes the others have to share; its backend too, but for a world of one.
         others: every cell with the counts of the same arm; None where it did not run.
-        compared: by the id of their cells, the attributions of the same arm: a trial in which nothing could be compared
-            fails the check as well, and tells of no wrong output.
+        compared: by the id of their cells, the attributions of the same arm: a trial in which
+            nothing could be compared fails the check as well, and tells of no wrong output.
     """
     below = sorted(
         (

@@ -1,8 +1,9 @@
 """Which files of a repository the files of an installed distribution have to equal (rule 12). Pure.
 
-The import name decides. What a rank loaded under a name that the repository holds at a root is the repository's if at
-least half of the distribution's modules below that name are there; then each of its files must be the one at the
-corresponding path below every such root. A copy elsewhere in the repository proves nothing.
+The import name decides. What a rank loaded under a name that the repository holds at a root is the
+repository's if at least half of the distribution's modules below that name are there; then each of
+its files must be the one at the corresponding path below every such root. A copy elsewhere in the
+repository proves nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ COMPILED = (".so", ".pyd")
 VERSION = re.compile(r"(.*/)?_{0,2}version_{0,2}\.py")
 OUTSIDE = ("../", "/")
 Place = tuple[str, str]
-"""The beginning of a path as it is imported, and what stands for it in the repository: `("", "src/")`."""
+"""The beginning of a path as it is imported, and what stands for it in the repository: `("",
+"src/")`.
+"""
 
 
 class InstalledCopy(Model):
@@ -28,7 +31,8 @@ class InstalledCopy(Model):
     Attributes:
         name: its normal name.
         version: as its folder states it.
-        files: path as RECORD states it to sha256 of its content; an empty text where nobody had to read it.
+        files: path as RECORD states it to sha256 of its content; an empty text where nobody had to
+            read it.
     """
 
     name: str
@@ -44,7 +48,8 @@ class Counterparts:
         roots: import name to the places in the repository that hold it, for the names in question.
         files: path in the repository to sha256.
         installed: the distributions of the arm's environment in question.
-        hidden: folders of the arm's own that hold code and are no package: a package from elsewhere hides them.
+        hidden: folders of the arm's own that hold code and are no package: a package from elsewhere
+            hides them.
     """
 
     roots: Mapping[str, Collection[Place]]
@@ -100,7 +105,9 @@ class Counterparts:
         }
 
     def data(self, installed: InstalledCopy) -> Iterator[str]:
-        """Data that a distribution has installed beside its packages, which is not the repository's."""
+        """Data that a distribution has installed beside its packages, which is not the
+        repository's.
+        """
         for file, paths in sorted(self._data_places(installed).items()):
             if odd := [path for path in paths if self.files[path] != installed.files[file]]:
                 which = (
@@ -111,7 +118,9 @@ class Counterparts:
                 yield f"{file} is not as {odd[0]}{which}"
 
     def data_made(self, installed: InstalledCopy) -> dict[str, str]:
-        """Data that a distribution has installed beside its packages, and that no file is like: path to sha256."""
+        """Data that a distribution has installed beside its packages, and that no file is like:
+        path to sha256.
+        """
         return {
             file: installed.files[file]
             for file, paths in self._data_places(installed).items()
@@ -148,7 +157,9 @@ def is_below(file: str, name: str) -> bool:
 
 
 def is_made(file: str) -> bool:
-    """Whether a build may have written a file that the repository does not hold: any but a module of Python."""
+    """Whether a build may have written a file that the repository does not hold: any but a module
+    of Python.
+    """
     return not file.endswith(".py") or VERSION.fullmatch(file) is not None
 
 
@@ -162,8 +173,8 @@ def _copies(
 ) -> Iterator[tuple[str, list[str]]]:
     """The files of a folder, each with the paths that it may be a copy of.
 
-    The folders that hold more than half of what is below theirs count, as a whole; where there is none, each folder
-    below is looked for by itself.
+    The folders that hold more than half of what is below theirs count, as a whole; where there is
+    none, each folder below is looked for by itself.
 
     Args:
         files: as they were installed.

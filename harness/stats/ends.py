@@ -1,7 +1,8 @@
-"""How each rank of a trial ended, as what and in words: by itself, by a fault, by the harness, by an error it raised.
+"""How each rank of a trial ended, as what and in words: by itself, by a fault, by the harness, by
+an error it raised.
 
-The judge of a control reads causes from these. A rank that raised ended when it raised; one that was killed, when the
-process that forked it saw it.
+The judge of a control reads causes from these. A rank that raised ended when it raised; one that
+was killed, when the process that forked it saw it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class RankEnd:
         returned: whether its subject came to its end.
         stopped: whether the harness stopped it.
         fault: the fault that provably ended it, else empty.
-        peer_gone: whether it raised what its backend raises where another rank is gone, or something caused by that.
+        peer_gone: whether it raised what its backend raises where another rank is gone, or
+            something caused by that.
     """
 
     rank: int
@@ -55,16 +57,20 @@ class RankEnd:
 
     @property
     def is_slip(self) -> bool:
-        """Whether it ended by what a typing mistake does: an error of a certain class, a program that is not there."""
+        """Whether it ended by what a typing mistake does: an error of a certain class, a program
+        that is not there.
+        """
         if self.error is None:
             return self.code in NOT_STARTED
         return not SLIPS.isdisjoint(classes(self.error)) or raised_by_runtime(self.error)
 
     def differs(self, stated: End) -> tuple[DeviationCode, str] | None:
-        """In what it ended otherwise than a scenario states, as a word and as the end of a sentence; None: in nothing.
+        """In what it ended otherwise than a scenario states, as a word and as the end of a
+        sentence; None: in nothing.
 
         Args:
-            stated: by which error, signal or code it has to end; one that says nothing is ended by nothing.
+            stated: by which error, signal or code it has to end; one that says nothing is ended by
+                nothing.
         """
         if stated.signal is not None:
             return (
@@ -96,7 +102,9 @@ class RankEnd:
 
 
 def source_of(error: Mapping[str, JSON], file: str | None) -> JSON:
-    """The source line at which a rank failed: of its last frame inside the subject, or in a library's file."""
+    """The source line at which a rank failed: of its last frame inside the subject, or in a
+    library's file.
+    """
     if file is None:
         return error.get("source")
     frames = error.get("frames")
@@ -116,7 +124,9 @@ def classes(error: Mapping[str, JSON]) -> tuple[str, ...]:
 
 
 def raised_by_runtime(error: Mapping[str, JSON]) -> bool:
-    """Whether the rank's own runtime raised it: an event that cannot be emitted is a slip of whoever emits it."""
+    """Whether the rank's own runtime raised it: an event that cannot be emitted is a slip of
+    whoever emits it.
+    """
     return error.get("ours") is True
 
 
@@ -161,7 +171,9 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
 
 
 def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
-    """Whether an error, or one that it was raised from, is one of its backend's for a peer that is gone."""
+    """Whether an error, or one that it was raised from, is one of its backend's for a peer that is
+    gone.
+    """
     known = BACKENDS.get(backend)
     if known is None:
         return False
@@ -207,7 +219,10 @@ def how_it_ended(history: History, rank: int) -> str:
 
 
 def _machine_gone(history: History, rank: int) -> str:
-    """What became of the machine of a rank, if control lost it or it ended its ranks by itself; else empty."""
+    """What became of the machine of a rank, if control lost it or it ended its ranks by itself.
+
+    Else empty.
+    """
     own = machine_called(history, rank)
     if own is None:
         return ""
@@ -240,7 +255,9 @@ def harness_error(history: History) -> Void | None:
 
 
 def shown(value: JSON) -> str:
-    """A value of an event as a reader wants it: text as it is, names and values in words, the rest as JSON."""
+    """A value of an event as a reader wants it: text as it is, names and values in words, the rest
+    as JSON.
+    """
     if isinstance(value, str):
         return short(value)
     if isinstance(value, dict) and all(

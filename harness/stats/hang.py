@@ -1,7 +1,9 @@
-"""Whether a control hung as stated: the world stood still for long enough, and its ranks at the stated place.
+"""Whether a control hung as stated: the world stood still for long enough, and its ranks at the
+stated place.
 
-What the harness proved is in the events (`world.still`, `rank.stack`); whether that is enough, and where the ranks
-stood, is judged here, from the candidate's own silences and from the text of the arm's files.
+What the harness proved is in the events (`world.still`, `rank.stack`); whether that is enough, and
+where the ranks stood, is judged here, from the candidate's own silences and from the text of the
+arm's files.
 """
 
 from __future__ import annotations
@@ -81,7 +83,10 @@ def hang_deviation(
 
 
 def _moved_since(still: Event, history: History, *, since: int) -> str:
-    """What moved after a world stood still and before it was stopped, in words; empty where nothing did."""
+    """What moved after a world stood still and before it was stopped, in words.
+
+    Empty where nothing did.
+    """
     stopped = history.noted("world.stopped")
     end = stopped[0].event.ns if stopped else still.ns
     for seen in history.seen:
@@ -109,9 +114,12 @@ def _moved_since(still: Event, history: History, *, since: int) -> str:
 
 
 def _moved_on(samples: Sequence[Sequence[Sequence[Mapping[str, JSON]]]]) -> str:
-    """A line at which a thread that loops was each time, and then no more, or never before; empty where none is.
+    """A line at which a thread that loops was each time, and then no more, or never before.
 
-    A loop comes back to its lines. So a line that all of the first few samples have, and none of the others, was left.
+    Empty where none is.
+
+    A loop comes back to its lines. So a line that all of the first few samples have, and none of
+    the others, was left.
     """
     lines = [_places(each) for each in samples]
     for many in range(FEW, len(lines) - FEW + 1):
@@ -212,7 +220,9 @@ def threads_at(history: History, rank: int, sample: int) -> Iterator[list[Mappin
 
 
 def standing(history: History, rank: int, line_of: LineOf) -> str:
-    """Where a rank stands, in words: the innermost line of the subject, of the first thread that is in it."""
+    """Where a rank stands, in words: the innermost line of the subject, of the first thread that is
+    in it.
+    """
     for thread in threads_at(history, rank, 1):
         for frame in thread:
             if frame.get("subject") is True:

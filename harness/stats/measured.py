@@ -1,4 +1,6 @@
-"""What a scenario measures: per rank and arm the median over the trials, with a distribution-free interval."""
+"""What a scenario measures: per rank and arm the median over the trials, with a distribution-free
+interval.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ CONFIDENCE = 0.95
 
 
 class Summary(Model):
-    """Values of one rank in one arm. `low` and `high` hold the median at 95 %; fewer than six values they span."""
+    """Values of one rank in one arm. `low` and `high` hold the median at 95 %.
+
+    Fewer than six values they span.
+    """
 
     count: int
     median: float
@@ -42,7 +47,10 @@ class Summary(Model):
 
 
 class Measured(Model):
-    """One row of the impact table: one measurement on one rank. An arm that is absent was not measured."""
+    """One row of the impact table: one measurement on one rank.
+
+    An arm that is absent was not measured.
+    """
 
     id: str
     what: str
@@ -55,7 +63,10 @@ Values = Mapping[tuple[str, int], Sequence[float]]
 
 
 def values(measures: Iterable[Measure], history: History) -> dict[tuple[str, int], float]:
-    """What one trial measured: by the row's id and the rank. What did not happen is left out, never zero."""
+    """What one trial measured: by the row's id and the rank.
+
+    What did not happen is left out, never zero.
+    """
     measured: dict[tuple[str, int], float] = {}
     for row in measures:
         for rank in range(history.size):
@@ -105,13 +116,15 @@ def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) 
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Median and interval. The interval is between two of the values, chosen by the binomial distribution.
+    """Median and interval. The interval is between two of the values, chosen by the binomial
+    distribution.
 
     Source: Conover, Practical Nonparametric Statistics, on confidence intervals for a quantile.
     """
     ordered = sorted(values)
     count = len(ordered)
-    # So many values may lie outside on each side that this is not likelier than what is left of the confidence.
+    # So many values may lie outside on each side that this is not likelier than what is left of the
+    # confidence.
     outside, chance = 0, 0.5**count
     while chance <= (1 - CONFIDENCE) / 2:
         outside += 1

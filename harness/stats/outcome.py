@@ -46,7 +46,9 @@ class Failure(Model):
 
 
 class Strike(Model):
-    """One fault on one rank: whether it struck, was taken back, is proved, and the lines of the events that show it."""
+    """One fault on one rank: whether it struck, was taken back, is proved, and the lines of the
+    events that show it.
+    """
 
     fault: str
     rank: int
@@ -124,7 +126,8 @@ def judge(
     silence: float = 0.0,
     line_of: LineOf = no_lines,
 ) -> tuple[Trial, list[Finding]]:
-    """Judge one trial from its events: first its faults, then its checks, then what that makes of it.
+    """Judge one trial from its events: first its faults, then its checks, then what that makes of
+    it.
 
     The run that made the trial calls this too, to know whether it is void and has to be replaced.
 
@@ -134,7 +137,8 @@ def judge(
         arm: which of its arms ran.
         index: number of the trial within the arm.
         history: its events.
-        silence: the longest silence of the cell's candidate trials that passed, in seconds; a hang is judged by it.
+        silence: the longest silence of the cell's candidate trials that passed, in seconds; a hang
+            is judged by it.
         line_of: the text of a line of the arm's files, without indentation.
     """
     proved = prove(of_arm(scenario.faults, arm), history)
@@ -191,8 +195,9 @@ def judge(
 def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None:
     """Why a trial does not count for want of a fault's proof; None where it counts (docs/adr/0008).
 
-    A void must never take the place of a failure. So a candidate's trial in which a check failed is a failure, proof or
-    no proof. A control's trial counts without the proof only where it had failed before the fault struck or was over.
+    A void must never take the place of a failure. So a candidate's trial in which a check failed is
+    a failure, proof or no proof. A control's trial counts without the proof only where it had
+    failed before the fault struck or was over.
     """
     missing = [one for one in proved if not one.proof.proved]
     if arm == "candidate" and failed:
@@ -231,12 +236,14 @@ def _strike(one: Proved) -> Strike:
 
 
 def void_reason(history: History) -> Void | None:
-    """Why a trial does not count, whatever its faults: an error of the harness itself. None where there was none.
+    """Why a trial does not count, whatever its faults: an error of the harness itself.
 
-    Only until a rank has begun: ranks run as the same user, and one that could void its own failure by killing its
-    keeper would be tried again until it passes. After that such an error is a failure of the trial. Of a node that did
-    not stay nothing is known of its ranks: it is void where the node itself was lost, never where only our process
-    there ended (docs/adr/0098).
+    None where there was none.
+
+    Only until a rank has begun: ranks run as the same user, and one that could void its own failure
+    by killing its keeper would be tried again until it passes. After that such an error is a
+    failure of the trial. Of a node that did not stay nothing is known of its ranks: it is void
+    where the node itself was lost, never where only our process there ended (docs/adr/0098).
     """
     if any(
         history.said(rank, "rank.begin") or history.executed(rank) for rank in range(history.size)
@@ -256,9 +263,11 @@ def _duration(history: History) -> float:
 def moments_of(
     history: History, *, ended_by_fault: Mapping[int, str] | None = None
 ) -> list[Moment]:
-    """When each rank failed, by the monotonic clock: the first is the cause, the rest may follow from it.
+    """When each rank failed, by the monotonic clock: the first is the cause, the rest may follow
+    from it.
 
-    A rank that a fault ended failed when it was struck: that it is dead is seen later, often after its peers noticed.
+    A rank that a fault ended failed when it was struck: that it is dead is seen later, often after
+    its peers noticed.
     """
     begin = history.start_ns()
     faults = ended_by_fault or {}

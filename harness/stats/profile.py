@@ -1,8 +1,10 @@
-"""A judged run, trial by trial, as another run can be held against it: how each failed, what its ranks reported.
+"""A judged run, trial by trial, as another run can be held against it: how each failed, what its
+ranks reported.
 
-A signature is a failure without what changes from run to run: pids, addresses, times, folders, who was dragged along.
-The cause is the failure that came first. Ranks that ended in another way are its consequences, and how a rank notices
-that its peer is gone is a race: they are left out. Values are kept at the level that their check declares.
+A signature is a failure without what changes from run to run: pids, addresses, times, folders, who
+was dragged along. The cause is the failure that came first. Ranks that ended in another way are its
+consequences, and how a rank notices that its peer is gone is a race: they are left out. Values are
+kept at the level that their check declares.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ class Signature(Model):
     """A failure as two runs can have it in common.
 
     Attributes:
-        cause: type of the error, function and source line of the last frame inside the subject; or how the process
-            ended; or that the deadline came. Empty where no rank failed and only a check did not hold.
+        cause: type of the error, function and source line of the last frame inside the subject; or
+            how the process ended; or that the deadline came. Empty where no rank failed and only a
+            check did not hold.
         ranks: the ranks that failed for this cause.
         checks: the checks that do not hold there, with their ranks.
         faults: the state of every fault on every rank.
@@ -139,7 +142,8 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
             ]
             ranks = sorted(rank for rank in failed if _cause(history, rank) == cause)
             if trial.apart:
-                # Which machine was first is nobody's to say: all that failed is told, whatever their clocks.
+                # Which machine was first is nobody's to say: all that failed is told, whatever
+                # their clocks.
                 cause, ranks = (
                     "; ".join(sorted({_cause(history, rank) for rank in failed})),
                     sorted(failed),
@@ -185,7 +189,9 @@ def _cause(history: History, rank: int) -> str:
 
 
 def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
-    """What a trial's ranks reported, by check: canonical JSON of rank to values, or its digest where that is long."""
+    """What a trial's ranks reported, by check: canonical JSON of rank to values, or its digest
+    where that is long.
+    """
     numbers = {}
     for check in scenario.checks:
         if isinstance(check, ValueCheck) and check.is_compared_again:

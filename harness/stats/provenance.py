@@ -1,10 +1,11 @@
 """Whether a rank ran the code that the scenario is about, in its arm's environment (rule 12). Pure.
 
-A file of an installed package is proved by that package's RECORD, unless the repository under test declares a
-distribution of this name, or holds what is imported by this name (`harness.stats.counterparts`): then an installed copy
-may be any version of the very code that is tested. Such a file, and one that no RECORD proves, is the repository's if
-its content is that of the file at the corresponding path there. Of its environment a rank's interpreter tells, and that
-is held against what was installed there.
+A file of an installed package is proved by that package's RECORD, unless the repository under test
+declares a distribution of this name, or holds what is imported by this name
+(`harness.stats.counterparts`): then an installed copy may be any version of the very code that is
+tested. Such a file, and one that no RECORD proves, is the repository's if its content is that of
+the file at the corresponding path there. Of its environment a rank's interpreter tells, and that is
+held against what was installed there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ NAMED = re.compile(r"[0-9a-f]{64}")
 COMPILED = (".so", ".pyd")
 CODE = (".py", *COMPILED)
 TOOL = "rankproof"
-# All that an editable install leaves among the packages: a file that leads the import system to the real ones.
+# All that an editable install leaves among the packages: a file that leads the import system to the
+# real ones.
 REDIRECT = re.compile(r"(__editable__.*|_editable_.*|_.*_editable(_loader)?)\.py")
 REMEDY = "set subject.path to the folder that holds the code, or install it from the commit"
 STRANGER = "copy it into the folder of the subject, or set subject.path to the folder that holds it"
@@ -45,7 +47,8 @@ class Checkout:
 
     Attributes:
         commit: its full id.
-        files: path in the commit's tree to sha256, of every file that a module of the package may be.
+        files: path in the commit's tree to sha256, of every file that a module of the package may
+            be.
         wheel: sha256 of every module that was built.
     """
 
@@ -62,11 +65,14 @@ class Source:
         declared: normal names of the distributions that the repository's own files declare.
         files: path in the repository to sha256, of every file that one of those in question may be.
         inputs: sha256 of the files of the run's inputs: a model may bring code.
-        plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their digests.
-        named: packages that the scenario itself names for the arm's own environment, by normal name.
+        plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their
+            digests.
+        named: packages that the scenario itself names for the arm's own environment, by normal
+            name.
         checkouts: those of them that were built from a commit.
         installed: whether the scenario says that the subject is what is installed.
-        differing: normal names of the distributions that differ between the arms, whose files are told in full.
+        differing: normal names of the distributions that differ between the arms, whose files are
+            told in full.
         counterparts: what the files of installed packages have to equal.
     """
 
@@ -87,7 +93,9 @@ class Source:
         return any(self.files[path] == sha256 for path in self.like(file))
 
     def holds_alone(self, file: str, sha256: str) -> bool:
-        """Whether it has no other content under such a path: nobody knows which of them a file was copied from."""
+        """Whether it has no other content under such a path: nobody knows which of them a file was
+        copied from.
+        """
         return self.holds(file, sha256) and all(
             self.files[path] == sha256 for path in self.like(file)
         )
@@ -115,8 +123,10 @@ class Judgement:
 
     Attributes:
         unproven: why it is not proved that this is the code.
-        beside: what was loaded that no digest of the repository, a package or an input proves, and may be so.
-        made: files without a counterpart in the repository, that the build of its code wrote, each with its sha256.
+        beside: what was loaded that no digest of the repository, a package or an input proves, and
+            may be so.
+        made: files without a counterpart in the repository, that the build of its code wrote, each
+            with its sha256.
     """
 
     unproven: frozenset[str]
@@ -219,7 +229,8 @@ def packages(listing: bytes) -> set[str]:
 
 
 def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
-    """The files in question of a list, each with its sha256: those that the repository has to be asked for.
+    """The files in question of a list, each with its sha256: those that the repository has to be
+    asked for.
 
     Nothing is raised: what cannot be read has none.
     """
@@ -232,7 +243,8 @@ def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
 
 
 def releases(listing: bytes) -> Iterator[tuple[str, str]]:
-    """The distributions of a list whose files are as their RECORD says, and Rankproof: normal name and version of each.
+    """The distributions of a list whose files are as their RECORD says, and Rankproof: normal name
+    and version of each.
 
     Nothing is raised: what cannot be read has none.
     """
@@ -253,7 +265,8 @@ def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
     """What a list tells file by file of distributions; of what cannot be read nothing.
 
     Returns:
-        Distribution, file and sha256 of each; and how many files of those told in full are left out for length.
+        Distribution, file and sha256 of each; and how many files of those told in full are left out
+        for length.
     """
     files: list[tuple[str, str, str]] = []
     try:
@@ -269,7 +282,9 @@ def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
 
 
 def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]:
-    """Distributions of the repository's that were told like any package: their files would have to be compared."""
+    """Distributions of the repository's that were told like any package: their files would have to
+    be compared.
+    """
     for name in names:
         distribution = normal(name.rpartition(" ")[0])
         if distribution in source.checkouts:
@@ -287,7 +302,10 @@ def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]
 def _untold(
     loaded: Mapping[str, Any], installed: Mapping[str, str], source: Source
 ) -> Iterator[str]:
-    """Distributions that differ between the arms, and whose files the list does not hold in full; or others than it."""
+    """Distributions that differ between the arms, and whose files the list does not hold in full.
+
+    Or others than it.
+    """
     in_full = {
         (str(one["package"]), f"{one['distribution']} {one['version']}")
         for one in loaded.get("in_full", ())
@@ -305,7 +323,9 @@ def _untold(
 def _came(
     installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]
 ) -> list[tuple[str, str, str]]:
-    """What was loaded from installed distributions: import name, distribution and version of each."""
+    """What was loaded from installed distributions: import name, distribution and version of
+    each.
+    """
     told = {
         (str(package), normal(release.rpartition(" ")[0]), release.rpartition(" ")[2])
         for package, releases in installed.items()
@@ -322,7 +342,9 @@ def _came(
 def _not_the_repositorys(
     came: Iterable[tuple[str, str, str]], source: Source, made: dict[str, str]
 ) -> Iterator[str]:
-    """InstalledCopy distributions that are the repository's by their import names, and are not as it has them."""
+    """InstalledCopy distributions that are the repository's by their import names, and are not as
+    it has them.
+    """
     known = source.counterparts
     if source.installed:
         return
@@ -368,7 +390,9 @@ def _not_the_repositorys(
 
 
 def _is_whole(installed: InstalledCopy, package: str) -> bool:
-    """Whether a distribution brings a module or a package of this name, which hides folders of the name."""
+    """Whether a distribution brings a module or a package of this name, which hides folders of the
+    name.
+    """
     return any(
         file == f"{package}/__init__.py"
         or ("/" not in file and top_of(file) == package and file.endswith(CODE))
@@ -377,7 +401,9 @@ def _is_whole(installed: InstalledCopy, package: str) -> bool:
 
 
 def _changed(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> Iterator[str]:
-    """Files that a rank loaded with another content than their distribution had at the run's end."""
+    """Files that a rank loaded with another content than their distribution had at the run's
+    end.
+    """
     found = source.counterparts.distribution(other["distribution"], other["version"])
     for file, sha256 in files.items() if found is not None else ():
         if found is not None and found.files.get(file, "") not in ("", sha256):
@@ -409,12 +435,14 @@ def _judge(
                 pass
             case "tool" if TOOL not in source.declared:
                 pass
-            # Written by whoever used the package: where the repository has such a file, it is another version.
+            # Written by whoever used the package: where the repository has such a file, it is
+            # another version.
             case "absent" if not file.endswith(CODE) and not source.like(file) and not declared:
                 accepted[file] = ", data beside what was loaded"
             case "start":
                 accepted[file] = ", loaded by the interpreter's own start"
-            # Written while the run went on, by what it ran. Of a file of the repository it would be another version.
+            # Written while the run went on, by what it ran. Of a file of the repository it would be
+            # another version.
             case "made" if not source.like(file):
                 accepted[file] = ", written during the run"
             # Whoever packages for conda or Nix links such a file anew.
@@ -426,7 +454,9 @@ def _judge(
 
 
 def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> list[Place]:
-    """The places in the repository of which the files of one package are copies, where its import name has any."""
+    """The places in the repository of which the files of one package are copies, where its import
+    name has any.
+    """
     known, distribution = source.counterparts, other["distribution"]
     if distribution in source.named or (other["record"] == "tool" and TOOL not in source.declared):
         return []
@@ -442,10 +472,14 @@ def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Sourc
 def _held(
     file: str, sha256: str, other: Mapping[str, Any], places: Collection[Place], source: Source
 ) -> str | None:
-    """Whether a file is the repository's: None where it is not; where only its build wrote it, words that say so."""
+    """Whether a file is the repository's: None where it is not.
+
+    Where only its build wrote it, words that say so.
+    """
     known, package = source.counterparts, top_of(file)
     if not places:
-        # Of a distribution that the repository declares, a copy in any of its folders proves nothing.
+        # Of a distribution that the repository declares, a copy in any of its folders proves
+        # nothing.
         unmapped = other["distribution"] in source.declared
         return "" if source.holds_alone(file, sha256) and not unmapped else None
     if list(known.differing({file: sha256}, places, package)):
@@ -462,7 +496,9 @@ def _held(
 def _built(
     distribution: str, built: Checkout, files: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Of a package from a checkout each file is of its wheel, and the commit's if that has such a one."""
+    """Of a package from a checkout each file is of its wheel, and the commit's if that has such a
+    one.
+    """
     tree = Source(declared=(), files=built.files)
     failed: list[str] = []
     accepted: dict[str, str] = {}
@@ -514,7 +550,8 @@ class ArmEnvironment:
         digest: of every file that was installed in it, wherever from.
         python: version of its interpreter.
         implementation: such as `cpython`.
-        named: packages that the scenario names, by normal name, with version and digest of its files.
+        named: packages that the scenario names, by normal name, with version and digest of its
+            files.
         checkouts: those of them that were built from a commit.
     """
 

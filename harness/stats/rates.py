@@ -1,9 +1,11 @@
-"""Exact statistics of counts, in the standard library: bounds of a rate, tests of two, trials that would settle it.
+"""Exact statistics of counts, in the standard library: bounds of a rate, tests of two, trials that
+would settle it.
 
-Clopper-Pearson for claims (exact, conservative; Clopper and Pearson 1934), Wilson for what is drawn. Fisher's exact
-test for candidate against control (one-sided; Fisher 1935) and for two runs (two-sided); McNemar's exact test where
-trials of both runs share their seeds (McNemar 1947, in its binomial form). Numbers of trials: Fleiss, Levin and Paik,
-Statistical Methods for Rates and Proportions, for two rates; Connor 1987 for pairs. All at 5 %, with a power of 80 %.
+Clopper-Pearson for claims (exact, conservative; Clopper and Pearson 1934), Wilson for what is
+drawn. Fisher's exact test for candidate against control (one-sided; Fisher 1935) and for two runs
+(two-sided); McNemar's exact test where trials of both runs share their seeds (McNemar 1947, in its
+binomial form). Numbers of trials: Fleiss, Levin and Paik, Statistical Methods for Rates and
+Proportions, for two rates; Connor 1987 for pairs. All at 5 %, with a power of 80 %.
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int) -> float:
-    """Fisher's exact test, two-sided, as R and SciPy define it: every table that is not likelier than this one counts.
+    """Fisher's exact test, two-sided, as R and SciPy define it: every table that is not likelier
+    than this one counts.
 
-    Twice the smaller tail is another test. Likelihoods are whole numbers here, so two that tie are equal: no tolerance.
+    Twice the smaller tail is another test. Likelihoods are whole numbers here, so two that tie are
+    equal: no tolerance.
 
     Raises:
         ValueError: more failures than trials.
@@ -53,15 +57,18 @@ def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int)
         k: math.comb(trials_a, k) * math.comb(trials_b, failed - k)
         for k in range(max(0, failed - trials_b), min(trials_a, failed) + 1)
     }
-    # Python divides whole numbers of any size exactly; a fraction would first look for their common divisor.
+    # Python divides whole numbers of any size exactly; a fraction would first look for their common
+    # divisor.
     return sum(found for found in ways.values() if found <= ways[failed_a]) / sum(ways.values())
 
 
 def least_trials(settles: Callable[[int], bool], *, more_than: int) -> int | None:
-    """The least number of trials above `more_than` that settles a question; None where none up to `MOST` does.
+    """The least number of trials above `more_than` that settles a question; None where none up to
+    `MOST` does.
 
     Args:
-        settles: whether so many trials do, if they go on as they did; it stays so with more of them.
+        settles: whether so many trials do, if they go on as they did; it stays so with more of
+            them.
         more_than: how many there are.
     """
     low, high = more_than, max(1, more_than)
@@ -76,7 +83,9 @@ def least_trials(settles: Callable[[int], bool], *, more_than: int) -> int | Non
 
 
 def trials_to_tell(rate_a: float, rate_b: float) -> int | None:
-    """Trials that each of two runs needs to show such a difference of rates; None where they do not differ."""
+    """Trials that each of two runs needs to show such a difference of rates; None where they do not
+    differ.
+    """
     difference = abs(rate_a - rate_b)
     if difference == 0:
         return None
@@ -90,7 +99,8 @@ def trials_to_tell(rate_a: float, rate_b: float) -> int | None:
 
 
 def pairs_to_tell(only_a: int, only_b: int, pairs: int) -> int | None:
-    """Pairs that it takes to show such a difference; None where as many pairs speak for either side.
+    """Pairs that it takes to show such a difference; None where as many pairs speak for either
+    side.
 
     Raises:
         ValueError: more discordant pairs than pairs.
@@ -121,8 +131,8 @@ def upper_bound(failures: int, trials: int, *, confidence: float) -> float:
         confidence: such as 0.95.
 
     Returns:
-        The largest rate in [0, 1] that is not excluded; 1.0 without trials. No failures in n trials give
-        1 - (1 - confidence)^(1/n): 59 clean trials put the rate below 5 % at 95 %.
+        The largest rate in [0, 1] that is not excluded; 1.0 without trials. No failures in n trials
+        give 1 - (1 - confidence)^(1/n): 59 clean trials put the rate below 5 % at 95 %.
 
     Raises:
         ValueError: arguments out of range.
@@ -130,7 +140,8 @@ def upper_bound(failures: int, trials: int, *, confidence: float) -> float:
     _demand(failures, trials, confidence)
     if failures >= trials:
         return 1.0
-    # The bound is where seeing so few failures has probability 1 - confidence; the probability falls as the rate grows.
+    # The bound is where seeing so few failures has probability 1 - confidence; the probability
+    # falls as the rate grows.
     return _bisect(lambda rate: binomial_at_most(failures, trials, rate) > 1 - confidence)
 
 
@@ -155,9 +166,11 @@ def wilson(failures: int, trials: int, *, confidence: float) -> tuple[float, flo
 
 
 def fisher(failed_a: int, trials_a: int, failed_b: int, trials_b: int) -> float:
-    """Fisher's exact test, one-sided: probability that `a` fails at least so often if both fail at the same rate.
+    """Fisher's exact test, one-sided: probability that `a` fails at least so often if both fail at
+    the same rate.
 
-    `a` is the control, `b` the candidate. 5 of 5 against 0 of 5 is 0.004, against 0 of 59 it is 1.3e-7.
+    `a` is the control, `b` the candidate. 5 of 5 against 0 of 5 is 0.004, against 0 of 59 it is
+    1.3e-7.
     """
     _demand(failed_a, trials_a, 0.5)
     _demand(failed_b, trials_b, 0.5)

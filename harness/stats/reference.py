@@ -72,7 +72,9 @@ class Reference(Model):
 def read_reference(
     scenario: Scenario, cell: Cell, *, read: Callable[[str], bytes]
 ) -> tuple[list[tuple[str, History]], Reference | None]:
-    """The runs of a cell's reference, each with the path of its events; the second is compared with the first.
+    """The runs of a cell's reference, each with the path of its events.
+
+    The second is compared with the first.
 
     Raises:
         EventError: its events cannot be read.
@@ -93,7 +95,8 @@ def read_reference(
 
 
 def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReason]:
-    """Why a reference is not one: it failed, or it does not agree with itself as near as the checks ask.
+    """Why a reference is not one: it failed, or it does not agree with itself as near as the checks
+    ask.
 
     Args:
         scenario: whose checks compare with it.
@@ -160,7 +163,9 @@ def _said_alike(check: AgainstCheck, history: History, rank: int) -> bool:
 
 
 def values_of(history: History) -> dict[str, list[JSON]]:
-    """What rank 0 of a reference reported: event and key, joined by a dot, to the values in order."""
+    """What rank 0 of a reference reported: event and key, joined by a dot, to the values in
+    order.
+    """
     found: dict[str, list[JSON]] = {}
     for seen in history.seen:
         if (seen.event.by, seen.event.rank) == ("rank", 0) and seen.event.name not in RUNTIME:

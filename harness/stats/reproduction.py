@@ -1,7 +1,8 @@
 """Whether a second run reproduces a first: same verdict? same failure? same numbers?
 
-What the counts do not exclude is not called different: 3 of 59 against 0 of 59 is Fisher's p = 0.24, so nobody can
-tell. Cells are tested together, each at its share of the level (Bonferroni 1936), or many cells would refute any run.
+What the counts do not exclude is not called different: 3 of 59 against 0 of 59 is Fisher's p =
+0.24, so nobody can tell. Cells are tested together, each at its share of the level (Bonferroni
+1936), or many cells would refute any run.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class Counts(Model):
 
     @property
     def is_same_failure(self) -> bool:
-        """Whether each side's usual failure occurs on the other side too; a side that never failed has none."""
+        """Whether each side's usual failure occurs on the other side too.
+
+        A side that never failed has none.
+        """
         if not self.failures_then or not self.failures_now:
             return not self.failures_then and not self.failures_now
         usual = [
@@ -56,7 +60,9 @@ class Counts(Model):
 
 
 class ValueComparison(Model):
-    """The values of one check in one arm: in how many of the trials with the same seed they are the same."""
+    """The values of one check in one arm: in how many of the trials with the same seed they are the
+    same.
+    """
 
     arm: Arm
     check: str
@@ -69,8 +75,9 @@ class CellAnswer(Model):
     """One cell: the answer, the three questions, and why.
 
     Attributes:
-        more_trials: candidate's trials beyond those of this run that would settle it, if it went on failing at the rate
-            seen here; None where there is nothing to settle, or no number up to 100,000 does.
+        more_trials: candidate's trials beyond those of this run that would settle it, if it went on
+            failing at the rate seen here; None where there is nothing to settle, or no number up to
+            100,000 does.
     """
 
     id: str
@@ -172,7 +179,8 @@ def _answer(
             return "REPRODUCED", [], None
         different = next(arm for arm in arms if not arm.is_same_failure)
         if not different.failures_now or not different.failures_then:
-            # Both verdicts can bear a failure that is rare, and one of the two runs did not meet it.
+            # Both verdicts can bear a failure that is rare, and one of the two runs did not meet
+            # it.
             if different.p_value >= level:
                 return (
                     "REPRODUCED",
@@ -198,7 +206,9 @@ def _answer(
 
 
 def more_trials(counts: Counts, *, level: float) -> int | None:
-    """How many more trials here would tell the two rates apart, if the rate seen here goes on; None if none would."""
+    """How many more trials here would tell the two rates apart, if the rate seen here goes on; None
+    if none would.
+    """
     rate = counts.failed_now / counts.counted_now if counts.counted_now else 0.0
     if counts.counted_then == 0 or rate == counts.failed_then / counts.counted_then:
         return None
@@ -244,7 +254,9 @@ def _failures(trials: Sequence[TrialProfile]) -> dict[str, int]:
 def _numbers(
     scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]
 ) -> list[ValueComparison]:
-    """Only trials with the same seed, and the same outcome: a trial that failed did not get as far."""
+    """Only trials with the same seed, and the same outcome: a trial that failed did not get as
+    far.
+    """
     before: Mapping[str, TrialProfile] = {
         trial.seed: trial for trial in then if trial.outcome != "void"
     }

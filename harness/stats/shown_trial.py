@@ -1,4 +1,6 @@
-"""One trial shown rank by rank: what every check saw, and in a hung one where each rank stood, call by call."""
+"""One trial shown rank by rank: what every check saw, and in a hung one where each rank stood, call
+by call.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Excerpt(Model):
 
 
 class Step(Model):
-    """An event in the life of some ranks: its name, who says so, and when it first and last came, in ms."""
+    """An event in the life of some ranks: its name, who says so, and when it first and last came,
+    in ms.
+    """
 
     name: str
     by: str
@@ -63,7 +67,8 @@ class Step(Model):
 
 
 class Lifeline(Model):
-    """Ranks with the same events in the same order; `more` of them are left out, and so `ended` all of these ranks.
+    """Ranks with the same events in the same order; `more` of them are left out, and so `ended` all
+    of these ranks.
 
     Without ranks it is what is told of the world as a whole.
     """
@@ -75,10 +80,11 @@ class Lifeline(Model):
 
 
 class ShownTrial(Model):
-    """One trial: which it is, what every check saw, what its ranks did, and the end of what failed ranks printed.
+    """One trial: which it is, what every check saw, what its ranks did, and the end of what failed
+    ranks printed.
 
-    `values` are shown without a check; `compared` names the checks of whose arrays there is a picture;
-    `wires` is there where ranks were on test hosts.
+    `values` are shown without a check; `compared` names the checks of whose arrays there is a
+    picture; `wires` is there where ranks were on test hosts.
     """
 
     index: int
@@ -136,7 +142,10 @@ def _shown_value(name: str, history: History) -> ShownRow:
 
 
 def distances(history: History) -> dict[str, dict[int, list[float | None]]]:
-    """By check of arrays and by rank, how far apart they are along the first axis; of those that differ somewhere."""
+    """By check of arrays and by rank, how far apart they are along the first axis.
+
+    Of those that differ somewhere.
+    """
     found: dict[str, dict[int, list[float | None]]] = {}
     for rank in range(history.size):
         for seen in history.noted(ARTEFACT_COMPARED, rank):
@@ -148,7 +157,10 @@ def distances(history: History) -> dict[str, dict[int, list[float | None]]]:
 
 
 def lifelines(history: History) -> list[Lifeline]:
-    """What became of each rank of a trial, event by event; ranks that went the same way are told together."""
+    """What became of each rank of a trial, event by event.
+
+    Ranks that went the same way are told together.
+    """
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[int | None, list[Event]]] = {}
     for rank in (*range(history.size), None):
         events = [seen.event for seen in history.seen if seen.event.rank == rank]
@@ -224,9 +236,11 @@ class Standing(Model):
 
 
 class HungTrial(Model):
-    """The first trial of an arm whose world had to be stopped: where each of its ranks stood, and how that was proved.
+    """The first trial of an arm whose world had to be stopped: where each of its ranks stood, and
+    how that was proved.
 
-    `proof` says for how long nothing moved, or why that is not proved; it is empty where no hang was to be proved.
+    `proof` says for how long nothing moved, or why that is not proved; it is empty where no hang
+    was to be proved.
     """
 
     arm: Literal["candidate", "control"]

@@ -1,9 +1,11 @@
-"""Whether a control failed as stated: at its check, on its ranks, by its end, and nothing else was the cause.
+"""Whether a control failed as stated: at its check, on its ranks, by its end, and nothing else was
+the cause.
 
-Any slip in a control makes some check fail. So what counts is that every stated rank failed in the stated way, and that
-no rank ended in a way that nobody stated and that may have made the others fail. Time order alone decides nothing: an
-error that says "my peer is gone" often comes first. It is not a cause, and where it is what was stated it counts only
-if no rank ended otherwise. The rules with their cases: docs/adr/0037.
+Any slip in a control makes some check fail. So what counts is that every stated rank failed in the
+stated way, and that no rank ended in a way that nobody stated and that may have made the others
+fail. Time order alone decides nothing: an error that says "my peer is gone" often comes first. It
+is not a cause, and where it is what was stated it counts only if no rank ended otherwise. The rules
+with their cases: docs/adr/0037.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from harness.stats.hang import hang_deviation
 
 
 class StatedEnd(NamedTuple):
-    """How some ranks of a control failed as stated; the fields are those of `harness.stats.tally.Way`."""
+    """How some ranks of a control failed as stated.
+
+    The fields are those of `harness.stats.tally.Way`.
+    """
 
     what: str
     where: str
@@ -52,7 +57,8 @@ def deviation(
         history: the trial's events.
         faults: rank to the fault that provably ended it.
         silence: the longest silence of the cell's candidate trials that passed, in seconds.
-        line_of: the text of a line of the arm's files, without indentation; None where there is none.
+        line_of: the text of a line of the arm's files, without indentation; None where there is
+            none.
     """
     expected = must_fail.expected(history.size)
     wanted = tuple(sorted({rank for one in expected for rank in one.ranks})) or must_fail.ranks.of(
@@ -128,7 +134,9 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
 def stated_ends(
     must_fail: MustFail, findings: Sequence[Finding], history: History
 ) -> list[StatedEnd]:
-    """How the stated ranks of a trial failed that failed as stated: ranks that failed in one way are one entry."""
+    """How the stated ranks of a trial failed that failed as stated: ranks that failed in one way
+    are one entry.
+    """
     wanted = must_fail.ranks.of(history.size)
     if (hang := must_fail.hang) is not None:
         place = hang.source or hang.function or hang.after or ""
@@ -173,7 +181,10 @@ def stated_ends(
 def _failed_as_stated(
     must_fail: MustFail, finding: Finding, history: History, found: Mapping[int, RankEnd], rank: int
 ) -> int | Deviation | None:
-    """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one; or how it did not."""
+    """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one.
+
+    Or how it did not.
+    """
     part = next(one for one in finding.ranks if one.rank == rank)
     properties = KINDS[finding.kind].properties
     moment = properties.fails(missing=part.missing)
@@ -206,7 +217,8 @@ def _failed_as_stated(
         return end.ns
     if end.is_clean:
         return end.ns
-    # What it should have said is missing, or its code is wrong, because it ended: by an end that nobody stated.
+    # What it should have said is missing, or its code is wrong, because it ended: by an end that
+    # nobody stated.
     if end.stopped:
         return Deviation(
             DeviationCode.STOPPED, f"rank {rank} had not failed when the harness stopped it"
@@ -227,9 +239,11 @@ def _failed_as_stated(
 def _want(
     must_fail: MustFail, part: RankFinding, end: RankEnd | None, *, compares: bool
 ) -> Deviation | None:
-    """How a rank fails for want of a comparison and that is not stated, or does not and it is; None where all is well.
+    """How a rank fails for want of a comparison and that is not stated, or does not and it is; None
+    where all is well.
 
-    A control that keeps nothing, another shape or NaN shows nothing of how far apart the two may be: any slip does it.
+    A control that keeps nothing, another shape or NaN shows nothing of how far apart the two may
+    be: any slip does it.
     """
     want = part.want(compares=compares)
     if want == must_fail.want:
@@ -250,7 +264,9 @@ def _want(
 
 
 def _ignored(end: RankEnd) -> bool:
-    """Whether a rank ended as one does that notices a peer's end too late or not at all, and by nothing else."""
+    """Whether a rank ended as one does that notices a peer's end too late or not at all, and by
+    nothing else.
+    """
     return not end.is_slip and (end.is_clean or end.stopped or end.peer_gone)
 
 
@@ -262,14 +278,16 @@ def _other_cause(
     wanted: Sequence[int],
     before: int | None,
 ) -> Deviation | None:
-    """An end that nobody stated and that may be why the stated ranks failed; None where there is none.
+    """An end that nobody stated and that may be why the stated ranks failed; None where there is
+    none.
 
     Args:
         must_fail: what is stated.
         history: the trial's events.
         found: every rank's end.
         wanted: ranks that failed as stated.
-        before: when the first of them did; None where whatever ended is a cause, as in a world that hangs.
+        before: when the first of them did; None where whatever ended is a cause, as in a world that
+            hangs.
     """
     # Where what is stated is "my peer is gone", the cause is whatever made the peer go.
     stated_is_peer_gone = must_fail.says_how and any(
@@ -307,7 +325,8 @@ def _why_a_cause(
         end: of a rank.
         before: when the first of the stated ranks failed, if that counts.
         stated_is_peer_gone: whether the stated error says no more than that another rank is gone.
-        apart: whether it ended on another machine than any of them: times of two machines are never compared.
+        apart: whether it ended on another machine than any of them: times of two machines are never
+            compared.
     """
     if end.is_slip and not end.peer_gone:
         return DeviationCode.SLIP, "ended by a slip that nobody stated"

@@ -30,7 +30,8 @@ class Way(Model):
     """One way in which ranks of a control failed as stated, and in how many trials those ranks did.
 
     Attributes:
-        what: type of the error, signal, exit code, `hang`, or the check that does not hold where no end was stated.
+        what: type of the error, signal, exit code, `hang`, or the check that does not hold where no
+            end was stated.
         where: what joins `place` to it: `at`, `in`, `after`, `saying`; empty without a place.
         place: source line, function, event or message.
         ranks: the ranks, ascending.
@@ -103,7 +104,8 @@ def tally_control(
         scenario: what is asked.
         trials: of the control.
         candidate: its counts.
-        ends: how ranks of the control failed as stated, with the trials in which they did, in order.
+        ends: how ranks of the control failed as stated, with the trials in which they did, in
+            order.
         holds: whether the control is stated to hold in this cell: then nothing has to set it apart.
     """
     counts = tally(scenario, trials)
@@ -143,7 +145,8 @@ def decide(
 ) -> tuple[Word, list[VerdictReason]]:
     """The rules of docs/architecture.md#verdicts, in their order.
 
-    `holds` is whether the control is stated to hold in this cell, `shows` whether a cell ran in which it must fail.
+    `holds` is whether the control is stated to hold in this cell, `shows` whether a cell ran in
+    which it must fail.
     """
     if unproven:
         return "INCONCLUSIVE", sorted(unproven, key=str)

@@ -1,7 +1,8 @@
-"""Whether the tolerances of a run could have refused anything: what needles and controls showed of each check.
+"""Whether the tolerances of a run could have refused anything: what needles and controls showed of
+each check.
 
-A check that accepts every wrong array of the right shape, and that no control ever failed by a departure of the size of
-what is compared, is toothless: that it holds says nothing.
+A check that accepts every wrong array of the right shape, and that no control ever failed by a
+departure of the size of what is compared, is toothless: that it holds says nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class Teeth:
         ]
 
     def take_reference(self, cell: Cell, history: History) -> None:
-        """Take the last run of a cell's reference, which tells what `equivalent` makes of needles."""
+        """Take the last run of a cell's reference, which tells what `equivalent` makes of
+        needles.
+        """
         for check in self._checks:
             parity = parity_of(check, history) if isinstance(check, EquivalentCheck) else None
             if parity is not None and parity.needles is not None:
@@ -137,7 +140,9 @@ class Teeth:
                 self._departures[check.id].add(apart)
 
     def _needles(self, check: AgainstCheck, cell: Cell, history: History) -> Iterator[Needles]:
-        """What a trial of the candidate tells of a check: of arrays its events, of values what they give."""
+        """What a trial of the candidate tells of a check: of arrays its events, of values what they
+        give.
+        """
         if not isinstance(check, CloseCheck) or check.artefact is not None:
             yield from needles_of(history, check.id)
             return

@@ -1,7 +1,8 @@
-"""What a run leaves open about logits that it compared: how small a defect, which prompts, whose word it rests on.
+"""What a run leaves open about logits that it compared: how small a defect, which prompts, whose
+word it rests on.
 
-An honest slip passes where nobody looks at what was compared: prompts that are one prompt, a single position of each,
-noise that was measured of another thing, a model that is hardly split.
+An honest slip passes where nobody looks at what was compared: prompts that are one prompt, a single
+position of each, noise that was measured of another thing, a model that is hardly split.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ MOSTLY = 0.5
 def unseen(
     scenario: Scenario, history: History, *, axes: Mapping[str, object] | None = None
 ) -> list[str]:
-    """What a trial of the candidate that passed leaves open, one sentence each; of each cell one trial is looked at.
+    """What a trial of the candidate that passed leaves open, one sentence each.
+
+    Of each cell one trial is looked at.
 
     Args:
         scenario: whose checks compared.
@@ -87,7 +90,8 @@ def _size(check: EquivalentCheck, history: History) -> str:
             f"of the defects of known size that the reference tried, check {check.id} would have"
             " seen none"
         )
-    # What is off at every position shows in the middle distance too, what is off at one in the largest alone.
+    # What is off at every position shows in the middle distance too, what is off at one in the
+    # largest alone.
     few = "one of few positions may be larger, and unseen"
     return f"check {check.id} is shown to see no smaller defect than {smallest}; {few}"
 
@@ -121,7 +125,9 @@ def _prompts(history: History) -> Iterator[str]:
 
 
 def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) -> str:
-    """How far into prompts and answers logits were compared, in what batches and by which sampling."""
+    """How far into prompts and answers logits were compared, in what batches and by which
+    sampling.
+    """
     assert history.reference is not None
     rows: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for seen in history.reference.noted(ARTEFACT_FOUND, 0):
@@ -143,7 +149,10 @@ def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) ->
 
 
 def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
-    """In what batches and by which sampling, and that this is all; only a ready subject is known to ask one by one."""
+    """In what batches and by which sampling, and that this is all.
+
+    Only a ready subject is known to ask one by one.
+    """
     names = {scenario.subject.use, scenario.subject.beside} & READY.own.keys()
     if not any("sampling" in READY.own[name].arguments for name in names if name is not None):
         return (
@@ -166,7 +175,9 @@ def _chunks(history: History) -> str:
 
 
 def _wider(history: History) -> str:
-    """That ranks computed in float32 what is kept, and so most likely served, in a dtype of half the width."""
+    """That ranks computed in float32 what is kept, and so most likely served, in a dtype of half
+    the width.
+    """
     for rank in range(history.size):
         dtypes = [seen.event.values.get("dtypes") for seen in history.said(rank, "shards")]
         kept = {HALF.get(str(one)) for some in dtypes if isinstance(some, list) for one in some} - {

@@ -1,7 +1,8 @@
-"""What a run does not show, worked out from the run: by who made it, and again by who verifies it (rule 15).
+"""What a run does not show, worked out from the run: by who made it, and again by who verifies it
+(rule 15).
 
-Each sentence follows from the scenario and the events of this run; what no run of any scenario shows is recited by the
-report itself.
+Each sentence follows from the scenario and the events of this run; what no run of any scenario
+shows is recited by the report itself.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Unshown:
         # The checks that trials of the control failed only because there was nothing to compare.
         self._wanting: defaultdict[str, set[str]] = defaultdict(set)
         self._controls: Counter[str] = Counter()
-        # Cells of several ranks, of those in which a trial passed: whether an exchange between ranks is shown, or calls
-        # at least that may have been one.
+        # Cells of several ranks, of those in which a trial passed: whether an exchange between
+        # ranks is shown, or calls at least that may have been one.
         self._talked: dict[str, bool] = {}
         self._called: dict[str, bool] = {}
         self._reported: dict[tuple[str, Arm], str] = {}
@@ -86,11 +87,13 @@ class Unshown:
         # Of checks against a: trials that passed, and those in which b had the bits of a.
         self._compared: Counter[str] = Counter()
         self._alike: Counter[str] = Counter()
-        # Of checks that compare what is given with one another: the first value, how many there were, who had two.
+        # Of checks that compare what is given with one another: the first value, how many there
+        # were, who had two.
         self._first: dict[str, object] = {}
         self._same: Counter[str] = Counter()
         self._varied: set[str] = set()
-        # Of each cell, what its first trial that passed leaves open about the logits that it compared.
+        # Of each cell, what its first trial that passed leaves open about the logits that it
+        # compared.
         self._unseen: dict[str, list[str]] = {}
         # Events and keys that ranks of the candidate reported, joined by a dot.
         self._values: set[str] = set()
@@ -290,7 +293,9 @@ class Unshown:
         )
 
     def _take_failed(self, cell: Cell, findings: Sequence[Finding], history: History) -> None:
-        """Which checks a trial of the control failed: by what they look at, or for want of something to compare."""
+        """Which checks a trial of the control failed: by what they look at, or for want of
+        something to compare.
+        """
         control = self._scenario.subject.control
         stated = control.must_fail.check if control is not None else None
         checks = {check.id: check for check in self._scenario.checks}
@@ -311,7 +316,9 @@ class Unshown:
                 self._failed[cell.id].add(finding.check)
 
     def _wanted(self, cell: str) -> str:
-        """That the control failed these checks by giving nothing to compare, which does not show what they see."""
+        """That the control failed these checks by giving nothing to compare, which does not show
+        what they see.
+        """
         names = [name for name in self._names if name in self._wanting[cell] - self._failed[cell]]
         if not names:
             return ""
@@ -336,7 +343,10 @@ class Unshown:
         )
 
     def _not_reported(self, name: str) -> str:
-        """That no rank reported a value that is to be shown; empty where one did, or nothing counted."""
+        """That no rank reported a value that is to be shown.
+
+        Empty where one did, or nothing counted.
+        """
         if name in self._values or not self._cells:
             return ""
         meant = closest(name, sorted(self._values))
@@ -347,7 +357,10 @@ class Unshown:
         )
 
     def _changed_nothing(self, axis: str) -> str:
-        """Why nothing shows that an axis had an effect; empty where something does, or it has one value."""
+        """Why nothing shows that an axis had an effect.
+
+        Empty where something does, or it has one value.
+        """
         alike: defaultdict[str, list[Cell]] = defaultdict(list)
         for cell in self._cells.values():
             others = {name: value for name, value in cell.axes.items() if name != axis}
@@ -385,7 +398,9 @@ class Unshown:
             )
 
     def _take_values(self, history: History) -> None:
-        """What checks compare with one another: until there are two values, the first and how often it was there."""
+        """What checks compare with one another: until there are two values, the first and how often
+        it was there.
+        """
         for check in self._scenario.checks:
             if check.id in self._varied or not isinstance(check, AgreeCheck | AgainstCheck):
                 continue
@@ -406,7 +421,9 @@ class Unshown:
                         self._varied.add(check.id)
 
     def _never_varied(self) -> str:
-        """That what checks compare was one value throughout: whoever gives a constant passes them."""
+        """That what checks compare was one value throughout: whoever gives a constant passes
+        them.
+        """
         names = [
             name for name, count in self._same.items() if count > 1 and name not in self._varied
         ]
@@ -431,7 +448,10 @@ class Unshown:
             self._after[fault] += after == {True}
 
     def _same_bits(self) -> str:
-        """That b never differed from a in what these checks compare; the defect is seen in what no arm computes too."""
+        """That b never differed from a in what these checks compare.
+
+        The defect is seen in what no arm computes too.
+        """
         names = [name for name, count in self._compared.items() if self._alike[name] == count]
         if not names:
             return ""
@@ -449,7 +469,9 @@ class Unshown:
                 self._alike[check.id] += check.same_bits(history)
 
     def _last_asked(self, history: History) -> int | None:
-        """When the last event came that a check of the scenario looks at; None where no check looks at one."""
+        """When the last event came that a check of the scenario looks at; None where no check looks
+        at one.
+        """
         times: list[int] = []
         for check in self._scenario.checks:
             ranks = check.ranks.of(history.size) if hasattr(check, "ranks") else ()
@@ -481,7 +503,9 @@ class Unshown:
 
 
 def _has_called(history: History) -> bool:
-    """Whether ledgers hold calls of ranks that no check held against another rank's: made together, or each alone."""
+    """Whether ledgers hold calls of ranks that no check held against another rank's: made together,
+    or each alone.
+    """
     noted = history.noted(LEDGERS_COMPARED)
     ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
     are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
@@ -491,7 +515,9 @@ def _has_called(history: History) -> bool:
 
 
 def _has_talked(history: History) -> bool:
-    """Whether an exchange between ranks is shown: calls held against another rank's, or payloads that say whose."""
+    """Whether an exchange between ranks is shown: calls held against another rank's, or payloads
+    that say whose.
+    """
     counts = [
         seen.event.values.get("calls")
         for rank in range(history.size)
@@ -509,7 +535,9 @@ def _held(checks: object) -> list[list[JSON]]:
 
 
 def _says_nothing(check: object, history: History, rank: int) -> bool:
-    """Whether all that a rank reported of what a check looks at is null or empty, where that is not asked for."""
+    """Whether all that a rank reported of what a check looks at is null or empty, where that is not
+    asked for.
+    """
     if not isinstance(check, AgreeCheck | EqualCheck) or check.empty is not None:
         return False
     values = [value for value, _ in history.values(rank, check.event, check.key)]

@@ -1,7 +1,8 @@
 """Verdicts: of a cell from its trials, of a scenario from its cells, of a run from its scenarios.
 
-FAIL beats INCONCLUSIVE beats PASS. A skipped cell merges with nothing. Nothing here looks at a clock, a file or a
-process: the same scenario, plan and events give the same verdict anywhere, which is what verification rests on.
+FAIL beats INCONCLUSIVE beats PASS. A skipped cell merges with nothing. Nothing here looks at a
+clock, a file or a process: the same scenario, plan and events give the same verdict anywhere, which
+is what verification rests on.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
 
 class CellVerdict(Model):
-    """One cell: its verdict, every reason for it (none for PASS) with its code, and per arm one trial rank by rank.
+    """One cell: its verdict, every reason for it (none for PASS) with its code, and per arm one
+    trial rank by rank.
 
     `hung` shows where the ranks of the first trial of an arm stood whose world had to be stopped.
-    `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
-    `control_holds` is whether the control is stated to hold here: it fails in other cells.
-    `attributions` say of each arm whose output was wrong what that comes from, as far as the run tells.
-    `ran` is None in a cell that was skipped.
+    `outside` lists modules, with their sha256, that came from neither the arm's folder nor the
+    environment's packages. `control_holds` is whether the control is stated to hold here: it fails
+    in other cells. `attributions` say of each arm whose output was wrong what that comes from, as
+    far as the run tells. `ran` is None in a cell that was skipped.
     `hosts` is on how many machines its ranks are meant to be; None where the scenario does not say.
     """
 
@@ -74,7 +76,8 @@ class CellVerdict(Model):
 class Judgement(Model):
     """A scenario judged: what the record states and a verifier works out again.
 
-    `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that passed.
+    `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that
+    passed.
     """
 
     verdict: Word
@@ -87,10 +90,12 @@ class Judgement(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCode:
-    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment.
+    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments,
+    its environment.
 
     `source` is the folder of the evidence in which its files lie.
-    `origin` is what its repository holds of the code that was not staged; None where nobody asks which code ran.
+    `origin` is what its repository holds of the code that was not staged; None where nobody asks
+    which code ran.
     """
 
     files: Mapping[str, str]
@@ -148,7 +153,8 @@ def judge(
         read: gives the bytes of an evidence file by its path.
         names: the paths there are.
         heard: called with each trial, by the path of its events.
-        measures: whether the trials were made where times and memory of one can be set beside another's.
+        measures: whether the trials were made where times and memory of one can be set beside
+            another's.
 
     Raises:
         EventError: an `events.jsonl` cannot be read.
@@ -198,7 +204,10 @@ def judge(
 
 
 def _toothless(cell: CellVerdict, teeth: Teeth) -> CellVerdict:
-    """The verdict of a cell whose checks may not have been able to fail; a check that failed was able to."""
+    """The verdict of a cell whose checks may not have been able to fail.
+
+    A check that failed was able to.
+    """
     reasons = list(teeth.doubts(cell.id)) if cell.verdict in ("PASS", "INCONCLUSIVE") else []
     if not reasons:
         return cell
@@ -206,13 +215,18 @@ def _toothless(cell: CellVerdict, teeth: Teeth) -> CellVerdict:
 
 
 def merge(words: Iterable[Word]) -> Word:
-    """FAIL beats INCONCLUSIVE beats PASS; what was skipped says nothing, and nothing at all is INCONCLUSIVE."""
+    """FAIL beats INCONCLUSIVE beats PASS.
+
+    What was skipped says nothing, and nothing at all is INCONCLUSIVE.
+    """
     given = set(words)
     return next((word for word in ORDER if word in given), "INCONCLUSIVE")
 
 
 def control_must_fail(scenario: Scenario, ran: Iterable[Cell]) -> bool:
-    """Whether the control must fail in a cell that ran: where it only holds, nothing shows that checks can fail."""
+    """Whether the control must fail in a cell that ran: where it only holds, nothing shows that
+    checks can fail.
+    """
     control = scenario.subject.control
     return control is not None and any(control.must_fail.applies(cell.values) for cell in ran)
 
@@ -334,7 +348,9 @@ def _of_reference(
     ran: provenance.Ran,
     heard: Callable[[str, History], None],
 ) -> Iterator[VerdictReason]:
-    """Why nothing can be compared with the reference, or it is not proved that it ran the code of its arm."""
+    """Why nothing can be compared with the reference, or it is not proved that it ran the code of
+    its arm.
+    """
     runs = []
     for evidence, history in histories:
         heard(evidence, history)

@@ -1,7 +1,9 @@
-"""The trials of one cell whose control must hang: how long its candidate was silent, and for how long they stood still.
+"""The trials of one cell whose control must hang: how long its candidate was silent, and for how
+long they stood still.
 
-What the kernel shows for a window of seconds does not tell a hang from every slow wait. So at least one trial has to
-stand still for all of `within`, and one that neither came to its end nor was proved to hang spoils the others.
+What the kernel shows for a window of seconds does not tell a hang from every slow wait. So at least
+one trial has to stand still for all of `within`, and one that neither came to its end nor was
+proved to hang spoils the others.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Watches:
     """Takes the judged trials of a cell.
 
     Attributes:
-        silence: the longest silence of the candidate's trials that passed, in seconds; 0 where no hang is stated.
+        silence: the longest silence of the candidate's trials that passed, in seconds; 0 where no
+            hang is stated.
     """
 
     def __init__(self, scenario: Scenario, cell: Cell) -> None:
@@ -72,12 +75,16 @@ class Watches:
         ends: MutableMapping[StatedEnd, list[int]],
         hung: MutableMapping[Arm, HungTrial],
     ) -> list[Trial]:
-        """The trials of the control, of which those did not fail as stated that do not count; called once.
+        """The trials of the control, of which those did not fail as stated that do not count.
+
+        Called once.
 
         Args:
             trials: as they were judged one by one.
-            ends: by how ranks failed as stated, the numbers of those trials; what does not count is taken out.
-            hung: where ranks stood; what is said of the control's gets for how long its trials stood still.
+            ends: by how ranks failed as stated, the numbers of those trials; what does not count is
+                taken out.
+            hung: where ranks stood; what is said of the control's gets for how long its trials
+                stood still.
         """
         if not self._is_asked:
             return trials
@@ -104,7 +111,10 @@ class Watches:
         return f"it hung, but {which} watched for the whole of within ({self._within:g} s)", short
 
     def _short(self) -> str:
-        """That `within` is short for the silences of the candidate, which only a run shows; empty where it is not."""
+        """That `within` is short for the silences of the candidate, which only a run shows.
+
+        Empty where it is not.
+        """
         needed = window(self.silence)
         if self._within >= 2 * needed:
             return ""

@@ -1,6 +1,8 @@
-"""The wires of one trial on test hosts: which rank was where, what passed between the hosts, and what was done to it.
+"""The wires of one trial on test hosts: which rank was where, what passed between the hosts, and
+what was done to it.
 
-All of it as the wire and the process that forked the ranks say. What they say in another form is left out.
+All of it as the wire and the process that forked the ranks say. What they say in another form is
+left out.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ TEXT_LIMIT = 60
 
 
 def without_payload(history: History) -> Seen | None:
-    """The first count of a fault on a wire that does not say how many packets carried new payload; None without one."""
+    """The first count of a fault on a wire that does not say how many packets carried new payload;
+    None without one.
+    """
     for seen in history.seen:
         values = seen.event.values
         if seen.event.name in (COUNTED, UNDONE) and "struck" in values and "payload" not in values:
@@ -33,7 +37,9 @@ class ShownHost(Model):
 
 
 class ShownLink(Model):
-    """What one host sent another: packets, bytes, and packets that the other one's kernel did not take."""
+    """What one host sent another: packets, bytes, and packets that the other one's kernel did not
+    take.
+    """
 
     source: int
     target: int
@@ -43,9 +49,11 @@ class ShownLink(Model):
 
 
 class ShownStrike(Model):
-    """A fault in force on some links, each a source and a target, and how many of the packets there it was done to.
+    """A fault in force on some links, each a source and a target, and how many of the packets there
+    it was done to.
 
-    Times are in ms since the trial began; `to_ms` is null where it lasted until the wire was asked for its counts.
+    Times are in ms since the trial began; `to_ms` is null where it lasted until the wire was asked
+    for its counts.
     """
 
     fault: str
@@ -59,7 +67,9 @@ class ShownStrike(Model):
 
 
 class Wires(Model):
-    """The hosts, every link on which something was sent, and every strike; `line` is the one that tells the links."""
+    """The hosts, every link on which something was sent, and every strike; `line` is the one that
+    tells the links.
+    """
 
     hosts: list[ShownHost]
     links: list[ShownLink]

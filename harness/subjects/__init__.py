@@ -1,8 +1,10 @@
-"""Ready subjects: code that really works over several ranks, for scenarios without Python of their own.
+"""Ready subjects: code that really works over several ranks, for scenarios without Python of their
+own.
 
-A scenario names one with `subject.use`. What each does, takes and emits is in its own file, which imports no engine;
-its code is next to that file, in `KIND_inside.py`. Those that run inference are in `harness.engines`. Signed scenarios
-name them, so none is ever renamed, and arguments are only added.
+A scenario names one with `subject.use`. What each does, takes and emits is in its own file, which
+imports no engine; its code is next to that file, in `KIND_inside.py`. Those that run inference are
+in `harness.engines`. Signed scenarios name them, so none is ever renamed, and arguments are only
+added.
 """
 
 from harness.plugins import Package, Registry

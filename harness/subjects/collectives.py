@@ -1,4 +1,6 @@
-"""`torch-allreduce` and `mlx-allreduce`: every collective of a library, each result compared with what it must be."""
+"""`torch-allreduce` and `mlx-allreduce`: every collective of a library, each result compared with
+what it must be.
+"""
 
 from __future__ import annotations
 

@@ -18,12 +18,17 @@ ALIKE = frozenset({"all-sum", "all-max", "all-min", "all-gather"})
 
 
 def payload(rank: int, *, elements: int, dtype: str) -> Any:
-    """What a rank puts in: whole numbers from 1 to 3 in either type, so that no sum depends on its order."""
+    """What a rank puts in: whole numbers from 1 to 3 in either type, so that no sum depends on its
+    order.
+    """
     return (mx.arange(elements) * (rank + 1) % 3 + 1).astype(TYPES[dtype])
 
 
 def ring(mine: Any, *, rank: int, size: int, group: Any) -> Any:
-    """From the rank before, while sending to the one after. Neighbours take turns: one listens, one speaks."""
+    """From the rank before, while sending to the one after.
+
+    Neighbours take turns: one listens, one speaks.
+    """
     distributed = mx.distributed
     to = (rank + 1) % size
     source = (rank - 1) % size

@@ -1,4 +1,7 @@
-"""What a ready subject is: its code, what it is told, and what it tells. Nothing of it is imported here."""
+"""What a ready subject is: its code, what it is told, and what it tells.
+
+Nothing of it is imported here.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,14 @@ class Argument:
 
     Attributes:
         does: what it changes, in words.
-        default: what it is where nothing is given; its type is the argument's. A tuple stands for a list of prompts.
+        default: what it is where nothing is given; its type is the argument's. A tuple stands for a
+            list of prompts.
         choices: all that it may be, or nothing where it is free.
         at_least, at_most: bounds of a number.
         names_an_input: whether its value is the name of one of the scenario's inputs.
         texts: of a list, whether an item may be a text beside a list of token ids.
-        of_the_ranks: whether it says how the ranks go about it, and nothing of what has to come out: as an axis, it
-            leaves a reference that all cells share as it is.
+        of_the_ranks: whether it says how the ranks go about it, and nothing of what has to come
+            out: as an axis, it leaves a reference that all cells share as it is.
     """
 
     does: str
@@ -65,20 +69,22 @@ class ReadySubject:
 
     Attributes:
         does: what its ranks do, in words.
-        file: its code. MODULE_inside.py is MODULE.py in an arm; a file of a folder PACKAGE_inside is PACKAGE/FILE
-            there, with all other files of the folder.
+        file: its code. MODULE_inside.py is MODULE.py in an arm; a file of a folder PACKAGE_inside
+            is PACKAGE/FILE there, with all other files of the folder.
         function: what every rank calls of it.
         backends: those that it can work on.
         arguments: name to argument.
         emits: name of an event to the keys of its values.
-        reference: `module:function` among its files that does the same in one process with the whole, or empty.
-        refuses: given all arguments, where each input lies and a world size, why its engine cannot run that, by the
-            libraries that are installed here; empty where it can. None where it takes whatever it is given.
+        reference: `module:function` among its files that does the same in one process with the
+            whole, or empty.
+        refuses: given all arguments, where each input lies and a world size, why its engine cannot
+            run that, by the libraries that are installed here; empty where it can. None where it
+            takes whatever it is given.
         lacks: name of an argument that others like it take to why this one does not.
-        misfit: given all arguments (each one right by itself) and a world size, the argument at which the subject would
-            refuse to start, and why; None where it would not.
-        question: given all arguments, those that say what is asked, in which an arm that differs from its reference
-            gives another answer whatever its code does.
+        misfit: given all arguments (each one right by itself) and a world size, the argument at
+            which the subject would refuse to start, and why; None where it would not.
+        question: given all arguments, those that say what is asked, in which an arm that differs
+            from its reference gives another answer whatever its code does.
     """
 
     does: str

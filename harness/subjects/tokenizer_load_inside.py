@@ -19,7 +19,9 @@ def run(
     loader: str = "every-rank",
     text: str = "Hello world",
 ) -> None:
-    """Entry: load the input of that name, identify it, compare over the group, encode and decode."""
+    """Entry: load the input of that name, identify it, compare over the group, encode and
+    decode.
+    """
     from harness.tokenizer import identify
 
     context.emit("tokenizer.load.begin")

@@ -1,7 +1,8 @@
 """Every common collective of torch.distributed, each result held against what it must be.
 
-What each rank puts in follows from its number alone, so every rank knows what has to come out. Whole numbers in every
-type: no sum depends on its order. What only one rank receives is done once for every rank as that one.
+What each rank puts in follows from its number alone, so every rank knows what has to come out.
+Whole numbers in every type: no sum depends on its order. What only one rank receives is done once
+for every rank as that one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ TYPES = {"int64": torch.int64, "float32": torch.float32, "float64": torch.float6
 
 
 class Collectives:
-    """The collectives of one rank. Each method returns what this rank has got, `[..., elements]`."""
+    """The collectives of one rank.
+
+    Each method returns what this rank has got, `[..., elements]`.
+    """
 
     def __init__(self, context: Any, *, elements: int, dtype: str, left_out: bool) -> None:
         self._rank = context.rank
@@ -31,7 +35,9 @@ class Collectives:
         self._left_out = left_out
 
     def payload(self, rank: int) -> Tensor:
-        """What a rank puts in: 1, 2 and 3, from the ninth on 1 and 2: a product of 64 ranks is exact in float32."""
+        """What a rank puts in: 1, 2 and 3, from the ninth on 1 and 2: a product of 64 ranks is
+        exact in float32.
+        """
         values = 3 if rank < 8 else 2
         return (torch.arange(self._elements, device=self._device) * (rank + 1) % values + 1).to(
             self._type

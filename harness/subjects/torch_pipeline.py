@@ -11,7 +11,9 @@ HEADS = 8
 
 
 def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
-    """What the subject raises ValueError for: a control that did so would seem to fail as stated."""
+    """What the subject raises ValueError for: a control that did so would seem to fail as
+    stated.
+    """
     layers = arguments["layers"]
     if arguments["parallel"] != "pipeline":
         return (

@@ -1,8 +1,10 @@
-"""A small transformer that decodes over several ranks: split by layers (pipeline) or by heads (tensor).
+"""A small transformer that decodes over several ranks: split by layers (pipeline) or by heads
+(tensor).
 
-The model is made from a seed: 8 layers, 8 heads, rotary positions, float64. Each rank makes its share of it and keeps
-the keys and values of that share between steps. After the last step each rank runs the whole model over what was
-decoded, once, without the group and without a cache, and compares every step with that.
+The model is made from a seed: 8 layers, 8 heads, rotary positions, float64. Each rank makes its
+share of it and keeps the keys and values of that share between steps. After the last step each rank
+runs the whole model over what was decoded, once, without the group and without a cache, and
+compares every step with that.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ WIDTH = 64
 HEADS = 8
 HIDDEN = 192
 TYPE = torch.float64
-# Reordered sums of float64 differ by some 1e-14 here; the defects below change logits by more than 1e-3.
+# Reordered sums of float64 differ by some 1e-14 here; the defects below change logits by more than
+# 1e-3.
 TOLERANCE = 1e-9
 
 
@@ -36,7 +39,8 @@ class Layer:
         def weights(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=dice, dtype=TYPE).div(shape[-1] ** 0.5)
 
-        # Made whole, on every rank from the same seed, and cut: so shares of one layer fit each other.
+        # Made whole, on every rank from the same seed, and cut: so shares of one layer fit each
+        # other.
         query, key, value = (weights(HEADS, WIDTH // HEADS, WIDTH) for _ in range(3))
         back = weights(HEADS, WIDTH, WIDTH // HEADS)
         up = weights(HIDDEN, WIDTH)
@@ -55,7 +59,10 @@ class Layer:
     def attend(
         self, hidden: Tensor, positions: Tensor, cache: list[Tensor], *, keep: bool
     ) -> Tensor:
-        """What attention adds, `[tokens, WIDTH]`. `cache` holds keys and values of earlier tokens, and gets these."""
+        """What attention adds, `[tokens, WIDTH]`.
+
+        `cache` holds keys and values of earlier tokens, and gets these.
+        """
         normal = F.layer_norm(hidden, (WIDTH,))
         query, key, value = (
             torch.einsum("hdw,tw->htd", weights, normal)
@@ -95,8 +102,8 @@ class Share:
     """What one rank holds of the model, and the group it works with.
 
     Attributes:
-        sent, received: digests of the hidden states of the last step that went to the next rank and came from the one
-            before; empty at an end of the pipeline, and where ranks share layers.
+        sent, received: digests of the hidden states of the last step that went to the next rank and
+            came from the one before; empty at an end of the pipeline, and where ranks share layers.
     """
 
     def __init__(self, context: Any, *, parallel: str, layers: int, seed: int, defect: str) -> None:
@@ -107,10 +114,12 @@ class Share:
             torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
         )
         self._is_tensor = parallel == "tensor"
-        # A defect is in every rank but the first: the bug that a test of one rank, or of rank 0, does not see.
+        # A defect is in every rank but the first: the bug that a test of one rank, or of rank 0,
+        # does not see.
         self._defect = defect if context.rank else "none"
         if self._is_tensor:
-            # The neighbour's heads: as many, and of the right shape, and not the ones that are missing.
+            # The neighbour's heads: as many, and of the right shape, and not the ones that are
+            # missing.
             part = self._rank - 1 if self._defect == "wrong-shard" else self._rank
             self._layers = [
                 Layer(seed, number, part=part, parts=self._size, device=self._device)
@@ -127,7 +136,9 @@ class Share:
         self.sent = self.received = ""
 
     def step(self, tokens: Sequence[int], *, begin: int) -> Tensor:
-        """Logits after some new tokens, of which the first is at position `begin`: `[VOCABULARY]`, on every rank."""
+        """Logits after some new tokens, of which the first is at position `begin`: `[VOCABULARY]`,
+        on every rank.
+        """
         decodes = begin > 0
         begin = 0 if decodes and self._defect == "wrong-positions" else begin
         positions = torch.arange(begin, begin + len(tokens), device=self._device)
@@ -157,14 +168,18 @@ class Share:
 
 
 def ends(seed: int) -> tuple[Tensor, Tensor]:
-    """What turns tokens into hidden states, and hidden states into logits: both `[VOCABULARY, WIDTH]`."""
+    """What turns tokens into hidden states, and hidden states into logits: both `[VOCABULARY,
+    WIDTH]`.
+    """
     dice = torch.Generator().manual_seed(seed * 1000)
     first, last = (torch.randn(VOCABULARY, WIDTH, generator=dice, dtype=TYPE) for _ in range(2))
     return first, last
 
 
 def whole_model(tokens: Sequence[int], *, layers: int, seed: int) -> Tensor:
-    """Logits at every position, `[tokens, VOCABULARY]`: all layers in this process, no group, no cache."""
+    """Logits at every position, `[tokens, VOCABULARY]`: all layers in this process, no group, no
+    cache.
+    """
     first, last = ends(seed)
     positions = torch.arange(len(tokens))
     hidden = first[torch.tensor(tokens)]

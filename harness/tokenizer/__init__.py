@@ -1,14 +1,16 @@
-"""Identities of tokenizers, and whether two are the same. Usable alone: nothing here imports the rest of the harness.
+"""Identities of tokenizers, and whether two are the same.
 
-* `identify(tokenizer)`: the identity of an object: transformers (fast, slow, SentencePiece, a repository's own class)
-  or `tokenizers.Tokenizer`. The object is left as it is.
-* `identify_folder(path)`: the identity of a folder or a `tokenizer.json`, read in a child process with limits and
-  without transformers.
+Usable alone: nothing here imports the rest of the harness.
+
+* `identify(tokenizer)`: the identity of an object: transformers (fast, slow, SentencePiece, a
+  repository's own class) or `tokenizers.Tokenizer`. The object is left as it is.
+* `identify_folder(path)`: the identity of a folder or a `tokenizer.json`, read in a child process
+  with limits and without transformers.
 * `difference(a, b)`: what differs, in words, with a text that shows it.
 
-`Identity.semantic` is equal where every text gets the same ids, the special tokens have the same names and the chat
-templates are the same; `Identity.full` also covers class, backend, decoder and settings. docs/tokenizer.md says what
-each part covers and what is comparable with what.
+`Identity.semantic` is equal where every text gets the same ids, the special tokens have the same
+names and the chat templates are the same; `Identity.full` also covers class, backend, decoder and
+settings. docs/tokenizer.md says what each part covers and what is comparable with what.
 
 Importing this package imports neither transformers nor tokenizers.
 """
@@ -48,7 +50,8 @@ def difference(a: object, b: object) -> list[Difference]:
 
     Args:
         a: a tokenizer object, an `Identity`, or the path of a folder or a tokenizer.json.
-        b: the same. Objects and paths give better examples than identities, which know the probe corpus only.
+        b: the same. Objects and paths give better examples than identities, which know the probe
+            corpus only.
 
     Raises:
         NotComparable: a difference between these two means nothing.

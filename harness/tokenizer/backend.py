@@ -1,8 +1,9 @@
 """A `tokenizers.Tokenizer`: its serialisation, and the parts of its identity.
 
-What `Tokenizer.to_str()` returns is canonical: defaults are filled in, the vocabulary is ordered by id and the merges
-by rank. Its large pieces are digested as text, which is ten times faster than parsing them. Inside a JSON string every
-quote is escaped, so that `,"model":{` and its like can only be the key.
+What `Tokenizer.to_str()` returns is canonical: defaults are filled in, the vocabulary is ordered by
+id and the merges by rank. Its large pieces are digested as text, which is ten times faster than
+parsing them. Inside a JSON string every quote is escaped, so that `,"model":{` and its like can
+only be the key.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ MERGES = b',"merges":'
 def written(backend: Any) -> bytes:
     """The text of `backend.to_str()`, as UTF-8.
 
-    The state that pickle saves is the same text, and comes as bytes. Making text of it and bytes again takes nearly as
-    long as the writing itself.
+    The state that pickle saves is the same text, and comes as bytes. Making text of it and bytes
+    again takes nearly as long as the writing itself.
     """
     state = backend.__getstate__()
     return (
@@ -94,8 +95,11 @@ class Serialised:
         )
 
     def entries(self) -> int:
-        """Count the tokens of a written vocabulary (not for Unigram, whose vocabulary is a list)."""
-        # A backslash takes the next character with it, so that what is left are the quotes around tokens.
+        """Count the tokens of a written vocabulary (not for Unigram, whose vocabulary is a
+        list).
+        """
+        # A backslash takes the next character with it, so that what is left are the quotes around
+        # tokens.
         return (self.vocabulary.count(b'"') - ESCAPES.findall(self.vocabulary).count(b'"')) // 2
 
 
@@ -133,8 +137,9 @@ def encoder_parts(
     Args:
         backend: a `tokenizers.Tokenizer`; it is not changed.
         pieces: from `read(backend)`.
-        alone: whether `Tokenizer.encode` is what is called. transformers sets padding and truncation anew for each
-            call, so that what is found there is left over from the last one and decides nothing.
+        alone: whether `Tokenizer.encode` is what is called. transformers sets padding and
+            truncation anew for each call, so that what is found there is left over from the last
+            one and decides nothing.
         encode_special_tokens: whether special tokens in a text are split like any other text.
     """
     head = pieces.head
@@ -157,7 +162,8 @@ def encoder_parts(
         "vocabulary": vocabulary,
         "merges": merges,
         **normal,
-        # After the probes: where a template names a token that it does not have, the library's panic says so.
+        # After the probes: where a template names a token that it does not have, the library's
+        # panic says so.
         "post_processor": components.post_processor(head["post_processor"]),
         "added tokens": added,
         "encode special tokens": encode_special_tokens,
@@ -220,7 +226,9 @@ def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[
 def view(
     backend: Any, head: dict[str, Any] | None = None, *, encode_special_tokens: bool | None = None
 ) -> Any:
-    """The same tokenizer without what a call leaves behind; the model is shared, and `backend` is left as it is.
+    """The same tokenizer without what a call leaves behind.
+
+    The model is shared, and `backend` is left as it is.
 
     Args:
         backend: a `tokenizers.Tokenizer`.
@@ -253,7 +261,8 @@ def view(
 def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:
     """Digest of the ids of texts with added tokens.
 
-    How a backend finds them depends on the order in which they and the normalizer were set, which is not written down.
+    How a backend finds them depends on the order in which they and the normalizer were set, which
+    is not written down.
     """
     with panics_become(Unidentifiable, "the tokenizer fails on a text with an added token"):
         ids = [
@@ -264,7 +273,9 @@ def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:
 
 
 def _probe_ids(backend: Any) -> str:
-    """Ids of every probe, with and without the special tokens around it, and of one pair, as JSON."""
+    """Ids of every probe, with and without the special tokens around it, and of one pair, as
+    JSON.
+    """
     ids: dict[str, Any] = {}
     with panics_become(Unidentifiable, "the tokenizer fails on a text of the probe corpus"):
         for name, text in PROBES.items():
@@ -275,7 +286,9 @@ def _probe_ids(backend: Any) -> str:
 
 
 def ids_of(backend: Any, *texts: str, special: bool = False) -> list[int] | str:
-    """Ids, or the error in a few words: a vocabulary without an unknown token refuses some texts, each time alike."""
+    """Ids, or the error in a few words: a vocabulary without an unknown token refuses some texts,
+    each time alike.
+    """
     try:
         return list(backend.encode(*texts, add_special_tokens=special).ids)
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
@@ -285,7 +298,8 @@ def ids_of(backend: Any, *texts: str, special: bool = False) -> list[int] | str:
 def _vocabulary(backend: Any, pieces: Serialised) -> tuple[str, str]:
     """Digests of vocabulary and merges.
 
-    Where two tokens share an id the library writes one of them, a different one each time; so they are read from it.
+    Where two tokens share an id the library writes one of them, a different one each time; so they
+    are read from it.
     """
     merges = digest_text(pieces.merges) if pieces.merges is not None else NONE
     if pieces.model["type"] == "Unigram" or pieces.entries() == backend.get_vocab_size(

@@ -1,7 +1,9 @@
-"""The process that reads files nobody vouches for: `python -m harness.tokenizer.child`, with its request on stdin.
+"""The process that reads files nobody vouches for: `python -m harness.tokenizer.child`, with its
+request on stdin.
 
-It limits itself before it opens anything. A panic, an endless regular expression or a stack overflow ends this process
-and no other. It writes nothing but its answer. Formats are told apart by what the files hold.
+It limits itself before it opens anything. A panic, an endless regular expression or a stack
+overflow ends this process and no other. It writes nothing but its answer. Formats are told apart by
+what the files hold.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _RANKED = re.compile(rb"\s*[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
 def is_serialised(path: Path) -> bool:
-    """Tell whether the tokenizers library reads it: a tokenizer.json, or a folder that holds one."""
+    """Tell whether the tokenizers library reads it: a tokenizer.json, or a folder that holds
+    one.
+    """
     return _format(path) == "tokenizer.json"
 
 
@@ -74,7 +78,9 @@ def read_form(path: Path) -> Form:
 
 
 def identify_path(path: Path) -> Identity:
-    """The identity of a file of any format: of a tokenizer.json all that the library shows, else what the file says."""
+    """The identity of a file of any format: of a tokenizer.json all that the library shows, else
+    what the file says.
+    """
     if is_serialised(path):
         return identify_files(read_path(path))
     form = read_form(path)
@@ -189,7 +195,9 @@ def main() -> int:
 
 
 def private_output() -> TextIO:
-    """Take standard output for answers alone: what libraries print of a panic would be read as part of one."""
+    """Take standard output for answers alone: what libraries print of a panic would be read as part
+    of one.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
@@ -202,7 +210,8 @@ def _identify(request: dict[str, Any]) -> str:
 
 def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
     first, second = map(Path, request["paths"])
-    # A tokenizer.json says more than the form that every format has: two of them are compared by all of it.
+    # A tokenizer.json says more than the form that every format has: two of them are compared by
+    # all of it.
     read_side = _tokenizer if is_serialised(first) and is_serialised(second) else read_form
     return [asdict(row) for row in compare(read_side(first), read_side(second))]
 

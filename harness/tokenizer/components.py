@@ -1,7 +1,8 @@
 """Normal forms: two components that treat every text alike are written alike.
 
-Only what the library's source shows to make no difference to ids is removed. What is left may still differ where no
-text shows it; then two identities differ although the ids do not, never the other way round.
+Only what the library's source shows to make no difference to ids is removed. What is left may still
+differ where no text shows it; then two identities differ although the ids do not, never the other
+way round.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def pre_tokenizer(component: Component | None) -> list[Component]:
 def post_processor(component: Component | None) -> list[Component]:
     """Items put around one text (`single`) and two (`pair`): `A`, `B`, or a list of ids.
 
-    Type ids are not ids; the ByteLevel processor only moves offsets. Processors in a chain see what the one before
-    made of the texts, in a shape of its own, so that only a lone one is brought into this form.
+    Type ids are not ids; the ByteLevel processor only moves offsets. Processors in a chain see what
+    the one before made of the texts, in a shape of its own, so that only a lone one is brought into
+    this form.
     """
     chain = [
         step for step in flatten(component, inside="processors") if step["type"] != "ByteLevel"
@@ -113,7 +115,9 @@ def model(small: Component, *, vocabulary: bytes, before: list[Component]) -> Co
 
 
 def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[str, Any]:
-    """Normal forms of what makes ids of a text, by the name of its part; what is put around them is not among them.
+    """Normal forms of what makes ids of a text, by the name of its part.
+
+    What is put around them is not among them.
 
     Args:
         head: a serialised tokenizer without its model.
@@ -129,7 +133,9 @@ def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[st
 
 
 def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Component]) -> bool:
-    """Tell whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
+    """Tell whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of
+    ByteLevel.
+    """
     if given.get("byte_fallback") and all(
         b'"<0x%02X>":' % byte in vocabulary for byte in range(256)
     ):
@@ -151,7 +157,9 @@ def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Compon
 
 
 def state(head: Component) -> Component:
-    """Padding and truncation as far as they change the ids of one text: `Tokenizer.encode` obeys them unasked."""
+    """Padding and truncation as far as they change the ids of one text: `Tokenizer.encode` obeys
+    them unasked.
+    """
     settings: Component = {}
     cut = head.get("truncation")
     if cut:
@@ -189,7 +197,10 @@ def _joined(pieces: list[Any]) -> list[Any]:
 
 
 def text_of(token: str) -> str:
-    """The text that ByteLevel writes as this token; the token itself where it is not of these letters."""
+    """The text that ByteLevel writes as this token.
+
+    The token itself where it is not of these letters.
+    """
     if any(letter not in BYTE_LEVEL for letter in token):
         return token
     return bytes(BYTE_LEVEL[letter] for letter in token).decode("utf-8", "replace")

@@ -1,7 +1,9 @@
-"""Find the tokenizer that belongs to a model file: every candidate, and every reason for or against it.
+"""Find the tokenizer that belongs to a model file: every candidate, and every reason for or against
+it.
 
-A tokenizer may be named, inside the model, beside it, in our cache or in the hub's cache. A candidate is chosen because
-what it holds is what the model holds, id by id; never because of a name, an architecture or a size, which are hints.
+A tokenizer may be named, inside the model, beside it, in our cache or in the hub's cache. A
+candidate is chosen because what it holds is what the model holds, id by id; never because of a
+name, an architecture or a size, which are hints.
 """
 
 from __future__ import annotations
@@ -112,7 +114,9 @@ def _of_folder(
 
 
 def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
-    """Snapshots of a cache, the newest first: `REPOSITORY/COMMIT/files`, or the hub's `models--…/snapshots/COMMIT`."""
+    """Snapshots of a cache, the newest first: `REPOSITORY/COMMIT/files`, or the hub's
+    `models--…/snapshots/COMMIT`.
+    """
     levels = ("models--*", "snapshots", "*") if origin == "hub's cache" else ("*", "*", "files")
     folders = [root]
     dated = []
@@ -128,7 +132,8 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
                     origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}"
                 )
                 continue
-            # A dot in front marks what is put aside, locked or half fetched: no snapshot is in there.
+            # A dot in front marks what is put aside, locked or half fetched: no snapshot is in
+            # there.
             below += (
                 path
                 for path in inside
@@ -160,7 +165,8 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
 
 
 Standing = Literal["same", "usable", "undecided", "differs", "refused"]
-# How many ids the best known families have. A size is shared by many tokenizers that have nothing else in common.
+# How many ids the best known families have. A size is shared by many tokenizers that have nothing
+# else in common.
 _HINTS = {
     (
         "llama",
@@ -184,12 +190,13 @@ class Candidate:
 
     Attributes:
         origin, path: as in `Place`.
-        standing: `same`: proven to be the model's own; `usable`: the model's own tokenizer, with nothing wrong in it;
-            `undecided`: what it says agrees, and it does not say all; `differs`; `refused`: not read, or not to be
-            used.
+        standing: `same`: proven to be the model's own; `usable`: the model's own tokenizer, with
+            nothing wrong in it; `undecided`: what it says agrees, and it does not say all;
+            `differs`; `refused`: not read, or not to be used.
         reasons: for or against it, the most important first.
         fingerprint: of its form, 64 hex digits, where it could be read.
-        read: sha256 of each file that was compared, by its path: whoever uses the candidate uses these bytes.
+        read: sha256 of each file that was compared, by its path: whoever uses the candidate uses
+            these bytes.
     """
 
     origin: Origin
@@ -242,8 +249,8 @@ def resolve(
         strict: choose only what is proven.
 
     Returns:
-        The resolution. Without a proven candidate the tokenizer inside is chosen if nothing is wrong with it, but not
-        under `strict`.
+        The resolution. Without a proven candidate the tokenizer inside is chosen if nothing is
+        wrong with it, but not under `strict`.
 
     Raises:
         Unreadable: the model cannot be read.
@@ -302,7 +309,9 @@ def _is_gguf(path: Path) -> bool:
 
 
 def _inside(file: GgufFile) -> Candidate:
-    """The tokenizer in the model: usable where an engine that reads GGUF files makes no guess about it."""
+    """The tokenizer in the model: usable where an engine that reads GGUF files makes no guess about
+    it.
+    """
     path = Path(file.path)
     try:
         form = gguf_form(file)

@@ -1,12 +1,14 @@
 """Tokenizer files, as transformers would make a tokenizer of them, without transformers.
 
-Followed here: what `TokenizersBackend` does with `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json`,
-`added_tokens.json` and the chat templates (transformers 5.23). A class of its own (`tokenizer_class`) may build
-something else from the same files; then the object's identity differs from the folder's, and says in what.
+Followed here: what `TokenizersBackend` does with `tokenizer.json`, `tokenizer_config.json`,
+`special_tokens_map.json`, `added_tokens.json` and the chat templates (transformers 5.23). A class
+of its own (`tokenizer_class`) may build something else from the same files; then the object's
+identity differs from the folder's, and says in what.
 
-Nobody vouches for these files: they are read with limits, in the child process. The tokenizers library takes files in
-which ids are not unique, and decides by itself: of two tokens with one id the last decodes, an added token whose id is
-taken silently gets another one, and an id of 2^32 - 1 is past every embedding. Here such files are refused.
+Nobody vouches for these files: they are read with limits, in the child process. The tokenizers
+library takes files in which ids are not unique, and decides by itself: of two tokens with one id
+the last decodes, an added token whose id is taken silently gets another one, and an id of 2^32 - 1
+is past every embedding. Here such files are refused.
 """
 
 from __future__ import annotations
@@ -169,7 +171,9 @@ def _optional(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether a file is there; a dangling link counts, because it must be refused and not passed over.
+    """Tell whether a file is there.
+
+    A dangling link counts, because it must be refused and not passed over.
 
     Raises:
         OSError: that may not be known (`os.path.lexists` would say no).
@@ -219,7 +223,10 @@ def _complete(
     config: dict[str, Any],
     special: dict[str, Any] | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Add to the backend what the other files add; returns the special tokens with and without a name."""
+    """Add to the backend what the other files add.
+
+    Returns the special tokens with and without a name.
+    """
     where = folder / CONFIG
     given = dict(config)
     decoder: dict[int, Any] = {}
@@ -231,7 +238,8 @@ def _complete(
                 raise Unreadable(f"{where}: added_tokens_decoder must map ids to tokens")
             decoder[int(index)] = _token(token, where=where)
     else:
-        # A token in special_tokens_map.json is one by standing there; in the configuration it must say that it is.
+        # A token in special_tokens_map.json is one by standing there; in the configuration it must
+        # say that it is.
         given |= {name: _typed(value) for name, value in (special or {}).items()}
         names = {_text(given[name], where=where) for name in NAMED if given.get(name)}
         for text, index in (_optional(folder, ADDED) or {}).items():
@@ -361,7 +369,8 @@ def identify_files(files: TokenizerFiles) -> Identity:
 def read_bytes(path: Path, *, inside: Path) -> bytes:
     """The bytes of a regular file in `inside`.
 
-    A link is followed where the hub's cache makes one: from `snapshots/<commit>/` into `blobs/` beside it.
+    A link is followed where the hub's cache makes one: from `snapshots/<commit>/` into `blobs/`
+    beside it.
 
     Raises:
         Unreadable: for anything else.

@@ -1,7 +1,7 @@
 """The identity of a tokenizer: two digests, and the parts they were made from.
 
-`PROBES` are texts on which tokenizers that are not the same tend to differ. Changing a text changes every identity, so
-`PROBES_VERSION` changes with it.
+`PROBES` are texts on which tokenizers that are not the same tend to differ. Changing a text changes
+every identity, so `PROBES_VERSION` changes with it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def digest(kind: str, value: Any) -> str:
 
 
 def digest_text(text: str | bytes) -> str:
-    """`sha256:` and 64 hex digits of a text. Half a character (a lone surrogate) is taken as it is."""
+    """`sha256:` and 64 hex digits of a text.
+
+    Half a character (a lone surrogate) is taken as it is.
+    """
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     return f"sha256:{sha256(raw)}"
 
@@ -94,9 +97,11 @@ class Identity:
     """The identity of a tokenizer.
 
     Attributes:
-        semantic: sha256, 64 hex digits: same ids for every text, same special tokens, same chat templates.
+        semantic: sha256, 64 hex digits: same ids for every text, same special tokens, same chat
+            templates.
         full: sha256, 64 hex digits, of every part; compare it between identities of one depth only.
-        parts: what was found, by name: `sha256:` and 64 hex digits, or the value itself where it is short.
+        parts: what was found, by name: `sha256:` and 64 hex digits, or the value itself where it is
+            short.
         depth: `cheap` leaves out what takes long: the object's own `get_vocab`, and the round trip.
     """
 
@@ -137,7 +142,8 @@ class Identity:
         """Read what `to_json` wrote.
 
         Raises:
-            IdentityMalformed: for anything else, and where the digests do not follow from the parts.
+            IdentityMalformed: for anything else, and where the digests do not follow from the
+                parts.
         """
         if len(text) > LARGEST:
             raise IdentityMalformed(

@@ -45,7 +45,8 @@ def identify_folder(
         seconds: of CPU time, and of time on the clock.
 
     Raises:
-        Unreadable: the files are missing, damaged, malicious, or not a tokenizer; the message says which and why.
+        Unreadable: the files are missing, damaged, malicious, or not a tokenizer; the message says
+            which and why.
     """
     text = ask("identity", [path], memory=memory, seconds=seconds)
     return Identity.from_json(text)
@@ -104,7 +105,8 @@ def ask(
     if "not comparable" in answer:
         raise NotComparable(answer["not comparable"])
     if "refused" in answer:
-        # Names of files and texts of errors come from files that nobody vouches for; a terminal would obey them.
+        # Names of files and texts of errors come from files that nobody vouches for; a terminal
+        # would obey them.
         raise _REFUSALS.get(answer.get("sort"), Unreadable)(visible(answer["refused"]))
     return answer["answer"]
 
@@ -124,7 +126,9 @@ def _death(number: int, *, memory: int, seconds: int) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Variables of such a process: enough to import the same libraries, and nothing that changes what they do."""
+    """Variables of such a process: enough to import the same libraries, and nothing that changes
+    what they do.
+    """
     kept = {name: value for name, value in os.environ.items() if name in KEPT}
     return kept | {
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),

@@ -23,8 +23,8 @@ class Lost:
 
     Attributes:
         ranges: first and last of each range, in order.
-        common: those of them that are assigned characters of planes 0 to 3: letters, marks, numbers, punctuation,
-            symbols, spaces.
+        common: those of them that are assigned characters of planes 0 to 3: letters, marks,
+            numbers, punctuation, symbols, spaces.
         needed: whether UTF-8 text can have one of the bytes at all.
     """
 

@@ -1,7 +1,7 @@
 """Tokenizers of model files: found or fetched, held against a lock, and tried.
 
-What a file says of its origin is a place to look, and nothing more: what is fetched counts only if it holds, id by id,
-what the model holds.
+What a file says of its origin is a place to look, and nothing more: what is fetched counts only if
+it holds, id by id, what the model holds.
 """
 
 from __future__ import annotations
@@ -191,7 +191,9 @@ def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
 
 
 def require_tokenizer(model: Path, tokenizer: Path) -> None:
-    """Require that a GGUF model holds this tokenizer. A file of another format has none, and is taken as it is.
+    """Require that a GGUF model holds this tokenizer.
+
+    A file of another format has none, and is taken as it is.
 
     Args:
         model: the model file.
@@ -242,8 +244,8 @@ class Health:
 
     Attributes:
         model: the GGUF file.
-        word: `well`: its tokenizer, proven to be its own or inside it, was loaded, and kept the texts it can spell;
-            `ill`; `not tried`: nothing is wrong, and no engine here loads it.
+        word: `well`: its tokenizer, proven to be its own or inside it, was loaded, and kept the
+            texts it can spell; `ill`; `not tried`: nothing is wrong, and no engine here loads it.
         tokenizer: what was loaded, or what no engine here loads.
         said: what was found, in words.
     """
@@ -310,7 +312,10 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
 
 
 def _judged(model: Path, place: Path, proof: str, round_trip: str) -> Health:
-    """Texts that vanish show a vocabulary that is not there; others may change, as where case is not kept."""
+    """Texts that vanish show a vocabulary that is not there.
+
+    Others may change, as where case is not kept.
+    """
     counts = json.loads(round_trip)
     kept, changed, lost = (int(counts[name]) for name in ("kept", "changed", "lost"))
     said = (

@@ -102,7 +102,9 @@ def compared_python(identity: Identity, tokenizer: Any) -> ComparedTokenizer:
 
 
 def _quietly(ask: Callable[[], T]) -> T | str:
-    """An answer, or the error in words: where one side fails and the other does not, that is the difference."""
+    """An answer, or the error in words: where one side fails and the other does not, that is the
+    difference.
+    """
     try:
         return ask()
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
@@ -118,7 +120,8 @@ def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
 
     Args:
         tokenizer: a transformers tokenizer of any kind, or a `tokenizers.Tokenizer`.
-        depth: `cheap` leaves out the object's own `get_vocab` and the round trip; `semantic` is the same in both.
+        depth: `cheap` leaves out the object's own `get_vocab` and the round trip; `semantic` is the
+            same in both.
 
     Raises:
         Unidentifiable: its behaviour cannot be written down, or it does not work at all.
@@ -169,7 +172,9 @@ def alone_parts(backend: Any, *, depth: Depth) -> Parts:
 
 
 def deep_parts(backend: Any, vocabulary: dict[str, int], pieces: Serialised) -> Parts:
-    """Parts that only the full depth has: the vocabulary as the object gives it, round trip and fingerprint."""
+    """Parts that only the full depth has: the vocabulary as the object gives it, round trip and
+    fingerprint.
+    """
     form = serialised_form(pieces, encode_special_tokens=bool(backend.encode_special_tokens))
     trip = round_trip(
         lambda text: ids_of(backend, text),
@@ -202,7 +207,9 @@ def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
 
 
 def _is_backend(value: object) -> bool:
-    """By name: asking the library would import it, and a stand-in from elsewhere has another module."""
+    """By name: asking the library would import it, and a stand-in from elsewhere has another
+    module.
+    """
     return all(
         hasattr(value, name)
         for name in ("to_str", "get_added_tokens_decoder", "encode_special_tokens")

@@ -1,8 +1,9 @@
 """Observations of a rank about the load of a tokenizer: versions, object, exception, logs, cache.
 
-Everything returned is plain JSON of bounded size, so that it fits one event each. Nothing here changes what is watched,
-except that `Logs` makes two libraries write their debug messages for as long as it is entered. Of the harness only this
-package is used, and of other packages nothing but what the rank has loaded itself.
+Everything returned is plain JSON of bounded size, so that it fits one event each. Nothing here
+changes what is watched, except that `Logs` makes two libraries write their debug messages for as
+long as it is entered. Of the harness only this package is used, and of other packages nothing but
+what the rank has loaded itself.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ def installed(names: Iterable[str]) -> dict[str, str]:
 
 
 def versions() -> dict[str, Any]:
-    """Python, the packages that take part in loading, and the variables they read; of a secret only that it is set."""
+    """Python, the packages that take part in loading, and the variables they read.
+
+    Of a secret only that it is set.
+    """
     variables = {
         name: "is set" if SECRET.search(name) else short(value)
         for name, value in sorted(os.environ.items())
@@ -83,7 +87,8 @@ def versions() -> dict[str, Any]:
 
 
 def describe(tokenizer: Any) -> dict[str, Any]:
-    """Class, module and backend of a transformers tokenizer, its length, the ids of eight texts, its templates.
+    """Class, module and backend of a transformers tokenizer, its length, the ids of eight texts,
+    its templates.
 
     Where the object refuses to answer stands the exception that it raised.
     """
@@ -115,10 +120,12 @@ def describe(tokenizer: Any) -> dict[str, Any]:
 
 
 def chain(error: BaseException) -> list[dict[str, Any]]:
-    """An exception and what led to it, the last first: type, message, deepest frame, and how they are tied together.
+    """An exception and what led to it, the last first: type, message, deepest frame, and how they
+    are tied together.
 
-    `by` of a link says how it is tied to the one before: `cause` (raised from it), `context` (raised while it was
-    handled), or `suppressed` (the same, hidden by `from None`). A loop ends the chain.
+    `by` of a link says how it is tied to the one before: `cause` (raised from it), `context`
+    (raised while it was handled), or `suppressed` (the same, hidden by `from None`). A loop ends
+    the chain.
     """
     links: list[dict[str, Any]] = []
     seen: set[int] = set()
@@ -148,7 +155,10 @@ def chain(error: BaseException) -> list[dict[str, Any]]:
 
 
 def deepest(trace: TracebackType | None) -> str | None:
-    """`package/file.py:line:function` of the innermost frame; the folders of this machine are left out."""
+    """`package/file.py:line:function` of the innermost frame.
+
+    The folders of this machine are left out.
+    """
     if trace is None:
         return None
     while trace.tb_next is not None:
@@ -164,17 +174,21 @@ def _inside(file: str) -> str:
 
 
 class Logs(logging.Handler):
-    """A log handler that keeps what transformers and huggingface_hub log while it is entered, from DEBUG up, by thread.
+    """A log handler that keeps what transformers and huggingface_hub log while it is entered, from
+    DEBUG up, by thread.
 
-    They are the only trace inside the process of an error that was swallowed. A message written while an exception is
-    handled is kept with the chain of that exception, as `handling`: the message itself may tell only its outer end, and
-    the chain is gone as soon as the handler is left. Nothing more is printed than before.
-    Equal messages are counted. Of the different ones the first and the last thirty are kept, and besides them the first
-    forty that are warnings or speak of a failure: a second attempt writes as much as the first, and pushes others out.
+    They are the only trace inside the process of an error that was swallowed. A message written
+    while an exception is handled is kept with the chain of that exception, as `handling`: the
+    message itself may tell only its outer end, and the chain is gone as soon as the handler is
+    left. Nothing more is printed than before. Equal messages are counted. Of the different ones the
+    first and the last thirty are kept, and besides them the first forty that are warnings or speak
+    of a failure: a second attempt writes as much as the first, and pushes others out.
     """
 
     def __init__(self, names: tuple[str, ...] = LOGGERS, *, hide: str = "") -> None:
-        """Watch these loggers; a folder to `hide` is written as `…`, and so is the number that each request has."""
+        """Watch these loggers; a folder to `hide` is written as `…`, and so is the number that each
+        request has.
+        """
         super().__init__(logging.DEBUG)
         self._names = names
         self._hide = hide
@@ -256,11 +270,12 @@ class Logs(logging.Handler):
 
 
 def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """A hub cache folder: references, snapshots, blobs with digests worked out anew, and what was left lying about.
+    """A hub cache folder: references, snapshots, blobs with digests worked out anew, and what was
+    left lying about.
 
-    A blob is named by the digest of what it should hold: 40 hex digits are git's sha1 of it, 64 its sha256. `wrong`
-    lists those that hold something else. A file in `.no_exist` makes every later load believe that the repository has
-    no such file.
+    A blob is named by the digest of what it should hold: 40 hex digits are git's sha1 of it, 64 its
+    sha256. `wrong` lists those that hold something else. A file in `.no_exist` makes every later
+    load believe that the repository has no such file.
     """
     root = Path(folder)
     blobs = 0
@@ -310,7 +325,10 @@ def _read(path: Path) -> str:
 
 
 def _holds_its_name(path: Path) -> bool:
-    """Tell whether a blob's bytes have the digest in its name; a name that is not a digest says nothing."""
+    """Tell whether a blob's bytes have the digest in its name.
+
+    A name that is not a digest says nothing.
+    """
     if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", path.name):
         return True
     try:

@@ -1,24 +1,26 @@
 """Errors of this package.
 
     TokenizerError
-    ├── Unreadable                 a file or folder that is not a tokenizer, or that we will not read
-    │   ├── Absent                 it is not there
+    ├── Unreadable                 a file or folder that is not a tokenizer, or that we will not
+    read │   ├── Absent                 it is not there
     │   └── Forbidden              we are not allowed to read it
-    ├── Unidentifiable             behaviour that is not data: a custom Python component, an unknown kind, a panic
-    ├── NotComparable              two identities between which no difference has a meaning
-    ├── IdentityMalformed          text that is not an identity as `Identity.to_json` writes it
-    └── LoadError                  no tokenizer is loaded
+    ├── Unidentifiable             behaviour that is not data: a custom Python component, an unknown
+    kind, a panic ├── NotComparable              two identities between which no difference has a
+    meaning ├── IdentityMalformed          text that is not an identity as `Identity.to_json` writes
+    it └── LoadError                  no tokenizer is loaded
         ├── SourceRefused          the source, a name in it, an option or its code may not be used
-        ├── HubFailed              the hub did not give what it has: status, reset, after how many attempts
-        │   ├── DeadlineExceeded   ... and the one deadline of the load is over, or would be before it answers again
-        │   └── BytesDiffer        ... and what it sent is not what its own listing says
-        ├── CacheFailed            the cache cannot be written or read
-        │   └── LockTimeout        another process is fetching the same snapshot and does not finish; names its pid
-        ├── BuildFailed            transformers could not build a tokenizer from verified files
-        └── IdentityDiffers        a tokenizer was built, and it is not the expected one
+        ├── HubFailed              the hub did not give what it has: status, reset, after how many
+        attempts │   ├── DeadlineExceeded   ... and the one deadline of the load is over, or would
+        be before it answers again │   └── BytesDiffer        ... and what it sent is not what its
+        own listing says ├── CacheFailed            the cache cannot be written or read
+        │   └── LockTimeout        another process is fetching the same snapshot and does not
+        finish; names its pid ├── BuildFailed            transformers could not build a tokenizer
+        from verified files └── IdentityDiffers        a tokenizer was built, and it is not the
+        expected one
 
-Each load error says what, where and what to do, and carries what libraries swallow: `__cause__` is the lowest error,
-`requests` every request that was made for this load, `logs` what transformers and huggingface_hub said at any level.
+Each load error says what, where and what to do, and carries what libraries swallow: `__cause__` is
+the lowest error, `requests` every request that was made for this load, `logs` what transformers and
+huggingface_hub said at any level.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ class Forbidden(Unreadable):
 
 
 class Unidentifiable(TokenizerError):
-    """This object cannot be given an identity; the message says why and what to identify instead."""
+    """This object cannot be given an identity.
+
+    The message says why and what to identify instead.
+    """
 
 
 class NotComparable(TokenizerError):
@@ -72,8 +77,8 @@ def refused(file: object, error: OSError) -> Unreadable:
 def panics_become(kind: type[TokenizerError], doing: str) -> Iterator[None]:
     """Turn what the Rust library raises while `doing` into `kind`.
 
-    A Rust panic arrives as `pyo3_runtime.PanicException`, which is a BaseException and cannot be imported; an
-    `except Exception` around a tokenizer lets it through.
+    A Rust panic arrives as `pyo3_runtime.PanicException`, which is a BaseException and cannot be
+    imported; an `except Exception` around a tokenizer lets it through.
     """
     try:
         yield
@@ -128,7 +133,10 @@ class LoadError(TokenizerError):
 
 
 class SourceRefused(LoadError, ValueError):
-    """The source, a name or size in its listing, an option or its code may not be used. Nothing was written for it."""
+    """The source, a name or size in its listing, an option or its code may not be used.
+
+    Nothing was written for it.
+    """
 
 
 class HubFailed(LoadError):
@@ -170,7 +178,10 @@ class LockTimeout(CacheFailed, TimeoutError):
 
 
 class BuildFailed(LoadError):
-    """Transformers could not build a tokenizer from verified files; a panic of its Rust code counts."""
+    """Transformers could not build a tokenizer from verified files.
+
+    A panic of its Rust code counts.
+    """
 
 
 class IdentityDiffers(LoadError):

@@ -1,9 +1,9 @@
 """A transformers tokenizer: its names, templates and settings, and its code where code decides ids.
 
-The algorithm of a slow tokenizer, a SentencePiece tokenizer or a repository's own class is Python code, so the code is
-part of its identity: the source of every class outside transformers' base classes, and the state of the object
-(attributes, a SentencePiece model's bytes, a table of merges). Two of them are semantically equal if code, state,
-vocabulary and probe ids are.
+The algorithm of a slow tokenizer, a SentencePiece tokenizer or a repository's own class is Python
+code, so the code is part of its identity: the source of every class outside transformers' base
+classes, and the state of the object (attributes, a SentencePiece model's bytes, a table of merges).
+Two of them are semantically equal if code, state, vocabulary and probe ids are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from harness.tokenizer.backend import NONE, Parts, round_trip, type_of
 from harness.tokenizer.identity import PROBES, Depth, canonical_json, digest_text, short
 from harness.tokenizer.problem import Unidentifiable, panics_become
 
-# Packages of code that lies beside a tokenizer: as transformers copies it, and as `loading` imports it.
+# Packages of code that lies beside a tokenizer: as transformers copies it, and as `loading` imports
+# it.
 OWN_PACKAGE = "rankproof_remote_"
 BESIDE = ("transformers_modules.", OWN_PACKAGE)
 # What a class has besides what its source defines. `_auto_class` is set by whoever registers it.
@@ -39,7 +40,10 @@ def source_of(function: object) -> str:
 
 
 def name_of(kind: type) -> str:
-    """Module and name of a class. Code that lies beside a tokenizer has the name it has there, whoever imported it."""
+    """Module and name of a class.
+
+    Code that lies beside a tokenizer has the name it has there, whoever imported it.
+    """
     module = kind.__module__
     return (
         f"{module.rpartition('.')[2] if module.startswith(BESIDE) else module}.{kind.__qualname__}"
@@ -47,11 +51,13 @@ def name_of(kind: type) -> str:
 
 
 def code_of(kind: type) -> dict[str, dict[str, str] | str]:
-    """For every class of a tokenizer but transformers' base classes: its source, and what it really defines.
+    """For every class of a tokenizer but transformers' base classes: its source, and what it really
+    defines.
 
-    The source of code that lies beside a tokenizer is that of the class's file and of all files that it imports from
-    beside itself, wherever a loader put them and whatever else lies there. It is read now, and may have been written
-    since the class was made. So the names that the class has stand beside it: one made from half of a file is another.
+    The source of code that lies beside a tokenizer is that of the class's file and of all files
+    that it imports from beside itself, wherever a loader put them and whatever else lies there. It
+    is read now, and may have been written since the class was made. So the names that the class has
+    stand beside it: one made from half of a file is another.
     """
     sources: dict[str, dict[str, str] | str] = {}
     for base in kind.__mro__:
@@ -77,7 +83,10 @@ def code_of(kind: type) -> dict[str, dict[str, str] | str]:
 
 
 def _with_neighbours(file: Path) -> list[Path]:
-    """A file and those it imports relatively, directly or not; an empty `__init__.py` says nothing."""
+    """A file and those it imports relatively, directly or not.
+
+    An empty `__init__.py` says nothing.
+    """
     start = file.with_name("__init__.py")
     files = {file, start} if start.is_file() and start.stat().st_size else {file}
     waiting = list(files)
@@ -101,7 +110,8 @@ def _with_neighbours(file: Path) -> list[Path]:
 def _relative_imports(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     """Level, module and names of `from .module import names`, anywhere in a file.
 
-    Read from compiled code: `ast.parse` fails now and then where threads use it at once (CPython gh-106905).
+    Read from compiled code: `ast.parse` fails now and then where threads use it at once (CPython
+    gh-106905).
     """
     instructions = [
         instruction
@@ -233,7 +243,8 @@ def vocabulary_digest(vocabulary: dict[str, int]) -> str:
 
 
 DEEPEST = 8
-# Attributes that decide no ids: where it came from, what is left over from a call, what other parts say.
+# Attributes that decide no ids: where it came from, what is left over from a call, what other parts
+# say.
 ELSEWHERE = {
     "_in_target_context_manager",
     "_pad_token_type_id",
@@ -263,7 +274,10 @@ ELSEWHERE = {
 
 
 def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
-    """Every part of a tokenizer that is Python code. The cheap form leaves out the round trip only."""
+    """Every part of a tokenizer that is Python code.
+
+    The cheap form leaves out the round trip only.
+    """
     with panics_become(Unidentifiable, "this tokenizer does not work"):
         vocabulary = tokenizer.get_vocab()
         ids = {name: _ids(tokenizer, text) for name, text in PROBES.items()}
@@ -322,7 +336,8 @@ def _engine(tokenizer: Any) -> str:
 
 def _held(tokenizer: Any) -> dict[str, Any]:
     """The attributes that may decide ids."""
-    # Which tokens in a message become text, if a call asks for that; older releases do not have the attribute.
+    # Which tokens in a message become text, if a call asks for that; older releases do not have the
+    # attribute.
     unset = ("chat_control_tokens", None)
     return {
         name: attribute

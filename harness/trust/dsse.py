@@ -1,8 +1,8 @@
 """DSSE envelopes, version 1.0.2, whose signatures are those of ssh-keygen.
 
-Source: the DSSE protocol and envelope specifications. A signature is over the pre-authentication encoding (PAE) of
-type and payload, so neither can be taken for the other. `keyid` is a hint that nobody vouches for: here it decides
-nothing, and a key counts once however many names it is given.
+Source: the DSSE protocol and envelope specifications. A signature is over the pre-authentication
+encoding (PAE) of type and payload, so neither can be taken for the other. `keyid` is a hint that
+nobody vouches for: here it decides nothing, and a key counts once however many names it is given.
 """
 
 from __future__ import annotations
@@ -70,10 +70,13 @@ def encode(payload: bytes, *, payload_type: str, signatures: Iterable[tuple[str,
 
 
 def read(data: bytes) -> Envelope:
-    """Take an envelope apart. Either base64 alphabet is accepted; keys that DSSE does not know are not.
+    """Take an envelope apart. Either base64 alphabet is accepted.
+
+    Keys that DSSE does not know are not.
 
     Raises:
-        MalformedEnvelope: not strict JSON, not these keys, no signature or too many, or one that is no SSHSIG.
+        MalformedEnvelope: not strict JSON, not these keys, no signature or too many, or one that is
+            no SSHSIG.
     """
     try:
         document = strict_json(data)

@@ -1,8 +1,9 @@
-"""A results folder as a verifier may touch it: bounded reads of regular files, and no link is ever followed.
+"""A results folder as a verifier may touch it: bounded reads of regular files, and no link is ever
+followed.
 
-The folder may come from anybody. A listed file may be a link to a secret, a pipe that never answers, or a terabyte of
-zeros; a name may hold anything but `/`. So every step of a path is opened by itself, without following links, and the
-size is asked of the open file before it is read.
+The folder may come from anybody. A listed file may be a link to a secret, a pipe that never
+answers, or a terabyte of zeros; a name may hold anything but `/`. So every step of a path is opened
+by itself, without following links, and the size is asked of the open file before it is read.
 
 The way *to* the folder is the user's own and may hold links, such as `results/<scenario>/latest`.
 """
@@ -64,8 +65,8 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # The folders on the way to the last file, each opened from the one above it. Only one way is kept open: a
-        # manifest may name more folders than a process may hold.
+        # The folders on the way to the last file, each opened from the one above it. Only one way
+        # is kept open: a manifest may name more folders than a process may hold.
         self._way: list[tuple[str, int]] = []
 
     def __enter__(self) -> Self:
@@ -88,7 +89,8 @@ class Folder:
             os.close(descriptor)
 
     def digest(self, name: str, limit: int, *, keep: int = 0) -> tuple[str, int, bytes | None]:
-        """The sha256 of a file in hex, its size, and its content where that is at most `keep` bytes.
+        """The sha256 of a file in hex, its size, and its content where that is at most `keep`
+        bytes.
 
         Raises:
             Unreadable: as for `read`.
@@ -109,8 +111,8 @@ class Folder:
         """Every entry in the folder that is not a folder, links and pipes included, in no order.
 
         Raises:
-            Unreadable: more than MOST_FILES entries beside the report, the manifest, the statement and the views, or a
-                folder that is too deep or cannot be read.
+            Unreadable: more than MOST_FILES entries beside the report, the manifest, the statement
+                and the views, or a folder that is too deep or cannot be read.
         """
         paths: list[str] = []
         waiting = [""]
@@ -196,12 +198,16 @@ class Folder:
 
 @dataclass(frozen=True)
 class Reader:
-    """Hands listed files to a judge and a renderer, and makes sure that they still are what was verified."""
+    """Hands listed files to a judge and a renderer, and makes sure that they still are what was
+    verified.
+    """
 
     folder: Folder
     digests: dict[str, str]
     kept: Mapping[str, bytes] = field(default_factory=dict)
-    """Content that has its digest: what was read once need not be read again, and cannot have changed since."""
+    """Content that has its digest: what was read once need not be read again, and cannot have
+    changed since.
+    """
 
     def __call__(self, name: str) -> bytes:
         """The content of a listed file.
@@ -239,13 +245,17 @@ def verify_folder(
     now: datetime | None = None,
     ssh: Ssh = sshsig,
 ) -> Verification:
-    """Verify the report at `report` and the folder it lies in. Whatever is wrong with them is in the result.
+    """Verify the report at `report` and the folder it lies in.
+
+    Whatever is wrong with them is in the result.
 
     Args:
-        report: the path of the report; links on the way to its folder are followed, the report itself must not be one.
+        report: the path of the report; links on the way to its folder are followed, the report
+            itself must not be one.
         policy: whose signature is accepted.
         replay: how the record is judged and rendered again; by default it cannot be.
-        allow_unjudged: accept a report that could not be judged or rendered again. By default such a report is refused.
+        allow_unjudged: accept a report that could not be judged or rendered again. By default such
+            a report is refused.
         now: the time for `policy.at == "now"`; by default the clock.
         ssh: who answers the questions about signatures.
 
@@ -266,7 +276,8 @@ def verify_folder(
 
 
 def read_signers(path: Path) -> bytes:
-    """The content of an allowed_signers or revocation file of the verifier's own side, for a SignerPolicy.
+    """The content of an allowed_signers or revocation file of the verifier's own side, for a
+    SignerPolicy.
 
     Raises:
         OSError: it cannot be read.
@@ -329,7 +340,10 @@ def _beside(
 
 
 def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> dict[str, bytes]:
-    """Rule 5 for every listed file; returns the content of small ones, as far as there is room for it."""
+    """Rule 5 for every listed file.
+
+    Returns the content of small ones, as far as there is room for it.
+    """
     kept: dict[str, bytes] = {}
     left = LARGEST_KEPT
     words = {"link": RefusalWord.EVIDENCE_IS_A_LINK, "large": RefusalWord.EVIDENCE_TOO_LARGE}

@@ -1,7 +1,8 @@
 """The end of a report: the signature block, and the two lines of the body that a verifier reads.
 
-A report is `body`, then a fixed section that ends with an opening fence, then the signature, then the closing fence.
-Signed is every byte before the BEGIN line. There is exactly one such line anywhere in the file.
+A report is `body`, then a fixed section that ends with an opening fence, then the signature, then
+the closing fence. Signed is every byte before the BEGIN line. There is exactly one such line
+anywhere in the file.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Footer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no signature can be checked, as one of the words that `harness.trust.verification` explains."""
+    """Why no signature can be checked, as one of the words that `harness.trust.verification`
+    explains.
+    """
 
     word: RefusalWord
     message: str
@@ -57,7 +60,8 @@ def signed_part(body: bytes) -> bytes:
     """The bytes to sign for a body.
 
     Raises:
-        FooterError: the body does not end with a newline or holds the first or last line of a signature.
+        FooterError: the body does not end with a newline or holds the first or last line of a
+            signature.
     """
     if not body.endswith(b"\n"):
         raise FooterError("the body of a report must end with a newline")
@@ -81,7 +85,10 @@ def attach(body: bytes, signature: bytes) -> bytes:
 
 
 def unsigned_footer(reason: str) -> bytes:
-    """The last section of a report that nobody signed. Append it to the body instead of a signature."""
+    """The last section of a report that nobody signed.
+
+    Append it to the body instead of a signature.
+    """
     shown = "".join(c if c.isprintable() and c != "`" else "?" for c in reason)
     return (
         b"\n" + HEADING + f"\nUNSIGNED: `{shown or 'no reason given'}`\n".encode(errors="replace")
@@ -128,7 +135,9 @@ def stated_manifest(body: bytes) -> str | None:
 
 
 def stated_time(body: bytes) -> datetime | None:
-    """The time a body says it was made at, which is the signer's own claim; None if it says none, or more than one."""
+    """The time a body says it was made at, which is the signer's own claim; None if it says none,
+    or more than one.
+    """
     times = _MADE.findall(body)
     try:
         return (

@@ -1,10 +1,12 @@
 """The key that signs a report, and where it was found.
 
-In this order: the key named with `--key`; RANKPROOF_SIGNING_KEY; git's `user.signingKey` where `gpg.format` is `ssh`;
-else a key made once for this machine. The first two are somebody's wish, so a fault in them is an error. A key of git
-that cannot sign unattended is passed over, and the signer says so.
+In this order: the key named with `--key`; RANKPROOF_SIGNING_KEY; git's `user.signingKey` where
+`gpg.format` is `ssh`; else a key made once for this machine. The first two are somebody's wish, so
+a fault in them is an error. A key of git that cannot sign unattended is passed over, and the signer
+says so.
 
-A key is tried before it is handed out: a run of a minute must not end with a question for a passphrase.
+A key is tried before it is handed out: a run of a minute must not end with a question for a
+passphrase.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ _PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
 
 class KeyProblem(Exception):
-    """A key that cannot sign: what is wrong, where, and what to do. `named` says whether somebody named this key."""
+    """A key that cannot sign: what is wrong, where, and what to do.
+
+    `named` says whether somebody named this key.
+    """
 
     def __init__(self, message: str, *, named: bool = True) -> None:
         super().__init__(message)
@@ -102,12 +107,14 @@ def find_signer(
     """The signer for a run.
 
     Args:
-        explicit: the value of `--key`: a path, or a public key that an agent holds (`key::ssh-ed25519 …`).
+        explicit: the value of `--key`: a path, or a public key that an agent holds
+            (`key::ssh-ed25519 …`).
         environ: the environment to look into; by default this process's.
         make: make this machine's key where there is none.
 
     Raises:
-        KeyProblem: no key can sign. With `named` false nobody named a key: the report ends UNSIGNED.
+        KeyProblem: no key can sign. With `named` false nobody named a key: the report ends
+            UNSIGNED.
         NoSshKeygen: OpenSSH is not installed.
     """
     known = dict(os.environ if environ is None else environ)
@@ -188,7 +195,9 @@ def _content(path: Path, where: str) -> bytes:
 
 
 def _private_header(content: bytes, where: str) -> tuple[str, str]:
-    """The cipher of an OpenSSH private key file and its public key, both of which lie open in it."""
+    """The cipher of an OpenSSH private key file and its public key, both of which lie open in
+    it.
+    """
     try:
         inner = content.split(_PRIVATE)[1].split(b"-----END")[0]
         fields = Fields(base64.b64decode(b"".join(inner.split()), validate=True))

@@ -1,4 +1,5 @@
-"""What editors, transports and git do to text, undone: so that a refusal can say how the file became bad.
+"""What editors, transports and git do to text, undone: so that a refusal can say how the file
+became bad.
 
 A repair is only ever used to explain. A file that would be good after a repair is still refused.
 """
@@ -56,7 +57,9 @@ REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
 
 
 def repaired(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """What `data` may have been before one or two of these things happened to it, each with what that was."""
+    """What `data` may have been before one or two of these things happened to it, each with what
+    that was.
+    """
     if len(data) > LARGEST:
         return
     seen = {data}
@@ -75,7 +78,10 @@ def repaired(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def repair_of(content: bytes, digest: str) -> str:
-    """What would give a file its digest back, as the end of a sentence; empty where nothing known does."""
+    """What would give a file its digest back, as the end of a sentence.
+
+    Empty where nothing known does.
+    """
     for what, candidate in repaired(content):
         if sha256(candidate) == digest:
             return f"; the file is good once this is undone: {what}"
@@ -83,7 +89,9 @@ def repair_of(content: bytes, digest: str) -> str:
 
 
 def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") -> str:
-    """The first line in which a text differs from what its record renders to, the place in it included."""
+    """The first line in which a text differs from what its record renders to, the place in it
+    included.
+    """
     texts = stated.split(b"\n"), rendered.split(b"\n")
     number = next(
         i for i in range(max(map(len, texts)) + 1) if texts[0][i : i + 1] != texts[1][i : i + 1]

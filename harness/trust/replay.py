@@ -1,4 +1,6 @@
-"""How a record is judged, rendered and stated again: what a verifier needs from whoever knows records."""
+"""How a record is judged, rendered and stated again: what a verifier needs from whoever knows
+records.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,18 @@ class CannotRender(Exception):
 
 
 class Replay:
-    """How a record is judged and rendered again. This one cannot do anything of it; whoever knows records overrides it.
+    """How a record is judged and rendered again. This one cannot do anything of it.
 
-    Each method raises CannotJudge or CannotRender, or Refused where the evidence contradicts itself.
+    Whoever knows records overrides it.
+
+    Each method raises CannotJudge or CannotRender, or Refused where the evidence contradicts
+    itself.
 
     Attributes:
-        views: what renders each view again, by the view's name; a view without a renderer is an unlisted file.
-        arrays: what was worked out again of arrays by `judge`, and what was not, in words; empty where there are none.
+        views: what renders each view again, by the view's name; a view without a renderer is an
+            unlisted file.
+        arrays: what was worked out again of arrays by `judge`, and what was not, in words; empty
+            where there are none.
         makes_statements: whether a statement can be made again; where not, it is an unlisted file.
     """
 
@@ -36,7 +43,9 @@ class Replay:
         self.arrays = ""
 
     def judge(self, _read: Read, _names: Sequence[str]) -> str | None:
-        """The first difference between the record and what the evidence makes; None where they agree."""
+        """The first difference between the record and what the evidence makes; None where they
+        agree.
+        """
         raise CannotJudge("no judge was given")
 
     def render(self, _read: Read, _manifest_digest: str) -> bytes:
@@ -44,7 +53,9 @@ class Replay:
         raise CannotRender("no renderer was given")
 
     def signer(self, _read: Read) -> str | None:
-        """The fingerprint of the key that the record says signs it; None where it says that nobody does."""
+        """The fingerprint of the key that the record says signs it; None where it says that nobody
+        does.
+        """
         raise CannotRender("no renderer was given")
 
     def rebuild(self, _read: Read, _report_digest: str, _manifest_digest: str) -> bytes:

@@ -1,7 +1,8 @@
-"""Who may sign: git's allowed_signers file, keys named on the command line, and keys that were given up.
+"""Who may sign: git's allowed_signers file, keys named on the command line, and keys that were
+given up.
 
-The lines are read here only to choose one and to find the word for a refusal. ssh-keygen then reads the chosen line
-itself and has the last word.
+The lines are read here only to choose one and to find the word for a refusal. ssh-keygen then reads
+the chosen line itself and has the last word.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class SignersMalformed(ValueError):
 
 @dataclass(frozen=True)
 class SignerPolicy:
-    """Whose signature is accepted. Both `allowed` and `fingerprints` must accept it where both are given."""
+    """Whose signature is accepted.
+
+    Both `allowed` and `fingerprints` must accept it where both are given.
+    """
 
     allowed: bytes | None = None
     """The content of an allowed_signers file."""
@@ -64,12 +68,15 @@ class AllowedLine:
 
     @property
     def name(self) -> str | None:
-        """Who the line is for, if it is for one name; None for a list, a pattern, an authority: ssh-keygen knows."""
+        """Who the line is for, if it is for one name; None for a list, a pattern, an authority:
+        ssh-keygen knows.
+        """
         return self.principals if not self.certifies and _NAME.fullmatch(self.principals) else None
 
 
 def parse_at(text: str) -> datetime | Literal["now", "report"]:
-    """The value of `--at`: `now`, `report`, or a time such as 2026-01-03 or 2026-01-03T10:00:00Z, in UTC by default.
+    """The value of `--at`: `now`, `report`, or a time such as 2026-01-03 or 2026-01-03T10:00:00Z,
+    in UTC by default.
 
     Raises:
         ValueError: none of these.
@@ -83,7 +90,9 @@ def parse_at(text: str) -> datetime | Literal["now", "report"]:
 
 
 def choose(signature: SshSignature, policy: SignerPolicy, when: datetime) -> AllowedLine | Refusal:
-    """The line that accepts the key of a signature at a time, or the nearest reason why there is none."""
+    """The line that accepts the key of a signature at a time, or the nearest reason why there is
+    none.
+    """
     shown = signature.fingerprint
     if policy.fingerprints and shown not in policy.fingerprints:
         wanted = ", ".join(policy.fingerprints)
@@ -118,7 +127,8 @@ def read(content: bytes) -> list[AllowedLine]:
     """The lines of an allowed_signers file.
 
     Raises:
-        SignersMalformed: a line that is neither empty, a comment, nor `principals [options] key type, key`.
+        SignersMalformed: a line that is neither empty, a comment, nor `principals [options] key
+            type, key`.
     """
     try:
         text = content.decode()
@@ -133,7 +143,9 @@ def read(content: bytes) -> list[AllowedLine]:
 
 
 def name_of(content: bytes, key: str) -> str | None:
-    """Whom an allowed_signers file lists a key for, by its fingerprint; None for nobody, or a list of people."""
+    """Whom an allowed_signers file lists a key for, by its fingerprint; None for nobody, or a list
+    of people.
+    """
     try:
         return next(
             (line.name for line in read(content) if fingerprint(line.public_key) == key), None

@@ -1,12 +1,13 @@
-"""SSHSIG signatures, made and checked by ssh-keygen, with a strict reader of what a signature says about itself.
+"""SSHSIG signatures, made and checked by ssh-keygen, with a strict reader of what a signature says
+about itself.
 
     SshsigError(Exception)
     ├── NoSshKeygen          OpenSSH is not installed
     ├── SigningFailed        ssh-keygen would not sign
     └── MalformedSignature   not the one way in which ssh-keygen writes a signature
 
-ssh-keygen exits 255 for every refusal and words its reasons differently from version to version, so nothing here reads
-its messages to decide anything.
+ssh-keygen exits 255 for every refusal and words its reasons differently from version to version, so
+nothing here reads its messages to decide anything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ NAMESPACE_ATTESTATION = "attestation@rankproof"
 BEGIN = b"-----BEGIN SSH SIGNATURE-----"
 END = b"-----END SSH SIGNATURE-----"
 TIMEOUT = 30.0
-# Tried: 8.7 crashes at any file of allowed signers; 8.8 asks whether a certificate is valid now, not at the time given.
+# Tried: 8.7 crashes at any file of allowed signers; 8.8 asks whether a certificate is valid now,
+# not at the time given.
 INSTALL = "install OpenSSH 8.9 or newer (package openssh-client)"
 
 _CERTIFICATE = "-cert-v01@openssh.com"
@@ -70,7 +72,10 @@ class MalformedSignature(SshsigError):
 
 @dataclass(frozen=True)
 class SshSignature:
-    """What a signature says about itself. None of it is true until `verify` has accepted the signature."""
+    """What a signature says about itself.
+
+    None of it is true until `verify` has accepted the signature.
+    """
 
     key_type: str
     public_key: bytes
@@ -82,12 +87,17 @@ class SshSignature:
 
     @property
     def fingerprint(self) -> str:
-        """SHA256:… of the key as ssh-keygen prints it; for a certificate, of the certificate itself."""
+        """SHA256:… of the key as ssh-keygen prints it.
+
+        For a certificate, of the certificate itself.
+        """
         return fingerprint(self.public_key)
 
     @property
     def key_fingerprint(self) -> str:
-        """SHA256:… of the key alone: the same for a key, and for every certificate that was issued for it."""
+        """SHA256:… of the key alone: the same for a key, and for every certificate that was issued
+        for it.
+        """
         if self.certifier is None:
             return self.fingerprint
         fields = Fields(self.public_key)
@@ -133,8 +143,8 @@ def fingerprint(public_key: bytes) -> str:
 def parse(armoured: bytes) -> SshSignature:
     """Read a signature from its BEGIN line to its END line, newline included.
 
-    Only the exact bytes ssh-keygen would write are accepted: unused bits and other line lengths would let a file be
-    changed without its signature becoming bad.
+    Only the exact bytes ssh-keygen would write are accepted: unused bits and other line lengths
+    would let a file be changed without its signature becoming bad.
 
     Raises:
         MalformedSignature: any deviation, or a kind of key that is not accepted.
@@ -244,7 +254,8 @@ def _certifier(key: Fields, key_type: str) -> bytes:
 def sign(
     data: bytes, key_file: Path, *, namespace: str, environ: Mapping[str, str] | None = None
 ) -> bytes:
-    """The armoured signature of `data` by a private key file, or by the agent that holds the key of a .pub file.
+    """The armoured signature of `data` by a private key file, or by the agent that holds the key of
+    a .pub file.
 
     Raises:
         NoSshKeygen: OpenSSH is not installed.
@@ -258,7 +269,10 @@ def sign(
 
 
 def fits(data: bytes, signature: bytes, *, namespace: str) -> bool:
-    """Whether the signature belongs to these bytes. It says nothing about who made it: use `verify` for that."""
+    """Whether the signature belongs to these bytes.
+
+    It says nothing about who made it: use `verify` for that.
+    """
     with _files(signature=signature) as paths:
         return not _run(
             ["check-novalidate", "-n", namespace, "-s", paths["signature"]], data
@@ -284,7 +298,9 @@ def verify(
     when: datetime,
     revoked: bytes | None = None,
 ) -> bool:
-    """Whether ssh-keygen accepts the signature by `principal` under the lines of `allowed` at that time."""
+    """Whether ssh-keygen accepts the signature by `principal` under the lines of `allowed` at that
+    time.
+    """
     extra = {} if revoked is None else {"revoked": revoked}
     with _files(signature=signature, allowed=f"{allowed}\n".encode(), **extra) as paths:
         options = ["-O", _time(when), "-f", paths["allowed"], "-I", principal, "-n", namespace]
@@ -293,7 +309,9 @@ def verify(
 
 
 def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What ssh-keygen may see: no language, no local time zone, and nothing that could ask for a passphrase."""
+    """What ssh-keygen may see: no language, no local time zone, and nothing that could ask for a
+    passphrase.
+    """
     known = os.environ if environ is None else environ
     kept = {
         name: known[name] for name in ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK") if name in known

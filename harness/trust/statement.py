@@ -1,11 +1,13 @@
-"""The statement: what a run found, as an in-toto Statement v1 with the predicate test-result v0.1, for machines.
+"""The statement: what a run found, as an in-toto Statement v1 with the predicate test-result v0.1,
+for machines.
 
-It follows from the record and the report, byte for byte, so a verifier writes it again and compares. Sources: in-toto
-Attestation Framework v1, test-result v0.1, its rules on extension fields (names that will not collide, without `.` or
-`$`) and its monotonic principle.
+It follows from the record and the report, byte for byte, so a verifier writes it again and
+compares. Sources: in-toto Attestation Framework v1, test-result v0.1, its rules on extension fields
+(names that will not collide, without `.` or `$`) and its monotonic principle.
 
-INCONCLUSIVE has no word there, so it is FAILED, and the extension says which of the two. A skipped cell is in
-neither list: ask whether the tests that you need are in `passedTests`, never whether `failedTests` is empty.
+INCONCLUSIVE has no word there, so it is FAILED, and the extension says which of the two. A skipped
+cell is in neither list: ask whether the tests that you need are in `passedTests`, never whether
+`failedTests` is empty.
 """
 
 from __future__ import annotations
@@ -88,13 +90,15 @@ def test_name(record: Record, cell: CellVerdict) -> str:
 def check(
     envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[bytes, bytes], bool]
 ) -> Refusal | str:
-    """Whether an envelope holds the statement of this report under the key of this report; else the word against it.
+    """Whether an envelope holds the statement of this report under the key of this report.
+
+    Else the word against it.
 
     Args:
         envelope: the content of `attestation.dsse.json`.
         rebuilt: the statement that record and report make.
-        fingerprint: the key whose signature on the report was accepted. Others may sign beside it, and count for
-            nothing here.
+        fingerprint: the key whose signature on the report was accepted. Others may sign beside it,
+            and count for nothing here.
         fits: whether an armoured signature is over bytes, in the namespace of statements.
     """
     try:
@@ -134,7 +138,9 @@ def check(
 
 
 def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
-    """The word and the message for how a statement differs from the one that report and record make; None if not."""
+    """The word and the message for how a statement differs from the one that report and record
+    make; None if not.
+    """
     if stated == rebuilt:
         return None
     try:
@@ -165,7 +171,10 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
 
 
 def _configuration(record: Record) -> list[dict[str, Any]]:
-    """What the run was made with. Each descriptor holds a digest or an address, as the specification asks."""
+    """What the run was made with.
+
+    Each descriptor holds a digest or an address, as the specification asks.
+    """
     run, source, here = record.run, record.run.source, record.run.environment
     descriptors: list[dict[str, Any]] = []
     if source.commit:

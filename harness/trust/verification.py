@@ -8,32 +8,37 @@ The rules, in the order in which they are applied. Each refusal has its own word
               BAD SIGNATURE, WRONG NAMESPACE
  3. signer    The key is one the verifier's own side allows, for reports, at the time asked for.
               UNKNOWN SIGNER, SIGNER NOT ALLOWED HERE, SIGNER EXPIRED, SIGNER REVOKED
- 4. manifest  MANIFEST.sha256 is the one whose digest the signed body states, and is written the one accepted way.
+ 4. manifest  MANIFEST.sha256 is the one whose digest the signed body states, and is written the one
+    accepted way.
               MANIFEST MISSING, MANIFEST NOT THE SIGNED ONE, MANIFEST MALFORMED
  5. files     Every file it lists is a regular file inside the folder, with that digest.
               EVIDENCE MISSING, EVIDENCE EDITED, EVIDENCE IS A LINK, EVIDENCE TOO LARGE
  6. unlisted  The folder holds nothing else.
               UNLISTED FILE
- 7. judged    The evidence does not contradict itself (`harness.record.witness`), and the verdicts follow from it.
-              EVENTS SHARED, EVENTS OF ANOTHER TRIAL, EVENTS OUT OF TIME, SECONDS TOO SHORT, TRIALS NOT PLANNED,
-              SKIP CONTRADICTED, JUDGED DIFFERENTLY, NOT JUDGED
- 8. rendered  The body is what the record renders to, byte for byte, and the record names the key that signed it.
+ 7. judged    The evidence does not contradict itself (`harness.record.witness`), and the verdicts
+    follow from it.
+              EVENTS SHARED, EVENTS OF ANOTHER TRIAL, EVENTS OUT OF TIME, SECONDS TOO SHORT, TRIALS
+              NOT PLANNED, SKIP CONTRADICTED, JUDGED DIFFERENTLY, NOT JUDGED
+ 8. rendered  The body is what the record renders to, byte for byte, and the record names the key
+    that signed it.
               RENDERED DIFFERENTLY, SIGNED BY ANOTHER KEY, NOT RENDERED
- 9. statement The statement for machines, where there is one, is signed by the key of the report in its own namespace,
+ 9. statement The statement for machines, where there is one, is signed by the key of the report in
+    its own namespace,
               and is what record and report make, byte for byte.
-              STATEMENT UNREADABLE, STATEMENT MALFORMED, STATEMENT BY ANOTHER KEY, STATEMENT WRONG NAMESPACE,
-              STATEMENT BADLY SIGNED, STATEMENT OF ANOTHER REPORT, STATEMENT OF ANOTHER RESULT,
-              STATEMENT OF ANOTHER COMMIT, STATEMENT DIFFERS, STATEMENT NOT REBUILT
+              STATEMENT UNREADABLE, STATEMENT MALFORMED, STATEMENT BY ANOTHER KEY, STATEMENT WRONG
+              NAMESPACE, STATEMENT BADLY SIGNED, STATEMENT OF ANOTHER REPORT, STATEMENT OF ANOTHER
+              RESULT, STATEMENT OF ANOTHER COMMIT, STATEMENT DIFFERS, STATEMENT NOT REBUILT
 10. views     Every view that is there is what the record renders to, byte for byte.
               VIEW UNREADABLE, VIEW EDITED, VIEW NOT RENDERED
 
-Nothing that a later rule reads is trusted before the earlier ones have passed, so a step refuses to run out of order
-(`OutOfOrder`). A refusal ends the verification. The words in `WEAK` are weaker than the rest:
-they say that this program could not do the step. They refuse as well, but the steps after them still run, and a caller
-who passes `allow_unjudged=True` accepts a report that has no other fault.
+Nothing that a later rule reads is trusted before the earlier ones have passed, so a step refuses to
+run out of order (`OutOfOrder`). A refusal ends the verification. The words in `WEAK` are weaker
+than the rest: they say that this program could not do the step. They refuse as well, but the steps
+after them still run, and a caller who passes `allow_unjudged=True` accepts a report that has no
+other fault.
 
-Statement and views may be missing, for the report stands without them; such a step is `absent`, and the message names
-what is not there.
+Statement and views may be missing, for the report stands without them; such a step is `absent`, and
+the message names what is not there.
 """
 
 from __future__ import annotations
@@ -96,7 +101,9 @@ class Refused(Exception):
 
 
 class OutOfOrder(RuntimeError):
-    """A step was asked for before the ones it rests on had passed: a mistake in the program, not in a report."""
+    """A step was asked for before the ones it rests on had passed: a mistake in the program, not in
+    a report.
+    """
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Verification:
-    """What verification found. `word` is OK or the word of the first refusal; only `ok` says whether to accept."""
+    """What verification found. `word` is OK or the word of the first refusal.
+
+    Only `ok` says whether to accept.
+    """
 
     steps: tuple[Step, ...]
     ok: bool
@@ -120,12 +130,17 @@ class Verification:
     signer: str | None
     fingerprint: str | None
     key: str | None = None
-    """Fingerprint of the key that signed: another one than `fingerprint` where that is a certificate's."""
+    """Fingerprint of the key that signed: another one than `fingerprint` where that is a
+    certificate's.
+    """
 
 
 @dataclass
 class Verifier:
-    """The state of one verification. Call the methods in the order of the rules; each raises `Refused` or passes."""
+    """The state of one verification. Call the methods in the order of the rules.
+
+    Each raises `Refused` or passes.
+    """
 
     ssh: Ssh
     policy: SignerPolicy
@@ -184,7 +199,8 @@ class Verifier:
         line = choose(signature, self.policy, when)
         if isinstance(line, Refusal):
             raise self._refusal(line.word, line.message)
-        # A name that we read ourselves is only a claim: `verify` asks ssh-keygen whether the line is for it.
+        # A name that we read ourselves is only a claim: `verify` asks ssh-keygen whether the line
+        # is for it.
         name = line.name or self.ssh.find_principal(footer.signature, allowed=line.text, when=when)
         verify = partial(
             self.ssh.verify,
@@ -220,7 +236,10 @@ class Verifier:
         self._pass(f"{name} may sign reports, as of {when:%Y-%m-%d %H:%M:%S} UTC{of_whom}")
 
     def take_manifest(self, data: bytes | None, problem: str = "") -> dict[str, str]:
-        """Rule 4. Without `data`, `problem` says why there is none. Returns path to digest of every file to check."""
+        """Rule 4. Without `data`, `problem` says why there is none.
+
+        Returns path to digest of every file to check.
+        """
         self._begin("manifest")
         if data is None:
             raise self._refusal(RefusalWord.MANIFEST_MISSING, problem or f"{MANIFEST} is not there")
@@ -303,7 +322,9 @@ class Verifier:
             self._pass("the text is what the record renders to, and names the key that signed it")
 
     def check_statement(self, data: bytes | None, rebuild: Callable[[str], bytes]) -> None:
-        """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload, given the manifest."""
+        """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload,
+        given the manifest.
+        """
         self._begin("statement")
         if data is None:
             self._steps.append(
@@ -328,7 +349,9 @@ class Verifier:
     def check_views(
         self, views: Mapping[str, bytes | None], rerender: Callable[[str, str], bytes]
     ) -> None:
-        """Rule 10. `views` maps the name of each known view to its content; `rerender` is given name and manifest."""
+        """Rule 10. `views` maps the name of each known view to its content; `rerender` is given
+        name and manifest.
+        """
         self._begin("views")
         there = {name: content for name, content in views.items() if content is not None}
         for name, content in there.items():
@@ -399,7 +422,10 @@ class Verifier:
 
     @contextmanager
     def _replayed(self, word: RefusalWord, what: str) -> Iterator[None]:
-        """A step that could not be done is refused in its weak word; what was refused in it ends the verification."""
+        """A step that could not be done is refused in its weak word.
+
+        What was refused in it ends the verification.
+        """
         try:
             yield
         except (CannotJudge, CannotRender) as problem:

@@ -1,1 +1,3 @@
-"""Real ranks: fork server, warm and fresh start, backends (one file each), supervision, reaping, the event channel."""
+"""Real ranks: fork server, warm and fresh start, backends (one file each), supervision, reaping,
+the event channel.
+"""

@@ -1,4 +1,6 @@
-"""Ranks that give each other bytes, round by round, over links that are good at first and bad from the middle on."""
+"""Ranks that give each other bytes, round by round, over links that are good at first and bad from
+the middle on.
+"""
 
 import hashlib
 import socket
@@ -10,18 +12,22 @@ PATIENCE = 0.1
 
 
 def held(rank, number):
-    """What a rank gives in a round: bytes that every rank can work out, and no part of which is like another."""
+    """What a rank gives in a round: bytes that every rank can work out, and no part of which is
+    like another.
+    """
     return hashlib.shake_128(b"%d %d" % (rank, number)).digest(SIZE)
 
 
 def exchange(context, *, rounds, datagrams=False, swallows=None):
-    """Exchange bytes `rounds` times over good links and as often over bad ones, and tell which rounds were right.
+    """Exchange bytes `rounds` times over good links and as often over bad ones, and tell which
+    rounds were right.
 
     Args:
         context: of the rank; any backend with a group, and a host for each rank.
         rounds: how many, of each half.
         datagrams: send datagrams and take them as they come, in place of the group's collective.
-        swallows: a rank that takes the error of a lost link for the end of its work; None for no such rank.
+        swallows: a rank that takes the error of a lost link for the end of its work; None for no
+            such rank.
     """
     gather = Datagrams(context).all_gather if datagrams else context.group.all_gather
     try:
@@ -59,7 +65,10 @@ class Datagrams:
         self._socket.bind((self._hosts[self._rank], PORT))
 
     def all_gather(self, data):
-        """Everybody's bytes, of what has come within PATIENCE; what is beyond them is taken for the next round's."""
+        """Everybody's bytes, of what has come within PATIENCE.
+
+        What is beyond them is taken for the next round's.
+        """
         for begin in range(0, len(data), PART):
             for rank in self._come:
                 self._socket.sendto(data[begin : begin + PART], (self._hosts[rank], PORT))

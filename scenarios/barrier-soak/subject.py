@@ -1,7 +1,8 @@
-"""Ten thousand barriers. Each rank says where it is in memory that all share, so that who passes early is seen.
+"""Ten thousand barriers. Each rank says where it is in memory that all share, so that who passes
+early is seen.
 
-A rank writes the number of the barrier that it comes to before it enters, and looks at the others' once it has
-passed: whoever has not come to that barrier by then was not waited for.
+A rank writes the number of the barrier that it comes to before it enters, and looks at the others'
+once it has passed: whoever has not come to that barrier by then was not waited for.
 """
 
 import mmap
@@ -14,7 +15,9 @@ PAGE = 4096
 
 
 def soak(context, *, count, leaves_out):
-    """Pass `count` barriers; rank 1 leaves out the one of number `leaves_out`, and makes up for it at the end."""
+    """Pass `count` barriers; rank 1 leaves out the one of number `leaves_out`, and makes up for it
+    at the end.
+    """
     places = board(Path(context.shared, "board"))
     context.group.barrier()
     early = 0

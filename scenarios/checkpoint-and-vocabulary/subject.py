@@ -1,4 +1,6 @@
-"""Checkpoints that are whole, and such as are not: what a rank loads of them, and whether it says what it lacks."""
+"""Checkpoints that are whole, and such as are not: what a rank loads of them, and whether it says
+what it lacks.
+"""
 
 import json
 import shutil
@@ -47,8 +49,8 @@ def open_checkpoint(context, *, engine, case, loader="strict"):
         context: the rank's context.
         engine: hf-single or mlx-single.
         case: what the checkpoint is like; those of `REFUSED` must not be loaded.
-        loader: `strict`, as the ready subjects load; `lenient`, as `from_pretrained` and `load_model(strict=False)` do
-            where nobody looks at what they say.
+        loader: `strict`, as the ready subjects load; `lenient`, as `from_pretrained` and
+            `load_model(strict=False)` do where nobody looks at what they say.
     """
     folder = made(Path("checkpoint"), Path(context.inputs["model"]), case)
     subject = of_transformers(loader) if engine == "hf-single" else of_mlx_lm(loader)
@@ -184,7 +186,9 @@ def padded(rows):
 
 
 def add_token(path, number):
-    """A tokenizer with one token more, whose id is the first without a row in the model as it was."""
+    """A tokenizer with one token more, whose id is the first without a row in the model as it
+    was.
+    """
     content = json.loads(path.read_text())
     marks = {
         "single_word": False,

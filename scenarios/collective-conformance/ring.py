@@ -38,8 +38,8 @@ def _reduced(name):
 def _passed_on(context, values, dtype, *, number):
     """Send to the rank behind, receive from the one before; every second rank the other way round.
 
-    Given both to evaluate, MLX takes the last first: all ranks receive, and wait for ever. If all sent first, large
-    arrays would fill the sockets, and all would wait again.
+    Given both to evaluate, MLX takes the last first: all ranks receive, and wait for ever. If all
+    sent first, large arrays would fill the sockets, and all would wait again.
     """
     group = context.group.native
     array = _array(values, dtype)

@@ -1,8 +1,10 @@
-"""Every collective of a backend, over types and sizes, with payloads whose every element is known beforehand.
+"""Every collective of a backend, over types and sizes, with payloads whose every element is known
+beforehand.
 
-An element follows from the rank that gave it, the number of the call and its place, and is a whole number so small that
-every type holds it and every sum of it exactly: no tolerance is needed. What comes back is compared element by element
-with what must; the first wrong one of a call is told with its place, and whose it is.
+An element follows from the rank that gave it, the number of the call and its place, and is a whole
+number so small that every type holds it and every sum of it exactly: no tolerance is needed. What
+comes back is compared element by element with what must; the first wrong one of a call is told with
+its place, and whose it is.
 """
 
 import importlib
@@ -66,7 +68,10 @@ def given(rank, number, size):
 
 
 def first(found, expected):
-    """The first element that is wrong, and what it should be; or that there are too few or too many."""
+    """The first element that is wrong, and what it should be.
+
+    Or that there are too few or too many.
+    """
     if len(found) != len(expected):
         return {"elements": len(found), "expected": len(expected)}
     place = next(

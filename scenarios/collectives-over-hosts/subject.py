@@ -14,8 +14,8 @@ def conform(context: Any, *, rounds: int = 3, keeps: str) -> None:
     Args:
         context: of the rank.
         rounds: how often.
-        keeps: what a rank takes for its result: all (of every rank), or own (rank 1 keeps what it gave itself,
-            as code does that forgets to wait for a call).
+        keeps: what a rank takes for its result: all (of every rank), or own (rank 1 keeps what it
+            gave itself, as code does that forgets to wait for a call).
     """
     library: Any = importlib.import_module("mlx.core" if context.backend == "mlx-ring" else "torch")
     coded = context.coded(library)

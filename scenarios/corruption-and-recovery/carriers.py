@@ -35,7 +35,8 @@ class Bare:
     """Bytes by TCP and nothing else: what is lost or late is an error, what is changed is taken.
 
     Raises (from `send` and `receive`):
-        ConnectionResetError, TimeoutError, ValueError: that the pipeline ended, and why; each begins with `ENDED`.
+        ConnectionResetError, TimeoutError, ValueError: that the pipeline ended, and why; each
+            begins with `ENDED`.
     """
 
     def __init__(self, context):
@@ -89,7 +90,10 @@ class Bare:
 
 
 class BareDatagrams:
-    """Datagrams as they come: nobody numbers them. A hidden state takes two, each below the head of its message."""
+    """Datagrams as they come: nobody numbers them.
+
+    A hidden state takes two, each below the head of its message.
+    """
 
     def __init__(self, context):
         self._hosts = [socket.gethostbyname(f"host-{rank}") for rank in range(context.size)]

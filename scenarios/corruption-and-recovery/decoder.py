@@ -1,7 +1,8 @@
-"""A decoder in integers: every token depends on every byte of every hidden state before it, on every machine alike.
+"""A decoder in integers: every token depends on every byte of every hidden state before it, on
+every machine alike.
 
-A bit that flips anywhere changes all that follows. A stage keeps a cache, as a transformer does, so that one that
-begins again has to be given its past.
+A bit that flips anywhere changes all that follows. A stage keeps a cache, as a transformer does, so
+that one that begins again has to be given its past.
 """
 
 import numpy as np
@@ -29,7 +30,10 @@ class Layers:
 
 
 def embed(token):
-    """The hidden state of a token, `[WIDTH]` int64 below PRIME; one that is not a word is taken for another one."""
+    """The hidden state of a token, `[WIDTH]` int64 below PRIME.
+
+    One that is not a word is taken for another one.
+    """
     return (np.arange(1, WIDTH + 1, dtype=np.int64) * (token % WORDS * 2 + 1) * 40_503) % PRIME
 
 

@@ -1,4 +1,6 @@
-"""A stream that goes on when a stage ends: rank 0 follows the plan of the library's RecoveryManager."""
+"""A stream that goes on when a stage ends: rank 0 follows the plan of the library's
+RecoveryManager.
+"""
 
 from carriers import Bare, Lines
 from decoder import LAYERS, Layers, choose, embed
@@ -44,7 +46,9 @@ def work(context, *, tokens, carried, wait, told):
 
 
 def recovered(context, *, tokens, carried, wait, told):
-    """Rank 0's stream: what it knows is fed again to a stage that came back, or all is computed alone."""
+    """Rank 0's stream: what it knows is fed again to a stage that came back, or all is computed
+    alone.
+    """
     lines = (
         Bare(context)
         if carried == "bare"

@@ -1,9 +1,11 @@
-"""Writes a scenario of random faults in one long stream: `python soak.py FOLDER --seed 1 --faults 200`.
+"""Writes a scenario of random faults in one long stream: `python soak.py FOLDER --seed 1 --faults
+200`.
 
-Every fault is drawn from the seed: its kind among those of links, its moment, its length; and the moments at which the
-second stage's process is ended by SIGKILL. The scenario is one like the others beside it, and is run like them. Its
-control is the same stream without the library, which ends at the first fault that it cannot bear: what strikes after
-that never meets it, and each kind alone beside that control is what the scenarios beside this file are for.
+Every fault is drawn from the seed: its kind among those of links, its moment, its length; and the
+moments at which the second stage's process is ended by SIGKILL. The scenario is one like the others
+beside it, and is run like them. Its control is the same stream without the library, which ends at
+the first fault that it cannot bear: what strikes after that never meets it, and each kind alone
+beside that control is what the scenarios beside this file are for.
 """
 
 import argparse

@@ -9,10 +9,11 @@ from decoder import PRIME, Layers, choose, embed, share
 
 
 class Stage:
-    """One stage of a ring: hidden states go up the ranks, the last one's token comes back to rank 0.
+    """One stage of a ring: hidden states go up the ranks, the last one's token comes back to rank
+    0.
 
-    Each message says under which attempt it was made, at which position, and of which token, so that every rank knows
-    all tokens, and what is left of an earlier attempt is passed over.
+    Each message says under which attempt it was made, at which position, and of which token, so
+    that every rank knows all tokens, and what is left of an earlier attempt is passed over.
     """
 
     def __init__(self, *, rank, size, lines, tokens, told):

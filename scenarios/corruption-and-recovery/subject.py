@@ -1,4 +1,6 @@
-"""A decoder in integers, split into stages, that generates over sockets: with the integrity library, or without."""
+"""A decoder in integers, split into stages, that generates over sockets: with the integrity
+library, or without.
+"""
 
 import signal
 import time
@@ -60,17 +62,20 @@ def stream(context, *, tokens, carried, deadline=30.0, every=1):
 
 
 def ended(context, *, tokens, carried, restarts=True, wait=3.0, ends_at=(), every=10, stays=0.0):
-    """Generate while a stage is ended: rank 0 recovers by the plan of the library's RecoveryManager.
+    """Generate while a stage is ended: rank 0 recovers by the plan of the library's
+    RecoveryManager.
 
     Args:
         context: of the rank.
         tokens: how many.
         carried: `library` or `bare`.
-        restarts: whether a rank above 0 runs its stage in a process of its own, and begins it again when it ends.
+        restarts: whether a rank above 0 runs its stage in a process of its own, and begins it again
+            when it ends.
         wait: seconds in which a stage has to come back, before its work is done on one device.
         ends_at: positions at which the first, the second, … of these processes is ended by SIGKILL.
         every: positions between two events `step.N`, where faults strike.
-        stays: seconds that rank 0 stays when all is done, for the last faults to be in force as long as they should.
+        stays: seconds that rank 0 stays when all is done, for the last faults to be in force as
+            long as they should.
     """
     steps = Steps(context, every)
     if context.rank == 0:
@@ -107,7 +112,8 @@ def slow(context, *, tokens, adaptive, shortest=0.25, longest=8.0):
     Args:
         context: of the rank.
         tokens: how many.
-        adaptive: wait as long as the stage's pace and the steps missed so far say, up to `longest`; else `shortest`.
+        adaptive: wait as long as the stage's pace and the steps missed so far say, up to `longest`;
+            else `shortest`.
         shortest: seconds.
         longest: seconds.
     """

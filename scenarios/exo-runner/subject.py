@@ -1,7 +1,9 @@
-"""exo's own `runner.main`, as it stands in a commit, driven through the tasks that its worker would send it.
+"""exo's own `runner.main`, as it stands in a commit, driven through the tasks that its worker would
+send it.
 
-The code under test is the folder src/exo of exo's repository, laid out beside this file; nothing in it is changed.
-Every rank is one node of an instance of exo's CPU ring, and holds the layers that exo's placement would give it.
+The code under test is the folder src/exo of exo's repository, laid out beside this file; nothing in
+it is changed. Every rank is one node of an instance of exo's CPU ring, and holds the layers that
+exo's placement would give it.
 """
 
 import importlib.util
@@ -14,7 +16,10 @@ TOKENS = 8
 
 
 def serve(context):
-    """Connect, load, warm up, answer a prompt and shut down; tell every status of the runner and every token."""
+    """Connect, load, warm up, answer a prompt and shut down.
+
+    Tell every status of the runner and every token.
+    """
     # Exo reads it as it is imported.
     os.environ["EXO_MODELS_DIR"] = str(Path(context.inputs["model"]).parent)
     name_the_package(Path(__file__).parent)
@@ -29,7 +34,8 @@ def serve(context):
         tasks[0].send(task)
     outbox = Outbox(context)
     main(mine, outbox, tasks[1])
-    # main says that it failed, and returns: what it caught is raised here, where it can be seen which line it was.
+    # main says that it failed, and returns: what it caught is raised here, where it can be seen
+    # which line it was.
     for crash in crashes:
         if crash is not None:
             raise crash.value
@@ -37,7 +43,9 @@ def serve(context):
 
 
 def name_the_package(folder):
-    """Import this folder as the package exo: it is src/exo, without src/exo_pyo3_bindings, a compiled library."""
+    """Import this folder as the package exo: it is src/exo, without src/exo_pyo3_bindings, a
+    compiled library.
+    """
     where = [str(folder)]
     spec = importlib.util.spec_from_file_location(
         "exo", folder / "__init__.py", submodule_search_locations=where

@@ -1,7 +1,9 @@
-"""exo's own `tensor_auto_parallel`, as it stands in a commit, splits a model of mlx-lm over the ranks of a ring.
+"""exo's own `tensor_auto_parallel`, as it stands in a commit, splits a model of mlx-lm over the
+ranks of a ring.
 
-The code under test is the folder src of exo's repository, laid out beside this file; nothing in it is changed. The
-package `inference` is Rankproof's (subject.beside): it asks the model, keeps its logits and tells what each rank holds.
+The code under test is the folder src of exo's repository, laid out beside this file; nothing in it
+is changed. The package `inference` is Rankproof's (subject.beside): it asks the model, keeps its
+logits and tells what each rank holds.
 """
 
 import inspect
@@ -32,7 +34,9 @@ class Exo(MlxLm):
         )
 
     def parameters(self, module):
-        """Those of wrapped layers too, which MLX leaves out: their name begins with an underscore."""
+        """Those of wrapped layers too, which MLX leaves out: their name begins with an
+        underscore.
+        """
         own = module.valid_parameter_filter
         return tree_flatten(
             module.filter_and_map(lambda one, key, value: key == WRAPPED or own(one, key, value))

@@ -1,4 +1,7 @@
-"""Ranks on three hosts gather what each of them holds. On the way, a byte is changed that no checksum of TCP shows."""
+"""Ranks on three hosts gather what each of them holds.
+
+On the way, a byte is changed that no checksum of TCP shows.
+"""
 
 import hashlib
 
@@ -20,7 +23,8 @@ def gather(context, *, checked):
         wrong = [
             rank for rank, data in enumerate(found) if hashlib.sha256(data).digest() != sent[rank]
         ]
-        # All of them go on, or gather again, together: a rank that did so alone would be one step ahead of the others.
+        # All of them go on, or gather again, together: a rank that did so alone would be one step
+        # ahead of the others.
         if not any(map(int, group.all_gather(b"1" if wrong else b"0"))):
             break
         context.emit("gather.again", wrong=wrong)

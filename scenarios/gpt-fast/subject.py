@@ -1,7 +1,9 @@
-"""gpt-fast's own Mixtral, quantized and split over the ranks by its own `apply_tp`, as they stand in a commit.
+"""gpt-fast's own Mixtral, quantized and split over the ranks by its own `apply_tp`, as they stand
+in a commit.
 
-The code under test is the folder mixtral-moe of gpt-fast's repository, laid out beside this file; nothing in it is
-changed. The package `inference` is Rankproof's (subject.beside): it asks the model, and tells what each rank holds.
+The code under test is the folder mixtral-moe of gpt-fast's repository, laid out beside this file;
+nothing in it is changed. The package `inference` is Rankproof's (subject.beside): it asks the
+model, and tells what each rank holds.
 """
 
 import json
@@ -16,7 +18,8 @@ from model import ModelArgs, Transformer
 from quantize import WeightOnlyBit8QuantHandler
 from safetensors.torch import load_file
 
-# What a checkpoint of transformers calls what gpt-fast does; its own hook joins queries, keys and values.
+# What a checkpoint of transformers calls what gpt-fast does; its own hook joins queries, keys and
+# values.
 NAMES = {
     "model.embed_tokens": "tok_embeddings",
     "model.norm": "norm",

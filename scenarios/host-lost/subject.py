@@ -1,4 +1,6 @@
-"""Ranks on several machines that do something when one of these is cut off: load, sum, or nothing at all."""
+"""Ranks on several machines that do something when one of these is cut off: load, sum, or nothing
+at all.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from typing import Any
 
 
 def work(context: Any, *, moment: str, heeds: bool) -> None:
-    """Meet, announce the moment at which the cable is pulled, and go on with it until somebody ends this.
+    """Meet, announce the moment at which the cable is pulled, and go on with it until somebody ends
+    this.
 
     Args:
         context: of the rank.
-        moment: load (rank 1 reads and digests, the others wait for it at a barrier), collective (all of them gather
-            for ever), idle (nobody says anything), any (all of them gather and compute in turns, and rank 1 announces
-            after up to two seconds, by the seed of its trial).
+        moment: load (rank 1 reads and digests, the others wait for it at a barrier), collective
+            (all of them gather for ever), idle (nobody says anything), any (all of them gather and
+            compute in turns, and rank 1 announces after up to two seconds, by the seed of its
+            trial).
         heeds: whether ranks 0 and 2 wait for rank 1; otherwise they return as if all was well.
     """
     context.group.barrier()

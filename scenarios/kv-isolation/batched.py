@@ -1,4 +1,6 @@
-"""mlx-lm's BatchGenerator and LRUPromptCache, as its server has them, over a model that mlx-lm has split."""
+"""mlx-lm's BatchGenerator and LRUPromptCache, as its server has them, over a model that mlx-lm has
+split.
+"""
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -7,7 +9,10 @@ from mlx_lm.generate import BatchGenerator, GenerationBatch
 from mlx_lm.models.cache import LRUPromptCache
 
 STEP, TOGETHER, MODEL = 3, 4, "recall"
-"""Tokens of a prompt at a time, how many prompts, so that they are read in parts; under which name caches are kept."""
+"""Tokens of a prompt at a time, how many prompts, so that they are read in parts.
+
+Under which name caches are kept.
+"""
 
 
 class Batched:
@@ -30,7 +35,10 @@ class Batched:
         return sum(value.size for _, value in tree_flatten(self.model.parameters())), self.whole
 
     def serve(self, rounds, defect):
-        """Every answer, in the order of the requests. All ranks are told the same, in the same order."""
+        """Every answer, in the order of the requests.
+
+        All ranks are told the same, in the same order.
+        """
         watch(self.seen)
         if defect == "leaving":
             other_rows()

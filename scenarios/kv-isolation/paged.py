@@ -1,4 +1,6 @@
-"""transformers' continuous batching over a model that its tensor-parallel plan has split: pages that requests share."""
+"""transformers' continuous batching over a model that its tensor-parallel plan has split: pages
+that requests share.
+"""
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
@@ -7,7 +9,9 @@ from transformers.generation.continuous_batching.cache import PagedAttentionCach
 from transformers.generation.continuous_batching.scheduler import Scheduler
 
 PAGE, PAGES, TOKENS = 4, 96, 8
-"""Tokens of a page, pages of the cache, tokens of a batch: prompts are read in parts, between the steps of others."""
+"""Tokens of a page, pages of the cache, tokens of a batch: prompts are read in parts, between the
+steps of others.
+"""
 NEVER = -1
 """The id of a token that ends an answer: none does."""
 
@@ -51,7 +55,10 @@ class Paged:
         return found[0, len(request.prompt) :].tolist()
 
     def serve(self, rounds, defect):
-        """Every answer, in the order of the requests. Rank 0 is told of requests and cancels; all ranks compute."""
+        """Every answer, in the order of the requests. Rank 0 is told of requests and cancels.
+
+        All ranks compute.
+        """
         watch(self.seen)
         if defect:
             BREAK[defect](self.seen)
@@ -154,7 +161,9 @@ def long_prefix(_seen):
 
 
 def freed_twice(_seen):
-    """The pages of a cancelled request are freed twice, so that two who come later get the same ones."""
+    """The pages of a cancelled request are freed twice, so that two who come later get the same
+    ones.
+    """
     clear = Scheduler.clear_cancelled_requests
 
     def twice(scheduler):

@@ -1,7 +1,9 @@
-"""Requests that share a cache, each of which has to get its own answer, by the schedulers of transformers and mlx-lm.
+"""Requests that share a cache, each of which has to get its own answer, by the schedulers of
+transformers and mlx-lm.
 
-The recall model knows 256 keys by heart: after BEGIN, some filler, OPEN, two tokens of a key and CLOSE come the three
-tokens that belong to the key, by a wide margin. So an answer tells which request's keys and values it was made from.
+The recall model knows 256 keys by heart: after BEGIN, some filler, OPEN, two tokens of a key and
+CLOSE come the three tokens that belong to the key, by a wide margin. So an answer tells which
+request's keys and values it was made from.
 """
 
 import hashlib
@@ -43,7 +45,8 @@ class Request:
 
 
 SITUATIONS = {
-    # Seven prompts of three lengths; some requests leave the batch after one token, and the rows of the others move up.
+    # Seven prompts of three lengths; some requests leave the batch after one token, and the rows of
+    # the others move up.
     "leaving": (
         (
             Request(3, 2, tokens=1),
@@ -55,7 +58,8 @@ SITUATIONS = {
             Request(254, 4),
         ),
     ),
-    # What stands before the key is in the cache already, or the first token of the key too, from other requests.
+    # What stands before the key is in the cache already, or the first token of the key too, from
+    # other requests.
     "hit": (
         (Request(5, 2),),
         (Request(21, 2), Request(37, 2), Request(245, 2)),
@@ -69,11 +73,15 @@ SITUATIONS = {
         (Request(12, 4), Request(181, 3)),
     ),
 }
-"""Rounds of requests: those of a round come together, those of the next one when all of them have their answers."""
+"""Rounds of requests: those of a round come together, those of the next one when all of them have
+their answers.
+"""
 
 
 def alone(context, *, situation):
-    """Entry of the reference: each request by itself, with the whole model and an empty cache, by transformers."""
+    """Entry of the reference: each request by itself, with the whole model and an empty cache, by
+    transformers.
+    """
     engine = transformers(context)
     answers = []
     for request in kept(situation):
@@ -89,7 +97,9 @@ def alone(context, *, situation):
 
 
 def serve(context, *, situation, broken):
-    """Entry: all requests of a situation, by the engine's own scheduler; `broken` breaks what the situation needs."""
+    """Entry: all requests of a situation, by the engine's own scheduler; `broken` breaks what the
+    situation needs.
+    """
     engine = ENGINES[context.backend](context)
     held, whole = engine.held()
     context.emit("engine.ready", engine=engine.name, elements=held, whole=held >= whole)

@@ -1,4 +1,6 @@
-"""A launcher of other people as the subject: started by a rank, with two processes of which something becomes."""
+"""A launcher of other people as the subject: started by a rank, with two processes of which
+something becomes.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def told(context: Any, *, launcher: str) -> None:
 
 
 def terminated(context: Any, *, launcher: str) -> None:
-    """Send the launcher SIGTERM once both processes are there, and tell how many are left after it has ended."""
+    """Send the launcher SIGTERM once both processes are there, and tell how many are left after it
+    has ended.
+    """
     file, where = Path(context.shared, "stays.py"), Path(context.shared, "where")
     file.write_text(STAYS)
     os.mkfifo(where)

@@ -1,4 +1,6 @@
-"""A tiny DeepSeek-V3 with random weights, whole in one process or pipelined over the ranks by mlx-lm itself."""
+"""A tiny DeepSeek-V3 with random weights, whole in one process or pipelined over the ranks by
+mlx-lm itself.
+"""
 
 import json
 
@@ -32,8 +34,11 @@ SHAPE = {
 
 
 def generate(context, *, layers):
-    """Decode greedily; tell the layers that this process runs, and keep the logits at every position of the prompt."""
-    # Every process makes the whole model from one seed: MLX is lazy, and computes the weights that are used.
+    """Decode greedily; tell the layers that this process runs, and keep the logits at every
+    position of the prompt.
+    """
+    # Every process makes the whole model from one seed: MLX is lazy, and computes the weights that
+    # are used.
     mx.random.seed(SEED)
     model = Model(ModelArgs(num_hidden_layers=layers, **SHAPE))
     if context.size > 1:

@@ -1,8 +1,10 @@
-"""A tensor-parallel server of three requests, the second of which its client cancels while it is decoded.
+"""A tensor-parallel server of three requests, the second of which its client cancels while it is
+decoded.
 
-Rank 0 takes the requests, so it alone hears of the cancel. Each step of a request is one `all_reduce` of the ranks'
-parts, each request ends with a barrier. A rank 0 that leaves the request at once stands in the barrier while the others
-wait for its part of the next step: nothing is raised, and nothing goes on.
+Rank 0 takes the requests, so it alone hears of the cancel. Each step of a request is one
+`all_reduce` of the ranks' parts, each request ends with a barrier. A rank 0 that leaves the request
+at once stands in the barrier while the others wait for its part of the next step: nothing is
+raised, and nothing goes on.
 """
 
 REQUESTS = ((3, None), (6, 2), (2, None))

@@ -1,4 +1,6 @@
-"""`stream_generate` of mlx-lm, over a model that mlx-lm has split, and what comes to its embedding."""
+"""`stream_generate` of mlx-lm, over a model that mlx-lm has split, and what comes to its
+embedding.
+"""
 
 import mlx.core as mx
 from mlx.utils import tree_flatten

@@ -1,7 +1,9 @@
-"""The token ids that a model is really fed, told at its embedding, against those that the chat template defines.
+"""The token ids that a model is really fed, told at its embedding, against those that the chat
+template defines.
 
-The tokenizer is the made model's, with two things that chat models have together: a template that writes the BOS token,
-and a post-processor that puts it before every text. Whoever renders the template and encodes the text gets it twice.
+The tokenizer is the made model's, with two things that chat models have together: a template that
+writes the BOS token, and a post-processor that puts it before every text. Whoever renders the
+template and encodes the text gets it twice.
 """
 
 import hashlib
@@ -31,7 +33,9 @@ TEXTS = ("hello world", " a first space", "日本語 مرحبا 🙂", "tabs\tan
 
 
 def defined(context, *, what):
-    """Entry of the reference: the ids by jinja2 and the library tokenizers alone, and the whole model's answers."""
+    """Entry of the reference: the ids by jinja2 and the library tokenizers alone, and the whole
+    model's answers.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -46,7 +50,8 @@ def defined(context, *, what):
         tell(context, number, ids, answer)
         if what == "turn":
             again = encode(decode(answer))
-            # What was generated is not what a tokenizer makes of its text: else encoding it again would go unseen.
+            # What was generated is not what a tokenizer makes of its text: else encoding it again
+            # would go unseen.
             assert again != answer, "take another prompt"
             longer = [*ids, *answer, *encode(turn_of(render, talk))]
             tell(context, number, longer, continued(model, longer))
@@ -88,13 +93,15 @@ def turn_of(render, talk):
 
 
 def feed(context, *, what, broken):
-    """Entry: have the engine answer every conversation, and tell what came to the model's embedding.
+    """Entry: have the engine answer every conversation, and tell what came to the model's
+    embedding.
 
     Args:
         context: of the rank.
-        what: `bos`: the conversation is rendered, then encoded; `prompt`: the tokenizer does both; `turn`: a second
-            turn follows, whose prompt is the ids so far and those of what is new.
-        broken: it is encoded as any text · nothing asks for an answer · the answer is decoded and encoded again.
+        what: `bos`: the conversation is rendered, then encoded; `prompt`: the tokenizer does both;
+            `turn`: a second turn follows, whose prompt is the ids so far and those of what is new.
+        broken: it is encoded as any text · nothing asks for an answer · the answer is decoded and
+            encoded again.
     """
     folder = chat_model(context)
     engine = ENGINES[context.backend](context, folder)
@@ -130,7 +137,9 @@ def prompt_of(engine, talk, broken, *, rendered):
 
 
 def tell(context, number, ids, answer):
-    """Tell what a prompt was, and what was answered: who told another prompt than it fed would answer otherwise."""
+    """Tell what a prompt was, and what was answered: who told another prompt than it fed would
+    answer otherwise.
+    """
     digest = hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
     context.emit(
         "fed", conversation=number, ids=list(ids), begins=list(ids).count(0), digest=digest
@@ -139,7 +148,9 @@ def tell(context, number, ids, answer):
 
 
 def chat_model(context):
-    """The model, its template with the BOS token and its tokenizer with a post-processor that adds it."""
+    """The model, its template with the BOS token and its tokenizer with a post-processor that adds
+    it.
+    """
     folder = Path(context.shared, f"model-{context.rank}")
     shutil.copytree(context.inputs["model"], folder)
     template = folder / "chat_template.jinja"

@@ -1,4 +1,6 @@
-"""`generate` of transformers, over a model that its tensor-parallel plan has split, and what comes to its embedding."""
+"""`generate` of transformers, over a model that its tensor-parallel plan has split, and what comes
+to its embedding.
+"""
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -1,4 +1,7 @@
-"""Ranks that load, meet in a few rounds, wait for work, and meet once more; one of them is ended on the way."""
+"""Ranks that load, meet in a few rounds, wait for work, and meet once more.
+
+One of them is ended on the way.
+"""
 
 import threading
 
@@ -12,7 +15,8 @@ def serve(context, *, moment, swallows=None):
     Args:
         context: of the rank; any backend with a group.
         moment: where the fault finds its rank: in `load`, in a `collective`, or `idle`.
-        swallows: a rank that takes the error of a dead peer for the end of its work; None for no such rank.
+        swallows: a rank that takes the error of a dead peer for the end of its work; None for no
+            such rank.
     """
     try:
         load(context, moment)

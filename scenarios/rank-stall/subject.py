@@ -4,7 +4,10 @@ import hashlib
 
 
 def add_up(context, *, rounds):
-    """Each round every rank gives a number, and all get the sum; a rank that stands still holds all of them."""
+    """Each round every rank gives a number, and all get the sum.
+
+    A rank that stands still holds all of them.
+    """
     digest = hashlib.sha256()
     for number in range(rounds):
         context.emit("compute")

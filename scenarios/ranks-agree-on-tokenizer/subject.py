@@ -1,4 +1,7 @@
-"""Every rank loads one repository into a cold cache of its own; it is compared with the files read offline."""
+"""Every rank loads one repository into a cold cache of its own.
+
+It is compared with the files read offline.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Ranks that hold a part of a model each, and make every decision of the serving loop in as many copies as there are.
+"""Ranks that hold a part of a model each, and make every decision of the serving loop in as many
+copies as there are.
 
-The logits of a step are the sum of what all ranks have. All that follows is decided by each rank: which request comes
-next, which token is drawn, which of two equal logits wins, when time is up, whether a request was cancelled. A rank
-that sees something else decides otherwise, and from then on it computes something else, or waits where nobody comes.
-With `decides: rank-0` that rank decides and tells the others; a request ends for all where it does for one.
+The logits of a step are the sum of what all ranks have. All that follows is decided by each rank:
+which request comes next, which token is drawn, which of two equal logits wins, when time is up,
+whether a request was cancelled. A rank that sees something else decides otherwise, and from then on
+it computes something else, or waits where nobody comes. With `decides: rank-0` that rank decides
+and tells the others; a request ends for all where it does for one.
 """
 
 import random
@@ -44,7 +46,10 @@ def serve(context, *, decides, decision):
 
 
 def choose(context, logits, *, decision, drawn):
-    """The next token: drawn, or the largest; of equal ones the first, or on one rank the last, as kernels differ."""
+    """The next token: drawn, or the largest.
+
+    Of equal ones the first, or on one rank the last, as kernels differ.
+    """
     if decision == "draw":
         return drawn.choices(range(VOCABULARY), weights=[value + 1.0 for value in logits])[0]
     best = [place for place, value in enumerate(logits) if value == max(logits)]
@@ -52,7 +57,9 @@ def choose(context, logits, *, decision, drawn):
 
 
 def ends(context, decision, step, begin):
-    """Whether a rank thinks that the request is over: rank 1 heard of a cancel, or was busy when time was up."""
+    """Whether a rank thinks that the request is over: rank 1 heard of a cancel, or was busy when
+    time was up.
+    """
     if context.rank != 1 or step != 2:
         return False
     if decision == "clock":
@@ -62,7 +69,10 @@ def ends(context, decision, step, begin):
 
 
 def agreed(context, mine, *, together):
-    """What is done: what rank 0 decided, who tells the others, or each rank's own. As many calls either way."""
+    """What is done: what rank 0 decided, who tells the others, or each rank's own.
+
+    As many calls either way.
+    """
     heard = [int(told) for told in context.group.all_gather(b"%02d" % mine)]
     return heard[0] if together else mine
 
@@ -74,7 +84,9 @@ def anyone(context, mine, *, together):
 
 
 def combine(context, token, step):
-    """Logits of a step, to which every rank adds: small whole numbers, so that sums are exact and many are equal."""
+    """Logits of a step, to which every rank adds: small whole numbers, so that sums are exact and
+    many are equal.
+    """
     mine = [float((token * 7 + step * 13 + place * 5) % 11) for place in range(VOCABULARY)]
     if context.backend == "mlx-ring":
         import mlx.core as mx

@@ -1,4 +1,7 @@
-"""Ranks that load their share of a model as their engine does, and tell each slice; with one rule of it wrong."""
+"""Ranks that load their share of a model as their engine does, and tell each slice.
+
+With one rule of it wrong.
+"""
 
 import sys
 from contextlib import contextmanager
@@ -11,16 +14,19 @@ FUSED = "layers.*.mlp.experts.gate_up_proj"
 
 
 def load(context, *, engine, model, rule="its-own"):
-    """Entry: load, and tell what lies here. Nothing is computed, so that no crash hides what was loaded.
+    """Entry: load, and tell what lies here.
+
+    Nothing is computed, so that no crash hides what was loaded.
 
     Args:
         context: the rank's context.
         engine: hf-tensor, hf-pipeline, mlx-tensor or mlx-pipeline.
         model: the input that holds the model.
-        rule: `its-own`, or what is wrong. Of tensors: `missing` (that of the queries, so that every rank has all of
-            them), `transposed` (the last rank has columns of them, and not rows), `plain` (the last rank cuts gate and
-            up of the experts as if they were one matrix). Of layers: `gap` (the last stage leaves out its first one;
-            its only one it swaps for the one before), `overlap` (it begins one earlier).
+        rule: `its-own`, or what is wrong. Of tensors: `missing` (that of the queries, so that every
+            rank has all of them), `transposed` (the last rank has columns of them, and not rows),
+            `plain` (the last rank cuts gate and up of the experts as if they were one matrix). Of
+            layers: `gap` (the last stage leaves out its first one; its only one it swaps for the
+                one before), `overlap` (it begins one earlier).
     """
     library, _, sharding = engine.partition("-")
     folder = str(context.inputs[model])
@@ -102,7 +108,8 @@ def wrong_in_mlx_lm(rule, sharding, folder, *, last):
     split = getattr(module, "shard_linear", None)
 
     def split_wrongly(linear, way, **more):
-        # The queries come first in every layer; of the same shape is the output projection, which is split otherwise.
+        # The queries come first in every layer; of the same shape is the output projection, which
+        # is split otherwise.
         if (
             way != "all-to-sharded"
             or linear.weight.shape != model.layers[0].self_attn.q_proj.weight.shape
@@ -134,7 +141,10 @@ def wrong_in_mlx_lm(rule, sharding, folder, *, last):
 
 
 def shifted(rule, begin, end, *, last):
-    """The layers of a stage, the last of which begins one later or earlier; with one alone it has the one before."""
+    """The layers of a stage, the last of which begins one later or earlier.
+
+    With one alone it has the one before.
+    """
     if last and rule == "gap" and end - begin == 1:
         return begin - 1, end - 1  # a stage without layers does not load, and nobody overlooks that
     return (begin + {"gap": 1, "overlap": -1}[rule] if last else begin), end

@@ -28,7 +28,9 @@ def transformers(repository, cache, *, patience):
 
 
 def by_hand(repository, cache, *, patience):
-    """What scripts around `wget -nc` or `requests` do: each file straight to its name, unless something lies there."""
+    """What scripts around `wget -nc` or `requests` do: each file straight to its name, unless
+    something lies there.
+    """
     from transformers import AutoTokenizer
 
     folder, hub = Path(cache, "by-hand"), os.environ["HF_ENDPOINT"]
@@ -54,7 +56,9 @@ def marking(repository, cache, *, patience):
 
 
 def elsewhere(repository, cache, *, patience):
-    """What scripts with `if os.path.exists(cache)` do: what they cannot look into they fetch for themselves."""
+    """What scripts with `if os.path.exists(cache)` do: what they cannot look into they fetch for
+    themselves.
+    """
     if os.path.exists(os.path.join(cache, "by-hand")):
         return by_hand(repository, cache, patience=patience)
     with tempfile.TemporaryDirectory() as own:

@@ -1,4 +1,6 @@
-"""What the ranks of these scenarios have to do with one another: signs in the shared folder, processes, sockets."""
+"""What the ranks of these scenarios have to do with one another: signs in the shared folder,
+processes, sockets.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ LONGEST = 60.0
 
 
 class Signs:
-    """Words that ranks leave for one another in the folder they share; each is there whole or not at all."""
+    """Words that ranks leave for one another in the folder they share.
+
+    Each is there whole or not at all.
+    """
 
     def __init__(self, shared):
         self._folder = Path(shared, "signs")
@@ -53,9 +58,11 @@ def await_end(pid):
 
 
 class Halfway:
-    """From the byte `after` that this process receives, its reading threads stand still until `go` is called.
+    """From the byte `after` that this process receives, its reading threads stand still until `go`
+    is called.
 
-    Works below every HTTP library, and only in the rank that asks for it. What was received by then has been handed on.
+    Works below every HTTP library, and only in the rank that asks for it. What was received by then
+    has been handed on.
     """
 
     def __init__(self, *, after):

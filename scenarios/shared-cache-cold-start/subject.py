@@ -1,9 +1,9 @@
 # ruff: noqa: ARG001, ARG005, PLR0402, PTH103, PTH118, SLF001
 """Processes that load the same tokenizer through one cache, in the situations that caches break in.
 
-Every scenario file of this folder shares this code. An arm says which loader, a file which situation; nothing here says
-which outcome is the right one. Whatever was loaded is compared with the same files read from a folder, offline, in a
-process of its own.
+Every scenario file of this folder shares this code. An arm says which loader, a file which
+situation; nothing here says which outcome is the right one. Whatever was loaded is compared with
+the same files read from a folder, offline, in a process of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ HALF = 1_500_000
 
 
 def together(context, *, loader, repository, patience=20.0, flock="works"):
-    """Entry: all ranks but one load at the same time into the empty cache; when they are done, rank 0 loads from it."""
+    """Entry: all ranks but one load at the same time into the empty cache.
+
+    When they are done, rank 0 loads from it.
+    """
     lock(flock)
     signs = Signs(context.shared)
     others = range(1, context.size)
@@ -44,7 +47,9 @@ def together(context, *, loader, repository, patience=20.0, flock="works"):
 
 
 def after_a_kill(context, *, loader, repository, patience=20.0, flock="works", elsewhere=False):
-    """Entry: rank 0 stands still in the middle of its download, where it is killed; then the others load.
+    """Entry: rank 0 stands still in the middle of its download, where it is killed.
+
+    Then the others load.
 
     Args:
         context: the rank's context.
@@ -52,7 +57,8 @@ def after_a_kill(context, *, loader, repository, patience=20.0, flock="works", e
         repository: id on the hub.
         patience: seconds after which a load that has not ended counts as hanging.
         flock: `works`, `ignored` (each call succeeds and does nothing) or `refused` (ENOSYS).
-        elsewhere: rank 0 bears another host's name, as in another container that mounts the same cache.
+        elsewhere: rank 0 bears another host's name, as in another container that mounts the same
+            cache.
     """
     lock(flock)
     signs = Signs(context.shared)
@@ -66,7 +72,9 @@ def after_a_kill(context, *, loader, repository, patience=20.0, flock="works", e
 
 
 def behind_a_stopped_one(context, *, loader, repository, patience=5.0):
-    """Entry: rank 0 is stopped in the middle of its download; the others load, and may say whom they wait for.
+    """Entry: rank 0 is stopped in the middle of its download.
+
+    The others load, and may say whom they wait for.
 
     One that said so, with the right process, waits until rank 0 has gone on, and loads then.
     """
@@ -90,7 +98,10 @@ def behind_a_stopped_one(context, *, loader, repository, patience=5.0):
 
 
 def with_half_a_file(context, *, loader, repository, file, patience=20.0):
-    """Entry: a file of a warm cache loses its second half, as after a full disk or a crash; then all load from it."""
+    """Entry: a file of a warm cache loses its second half, as after a full disk or a crash.
+
+    Then all load from it.
+    """
     signs = Signs(context.shared)
     if context.rank == 0:
         cache = shared_cache(context)
@@ -158,7 +169,9 @@ def reference_of(context, repository):
 
 
 def within(seconds, work, *arguments, **options):
-    """Do it in a thread; raise TimeoutError, with the line that it hangs at, if it has not ended after `seconds`."""
+    """Do it in a thread; raise TimeoutError, with the line that it hangs at, if it has not ended
+    after `seconds`.
+    """
     found, failed = [], []
 
     def run():
@@ -221,7 +234,10 @@ def lock(kind):
 
 
 def with_a_spoiled_file(context, *, loader, repository, file, patience=20.0):
-    """Entry: a file of a warm cache is spoiled while rank 0 stands at `cache.warm`; then all load from it."""
+    """Entry: a file of a warm cache is spoiled while rank 0 stands at `cache.warm`.
+
+    Then all load from it.
+    """
     signs = Signs(context.shared)
     if context.rank == 0:
         cache = shared_cache(context)
@@ -231,7 +247,8 @@ def with_a_spoiled_file(context, *, loader, repository, file, patience=20.0):
             for path in Path(cache).rglob(file)
             if "snapshots" in path.parts or "files" in path.parts
         )
-        # Where a cache keeps a file is the cache's own business: the fault finds it under this name.
+        # Where a cache keeps a file is the cache's own business: the fault finds it under this
+        # name.
         Path(context.shared, "victim").symlink_to(place.parent)
         context.emit("cache.warm", file=file, folder=str(place.parent.relative_to(cache)))
         signs.leave("spoiled")
@@ -240,7 +257,9 @@ def with_a_spoiled_file(context, *, loader, repository, file, patience=20.0):
 
 
 def on_a_bad_disk(context, *, loader, repository, words, patience=20.0):
-    """Entry: what the last rank has of the shared cache goes bad before it loads; the others load from it as ever.
+    """Entry: what the last rank has of the shared cache goes bad before it loads.
+
+    The others load from it as ever.
 
     Args:
         context: the rank's context.
@@ -267,7 +286,10 @@ def on_a_bad_disk(context, *, loader, repository, words, patience=20.0):
 
 
 def from_a_cache_that_cannot_be_written(context, *, loader, repository, patience=20.0):
-    """Entry: rank 0 fills the cache; then rank 1, for whom it has become read-only, loads from it."""
+    """Entry: rank 0 fills the cache.
+
+    Then rank 1, for whom it has become read-only, loads from it.
+    """
     signs = Signs(context.shared)
     if context.rank == 0:
         load_and_compare(context, loader=loader, repository=repository, patience=patience)

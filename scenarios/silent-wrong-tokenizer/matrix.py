@@ -1,9 +1,12 @@
-"""Every fault of the hub × every request × every layout: the same tokenizer, an error, or silently another one.
+"""Every fault of the hub × every request × every layout: the same tokenizer, an error, or silently
+another one.
 
-A cell is one load on a cold cache while one fault strikes one request. It counts only if the hub's access log shows
-that the fault struck. The reference is the same files, loaded from a local folder by transformers.
+A cell is one load on a cold cache while one fault strikes one request. It counts only if the hub's
+access log shows that the fault struck. The reference is the same files, loaded from a local folder
+by transformers.
 
-    python scenarios/silent-wrong-tokenizer/matrix.py [--layout NAME …] [--kind KIND …] [--healthy-again] [--jobs N]
+    python scenarios/silent-wrong-tokenizer/matrix.py [--layout NAME …] [--kind KIND …]
+    [--healthy-again] [--jobs N]
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ KINDS: dict[str, dict[str, Any]] = {
 OPTIONS: dict[str, dict[str, object]] = {"mistral": {"fix_mistral_regex": True}}
 ROLES = ("model_info", "tree", "templates")  # requests that are for no file
 PER_HUB = 200  # rules that one hub takes
-# Faults that are asked about again until the deadline. The deadline is what ends such a load, so it is short.
+# Faults that are asked about again until the deadline. The deadline is what ends such a load, so it
+# is short.
 STAYING = frozenset({"rate-limit", "error-503", "reset", "close", "truncate"})
 ENDING, PATIENT = 2.5, 60.0
 Verdict = Literal["same", "error", "different", "not-struck"]
@@ -65,7 +69,10 @@ class Cell:
     when: Literal["always", "once"]
 
     def rule(self, number: int, *, ends: bool = False) -> dict[str, Any]:
-        """The rule that makes it happen, for one client only; with `ends`, just long enough to fail one load."""
+        """The rule that makes it happen, for one client only.
+
+        With `ends`, just long enough to fail one load.
+        """
         made: dict[str, Any] = {
             "id": f"cell-{number}",
             "clients": [f"cell-{number}"],
@@ -102,7 +109,10 @@ class Outcome:
 
 
 Loader = Callable[[str, str, str, Path, Cell], object]
-"""(repository, commit, endpoint, cache, cell) → a tokenizer; anything it raises is an error cell."""
+"""(repository, commit, endpoint, cache, cell) → a tokenizer.
+
+Anything it raises is an error cell.
+"""
 
 
 def ours(repository: str, commit: str, endpoint: str, cache: Path, cell: Cell) -> object:
@@ -168,7 +178,9 @@ def run(
     loader: Loader = ours,
     again: bool = False,
 ) -> list[Outcome]:
-    """Run cells, each with a cold cache of its own below `work`; those whose fault did not strike are `not-struck`.
+    """Run cells, each with a cold cache of its own below `work`.
+
+    Those whose fault did not strike are `not-struck`.
 
     Args:
         wanted: the cells.
@@ -176,8 +188,9 @@ def run(
         work: an empty folder for caches.
         jobs: loads at the same time.
         loader: what is tried.
-        again: let the fault end with the first load, and load each cell once more on its cache: a fault that sticks
-            shows as `different` with a word about it. For kinds in STAYING the first load may outlast the fault.
+        again: let the fault end with the first load, and load each cell once more on its cache: a
+            fault that sticks shows as `different` with a word about it. For kinds in STAYING the
+            first load may outlast the fault.
     """
     known = references(sorted({cell.layout for cell in wanted}), folder=folder)
     found: list[Outcome] = []
@@ -197,7 +210,8 @@ def run(
             asked = collections.Counter(access.client for access in hub.requests())
             before = len(hub.requests())
             healthy = _batch(hub, batch, known, place, jobs, loader) if again else []
-            # A fault that was not used up by the first load makes the second an error, and sticks to nothing.
+            # A fault that was not used up by the first load makes the second an error, and sticks
+            # to nothing.
             struck_again = {access.client for access in hub.requests()[before:] if access.rules}
         for number, (cell, verdict, words, seconds) in enumerate(outcomes):
             name = f"cell-{number}"

@@ -1,7 +1,9 @@
-"""Walk the faults of a hub: each cell is a load on a cold cache while one fault strikes one request.
+"""Walk the faults of a hub: each cell is a load on a cold cache while one fault strikes one
+request.
 
-A hub runs inside the rank, one fault at a time, and each load is a forked child of the rank. What counts is told by
-that hub's access log: `struck` of an event `cell` is the number of requests whose answer the fault changed.
+A hub runs inside the rank, one fault at a time, and each load is a forked child of the rank. What
+counts is told by that hub's access log: `struck` of an event `cell` is the number of requests whose
+answer the fault changed.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def walk(context, *, loader, layouts, kinds, when="always"):
     """
     # In the folder the rank was started in, which the harness removes even if the rank is killed.
     with tempfile.TemporaryDirectory(prefix="walk-", dir=Path.cwd()) as folder:
-        # Read by the libraries when they are imported, which nothing did so far: the scenario starts ranks fresh.
+        # Read by the libraries when they are imported, which nothing did so far: the scenario
+        # starts ranks fresh.
         os.environ["HF_HOME"] = str(Path(folder) / "home")
         place = Place(Path(folder))
         os.environ["HF_ENDPOINT"] = place.address
@@ -110,7 +113,8 @@ class Walk:
         )
 
     def import_all(self, layouts):
-        """Load each layout from its folder, which asks no hub: the reference, and the children have all modules.
+        """Load each layout from its folder, which asks no hub: the reference, and the children have
+        all modules.
 
         Not those with code of their own: what a child imports of that must be what it fetched.
         """
@@ -125,14 +129,17 @@ class Walk:
         gc.freeze()
 
     def begin(self, layout):
-        """Serve a layout alone; keep its reference, and whether a load from a healthy hub equals it."""
+        """Serve a layout alone; keep its reference, and whether a load from a healthy hub equals
+        it.
+        """
         matrix, name = self.matrix, layout.partition("@")[0]
         alone = self.place.folder / "served" / layout / "rankproof" / name
         source = Path(self.context.inputs["repositories"]) / "rankproof" / layout
         shutil.copytree(source, alone)
         cell = matrix.Cell(layout=layout, target="", kind="missing", when="once")
         if layout not in self.references:
-            # Code of a repository has another module name in each loader: so the same loader, from a healthy hub.
+            # Code of a repository has another module name in each loader: so the same loader, from
+            # a healthy hub.
             with self.place.hub(alone.parent.parent) as hub:
                 commit = hub.repositories[matrix.identity(layout)].revision("main").commit
                 work, cache = ours if self.loader == "ours" else plain, self.fresh()
@@ -154,7 +161,9 @@ class Walk:
         return self.place.folder / "cache"
 
     def one(self, cell):
-        """One load; a 404 that a client may write down, and whatever was silent, once more from a healthy hub."""
+        """One load; a 404 that a client may write down, and whatever was silent, once more from a
+        healthy hub.
+        """
         repositories = self.place.folder / "served" / cell.layout
         cache = self.fresh()
         rule = {key: value for key, value in cell.rule(0).items() if key != "clients"}
@@ -252,7 +261,10 @@ class Raised(Exception):
 
 
 def apart(work):
-    """Do something in a forked child; return what it returns, or raise an error that says what it raised."""
+    """Do something in a forked child.
+
+    Return what it returns, or raise an error that says what it raised.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

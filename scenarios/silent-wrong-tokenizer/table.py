@@ -2,7 +2,8 @@
 
     python scenarios/silent-wrong-tokenizer/table.py results/silent-wrong-tokenizer/latest
 
-A cell that several trials of an arm walked is one line; where they differ, each outcome is a line, with its trials.
+A cell that several trials of an arm walked is one line; where they differ, each outcome is a line,
+with its trials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A small decoder with what goes wrong when models are split, and the whole of it in one process, as plainly as can be.
+"""A small decoder with what goes wrong when models are split, and the whole of it in one process,
+as plainly as can be.
 
 It has grouped heads in one projection, biases, a norm over all heads, and experts.
 """
@@ -16,7 +17,10 @@ ROPE, EPSILON = 10_000.0, 1e-6
 
 
 def weights(seed, dtype, mixture):
-    """Every tensor of the checkpoint: name to array. With `mixture` every second layer has experts."""
+    """Every tensor of the checkpoint: name to array.
+
+    With `mixture` every second layer has experts.
+    """
     random = np.random.default_rng(seed)
 
     def drawn(*shape, scale=None):
@@ -52,7 +56,10 @@ def weights(seed, dtype, mixture):
 
 
 def prompts(seed, chunk, steps):
-    """Prompts that are shorter than a chunk of the prefill, as long, and over two of them; with what is fed after."""
+    """Prompts that are shorter than a chunk of the prefill, as long, and over two of them.
+
+    With what is fed after.
+    """
     random = np.random.default_rng([seed, 1])
     lengths = (chunk - 1, chunk, 2 * chunk + 1)
     return [
@@ -65,7 +72,9 @@ def prompts(seed, chunk, steps):
 
 
 def norm(state, weight, mean=None):
-    """Root mean square norm, in float32; `mean` of the squares, where part of the state lies elsewhere."""
+    """Root mean square norm, in float32; `mean` of the squares, where part of the state lies
+    elsewhere.
+    """
     wide = state.float()
     mean = wide.square().mean(-1, keepdim=True) if mean is None else mean
     return (wide * torch.rsqrt(mean + EPSILON)).to(state.dtype) * weight
@@ -94,7 +103,9 @@ def attend(queries, keys, values, begin):
 
 
 def choose(state, router):
-    """Which experts each position asks, with which shares, and how far the last chosen is above the next."""
+    """Which experts each position asks, with which shares, and how far the last chosen is above the
+    next.
+    """
     gates = functional.linear(state, router).float()
     best = gates.topk(CHOSEN + 1)
     shares = best.values[:, :CHOSEN].softmax(-1).to(state.dtype)
@@ -109,7 +120,8 @@ def split(state, heads):
 class Whole:
     """The whole model in one process: the sequence at once, no cache, nothing split.
 
-    `parts` computes every product in so many parts that are added up, as ranks would: another order that is allowed.
+    `parts` computes every product in so many parts that are added up, as ranks would: another order
+    that is allowed.
     """
 
     def __init__(self, found, *, parts=1):

@@ -1,4 +1,7 @@
-"""The model of `model.py` over the ranks, its tensors or its layers split; with defects as found in the field."""
+"""The model of `model.py` over the ranks, its tensors or its layers split.
+
+With defects as found in the field.
+"""
 
 import hashlib
 from pathlib import Path
@@ -34,12 +37,15 @@ from wires import WIRES
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SMALL = (0.1, 0.01, 0.001, 0.0001)
 LOUDER = 1.5
-# These are in the code of the distributed path in a world of one too; the others begin with two ranks.
+# These are in the code of the distributed path in a world of one too; the others begin with two
+# ranks.
 AT_ONE = ("rope-base", "scaled-layer")
 
 
 def whole(context, *, dtype="float32", seed=7, mixture=True, chunk=8, steps=3):
-    """The reference: logits of every position, the same in other orders that are allowed, and of small defects."""
+    """The reference: logits of every position, the same in other orders that are allowed, and of
+    small defects.
+    """
     found = weights(seed, DTYPES[dtype], mixture)
     context.keep("checkpoint", checkpoint(found))
     asked = prompts(seed, chunk, steps)
@@ -91,7 +97,10 @@ def distributed(
     steps=3,
     defect="none",
 ):
-    """The model over the ranks: prefill by chunks, then by tokens; and once more with each rank's share changed."""
+    """The model over the ranks: prefill by chunks, then by tokens.
+
+    And once more with each rank's share changed.
+    """
     model = Distributed(
         context, sharding, DTYPES[dtype], defect if context.size > 1 or defect in AT_ONE else "none"
     )
@@ -137,9 +146,12 @@ def distributed(
 
 
 class Distributed:
-    """The share of one rank: slices of the reference's checkpoint, loaded and told; the cache; what is computed here.
+    """The share of one rank: slices of the reference's checkpoint, loaded and told; the cache.
 
-    `tensor` splits heads, inner widths, experts and vocabulary, and adds up over the ranks; `pipeline` splits layers.
+    What is computed here.
+
+    `tensor` splits heads, inner widths, experts and vocabulary, and adds up over the ranks;
+    `pipeline` splits layers.
     """
 
     def __init__(self, context, sharding, dtype, defect):
@@ -160,7 +172,8 @@ class Distributed:
         )
         self.load()
 
-    # -- loading -------------------------------------------------------------------------------------------------------
+    # -- loading
+    # -------------------------------------------------------------------------------------------------------
 
     def part(self, size, offset=0):
         """This rank's part of a dimension."""
@@ -234,7 +247,8 @@ class Distributed:
         name, weight = self.kept
         self.weights[name] = weight
 
-    # -- computing -----------------------------------------------------------------------------------------------------
+    # -- computing
+    # -----------------------------------------------------------------------------------------------------
 
     def begin(self, *, notes=False):
         """Begin another sequence, with an empty cache."""
@@ -246,7 +260,9 @@ class Distributed:
         return self.hidden
 
     def forward(self, tokens):
-        """Logits of these positions, which follow those before; None where another rank has them."""
+        """Logits of these positions, which follow those before; None where another rank has
+        them.
+        """
         state = (
             self.weights["embedding"][tokens] if self.before is None else self.taken(len(tokens))
         )

@@ -1,4 +1,6 @@
-"""What a model sends to other ranks, over gloo and over MLX's ring: torch's tensors in, torch's tensors out."""
+"""What a model sends to other ranks, over gloo and over MLX's ring: torch's tensors in, torch's
+tensors out.
+"""
 
 import torch
 

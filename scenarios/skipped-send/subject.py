@@ -1,8 +1,8 @@
 """A pipeline of two stages whose second micro-batch is empty.
 
-The first stage sends each micro-batch, padded to one width, and the second sends back its sum. A first stage
-that leaves an empty micro-batch out goes on to wait for its sum, while the second waits for the micro-batch: a
-deadlock, in which no rank raises anything.
+The first stage sends each micro-batch, padded to one width, and the second sends back its sum. A
+first stage that leaves an empty micro-batch out goes on to wait for its sum, while the second waits
+for the micro-batch: a deadlock, in which no rank raises anything.
 """
 
 BATCHES = ([1.0, 2.0], [], [3.0, 4.0])

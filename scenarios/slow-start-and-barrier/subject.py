@@ -7,8 +7,8 @@ def in_step(context, *, rounds, slip=None):
     Args:
         context: of the rank; any backend with a group.
         rounds: how many.
-        slip: what rank 1 does at the barrier of the second round: `skipped` leaves it out, `retried` passes it twice,
-            as after an error that it took for one of its own.
+        slip: what rank 1 does at the barrier of the second round: `skipped` leaves it out,
+            `retried` passes it twice, as after an error that it took for one of its own.
     """
     for number in range(rounds):
         times = 1

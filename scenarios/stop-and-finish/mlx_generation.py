@@ -1,4 +1,6 @@
-"""mlx-lm's generation as its server does it, over a model that mlx-lm has split, or that each rank has whole."""
+"""mlx-lm's generation as its server does it, over a model that mlx-lm has split, or that each rank
+has whole.
+"""
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -24,7 +26,9 @@ class MlxLm:
         return sum(value.size for _, value in tree_flatten(self.model.parameters()))
 
     def answer(self, prompt, *, read_eos, stops, limit, by_token):
-        """The ids of an answer and why it ended; EOS ids are those that mlx-lm read from the folder."""
+        """The ids of an answer and why it ended; EOS ids are those that mlx-lm read from the
+        folder.
+        """
         if not read_eos:
             ends = StopSequences([[self.tokenizer.eos_token_id]])
         else:

@@ -1,7 +1,9 @@
-"""Where an answer ends: at one of several EOS ids, at a stop string, or after as many tokens as were asked for.
+"""Where an answer ends: at one of several EOS ids, at a stop string, or after as many tokens as
+were asked for.
 
-The reference writes on without end, and works out from what it wrote where each answer has to end: it is the oracle.
-Ranks get the ids and strings that end an answer from it, and stop by what their engine has for that.
+The reference writes on without end, and works out from what it wrote where each answer has to end:
+it is the oracle. Ranks get the ids and strings that end an answer from it, and stop by what their
+engine has for that.
 """
 
 import json
@@ -11,7 +13,9 @@ import shutil
 from pathlib import Path
 
 PROMPTS, LONGEST, MARGIN = 4, 12, 1e-3
-"""Prompts, tokens that the reference writes after each, and by how much its best token has to be the best."""
+"""Prompts, tokens that the reference writes after each, and by how much its best token has to be
+the best.
+"""
 
 
 def oracle(context, *, what):
@@ -63,7 +67,8 @@ def answer(context, *, what, broken, knows="every", engine=""):
         what: what ends answers: `eos`, `words`, `parts` or `length`.
         broken: look for it as broken servers did.
         knows: `rank-0`: it alone has generation_config.json, where some of the EOS ids stand.
-        engine: which one answers; that of the backend, or, without a group, with the whole model on each rank.
+        engine: which one answers; that of the backend, or, without a group, with the whole model on
+            each rank.
     """
     cases = cases_of(context)
     folder = model_folder(context, cases[0]["eos"], whole=knows == "every" or context.rank == 0)
@@ -107,7 +112,9 @@ def cases_of(context):
 
 
 def model_folder(context, eos, *, whole):
-    """The model, with EOS ids as publishers state them: one in config.json, all in generation_config.json."""
+    """The model, with EOS ids as publishers state them: one in config.json, all in
+    generation_config.json.
+    """
     folder = Path(context.shared, f"model-{context.rank}")
     shutil.copytree(context.inputs["model"], folder)
     config = json.loads((folder / "config.json").read_text())
@@ -128,11 +135,14 @@ def elements_of(folder):
     return sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
 
 
-# -- what ends answers -------------------------------------------------------------------------------------------------
+# -- what ends answers
+# -------------------------------------------------------------------------------------------------
 
 
 def by_eos(written, _tokenizer):
-    """An id for each answer, all of which end any of them; config.json knows the last answer's alone."""
+    """An id for each answer, all of which end any of them; config.json knows the last answer's
+    alone.
+    """
     ends = [fresh(ids) for ids in reversed(written)]
     return [{"eos": ends, "stops": [], "limit": LONGEST} for _ in written]
 
@@ -148,7 +158,9 @@ def by_words(written, tokenizer):
 
 
 def by_parts(written, tokenizer):
-    """A stop string of the end of a token and the beginning of the next one, which the tokenizer cuts otherwise."""
+    """A stop string of the end of a token and the beginning of the next one, which the tokenizer
+    cuts otherwise.
+    """
     return [case(stop_in(ids, tokenizer, whole=False)) for ids in written]
 
 

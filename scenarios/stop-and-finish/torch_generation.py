@@ -1,4 +1,6 @@
-"""`generate` of transformers, over a model that its tensor-parallel plan has split, or that each rank has whole."""
+"""`generate` of transformers, over a model that its tensor-parallel plan has split, or that each
+rank has whole.
+"""
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria, StoppingCriteriaList
@@ -25,7 +27,9 @@ class Transformers:
         return sum(part.numel() for part in parts)
 
     def answer(self, prompt, *, read_eos, stops, limit, by_token):
-        """The ids of an answer and why it ended; EOS ids are those that transformers read from the folder."""
+        """The ids of an answer and why it ended; EOS ids are those that transformers read from the
+        folder.
+        """
         ids = torch.tensor([prompt])
         given = {
             "attention_mask": torch.ones_like(ids),

@@ -1,7 +1,9 @@
-"""Text that is streamed token by token, held against the text itself, for every way to cut a character into tokens.
+"""Text that is streamed token by token, held against the text itself, for every way to cut a
+character into tokens.
 
-The tokenizer is byte-level BPE, as GPT-2's: a token for each byte, and one for each piece of two to four bytes of the
-characters below. So a model may end a token anywhere inside a character, as they do in rare scripts and in emoji.
+The tokenizer is byte-level BPE, as GPT-2's: a token for each byte, and one for each piece of two to
+four bytes of the characters below. So a model may end a token anywhere inside a character, as they
+do in rare scripts and in emoji.
 """
 
 import itertools
@@ -110,7 +112,10 @@ def transformers(tokenizer):
 
 
 def tokenizers(tokenizer):
-    """DecodeStream, which servers written on the library tokenizers use; it has no call for the end of a text."""
+    """DecodeStream, which servers written on the library tokenizers use.
+
+    It has no call for the end of a text.
+    """
     from tokenizers.decoders import DecodeStream
 
     def streamer(ids):

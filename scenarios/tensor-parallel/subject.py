@@ -1,4 +1,6 @@
-"""A tiny Llama with random weights, whole in one process or split over the ranks by transformers' own plan."""
+"""A tiny Llama with random weights, whole in one process or split over the ranks by transformers'
+own plan.
+"""
 
 from pathlib import Path
 

@@ -1,8 +1,10 @@
 # ruff: noqa: PTH115, PTH118, PTH119, PTH202, S310
-"""Processes and threads that load a tokenizer with code of its own through one shared cache, while one of them writes.
+"""Processes and threads that load a tokenizer with code of its own through one shared cache, while
+one of them writes.
 
-An arm says which loader; nothing here knows which outcome is right. What was loaded is compared with the same files
-read from a folder, in a process of its own, whose copies of the code nobody shares.
+An arm says which loader; nothing here knows which outcome is right. What was loaded is compared
+with the same files read from a folder, in a process of its own, whose copies of the code nobody
+shares.
 """
 
 from __future__ import annotations
@@ -39,18 +41,23 @@ LOADERS = {"rankproof": rankproof, "transformers": transformers}
 
 
 def load(context, *, loader, repository, code, before="", threads=4, stands=True):
-    """Entry: rank 0 loads, and stands still for the fault while it writes the code's file; then the others load.
+    """Entry: rank 0 loads, and stands still for the fault while it writes the code's file.
+
+    Then the others load.
 
     Args:
         context: the rank's context.
         loader: `rankproof` or `transformers`.
         repository: id on the hub.
         code: name of the file with the tokenizer's class.
-        before: rank 0 stands before the line with this text; by default when the file is there and nothing is in it.
+        before: rank 0 stands before the line with this text; by default when the file is there and
+            nothing is in it.
         threads: loads at once in every rank but rank 0, which makes one.
-        stands: whether rank 0 stands there until the fault has struck; if not, all load at once and nothing is done.
+        stands: whether rank 0 stands there until the fault has struck; if not, all load at once and
+            nothing is done.
     """
-    # Read by the libraries when they are imported, which nothing did so far: the scenario starts ranks fresh.
+    # Read by the libraries when they are imported, which nothing did so far: the scenario starts
+    # ranks fresh.
     os.environ["HF_HOME"] = os.path.join(context.shared, "home")
     cache = os.path.join(context.shared, "cache")
     folder = os.path.join(context.inputs["repositories"], repository)
@@ -124,8 +131,9 @@ def size_before(file, text):
 def when_written(name, size, do):
     """Call `do(path)` once, when this process has written `size` bytes of a file of this name.
 
-    Whoever writes it, by whatever call of Python: the copy of transformers, and our loader's download. A write that
-    would go beyond is cut short there, as the system may do with any; its caller writes the rest.
+    Whoever writes it, by whatever call of Python: the copy of transformers, and our loader's
+    download. A write that would go beyond is cut short there, as the system may do with any; its
+    caller writes the rest.
     """
     met = threading.Event()
 
@@ -174,7 +182,9 @@ def head(repository):
 
 
 def reference_of(folder):
-    """The semantic digest of the same files, read from a folder by a process that shares no cache."""
+    """The semantic digest of the same files, read from a folder by a process that shares no
+    cache.
+    """
     with tempfile.TemporaryDirectory() as home:
         os.environ["HF_HOME"] = home
         from transformers import AutoTokenizer
@@ -206,7 +216,10 @@ def in_a_process(work):
 
 
 def leave(context, name, text):
-    """Leave a word for everybody, in the folder that all ranks share; it is there whole or not at all."""
+    """Leave a word for everybody, in the folder that all ranks share.
+
+    It is there whole or not at all.
+    """
     draft = Path(context.shared, f".{name}")
     draft.write_text(text)
     draft.rename(Path(context.shared, f"word-{name}"))

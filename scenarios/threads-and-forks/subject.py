@@ -1,7 +1,8 @@
 # ruff: noqa: PT018, PTH118, S106
 """Tokenizers in threads and after forks: a way that holds beside one that people use.
 
-Every scenario file of this folder shares this code. An arm says which way; nothing here knows which outcome is right.
+Every scenario file of this folder shares this code. An arm says which way; nothing here knows which
+outcome is right.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ def first_import(context, *, threads, way):
     Args:
         context: the rank's context.
         threads: how many.
-        way: `package` (`from transformers import AutoTokenizer` in each thread), `loader` (harness.tokenizer.loading in
-            each thread), or `before` (imported by the main thread before there are others).
+        way: `package` (`from transformers import AutoTokenizer` in each thread), `loader`
+            (harness.tokenizer.loading in each thread), or `before` (imported by the main thread
+            before there are others).
     """
     if way == "before":
         from transformers import AutoTokenizer  # noqa: F401
@@ -55,7 +57,9 @@ def first_import(context, *, threads, way):
 
 
 def shared(context, *, repository, threads, calls, way):
-    """Entry: threads encode with different padding and truncation; the ids are compared with those of one thread.
+    """Entry: threads encode with different padding and truncation.
+
+    The ids are compared with those of one thread.
 
     Args:
         context: the rank's context.
@@ -107,7 +111,9 @@ def encoded(tokenizer, length):
 
 
 def fork(context, *, repository, parallelism, patience=10.0):
-    """Entry: encode a batch, fork, encode the same in the child, which has `patience` seconds for it."""
+    """Entry: encode a batch, fork, encode the same in the child, which has `patience` seconds for
+    it.
+    """
     os.environ["TOKENIZERS_PARALLELISM"] = parallelism
     from transformers import AutoTokenizer
 

@@ -1,7 +1,8 @@
-"""Load a tokenizer as a pool of renderers does: some threads, each with its own call, on a cache of the rank's own.
+"""Load a tokenizer as a pool of renderers does: some threads, each with its own call, on a cache of
+the rank's own.
 
-Every scenario file of this folder shares this code. An arm says what it does about the hub; nothing here knows which
-outcome is the right one.
+Every scenario file of this folder shares this code. An arm says what it does about the hub; nothing
+here knows which outcome is the right one.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ def load(
         repository: id of the repository on the hub.
         threads: how many loads.
         in_turn: one load after the other; otherwise all at once, each in a thread of its own.
-        source: `hub`; `folder`, a local copy; or `environment`, what HF_HUB_OFFLINE of the rank's environment says.
-        cache: `cold` (empty); `warm`, another process loaded the same tokenizer into it; or `asked`, empty, but another
-            process asked the hub for the model's description once, as the one that warms does.
+        source: `hub`; `folder`, a local copy; or `environment`, what HF_HUB_OFFLINE of the rank's
+            environment says.
+        cache: `cold` (empty); `warm`, another process loaded the same tokenizer into it; or
+            `asked`, empty, but another process asked the hub for the model's description once, as
+            the one that warms does.
         use_fast: `unset`, or what is passed on.
-        ask: another process asks for the model's description again after the loads, to show what the hub answers.
+        ask: another process asks for the model's description again after the loads, to show what
+            the hub answers.
     """
     failed = loads(
         context, repository=repository, threads=threads, source=source, cache=cache, in_turn=in_turn,
@@ -49,7 +53,10 @@ def load(
 
 
 def tell(context, **arguments):
-    """Entry: what `load` does, but a load that failed is told and not raised. `told` is what its error says."""
+    """Entry: what `load` does, but a load that failed is told and not raised.
+
+    `told` is what its error says.
+    """
     failed = loads(context, **arguments)
     told = all(any("status" in link for link in observe.chain(error)) for error in failed)
     context.emit("pool.told", failed=len(failed), cause_is_told=told)
@@ -114,7 +121,9 @@ def one(from_pretrained, where, options):
 
 
 def go_online():
-    """Take HF_HUB_OFFLINE back; the library looks at this each time, and at the environment when it is imported."""
+    """Take HF_HUB_OFFLINE back; the library looks at this each time, and at the environment when it
+    is imported.
+    """
     import huggingface_hub.constants
 
     huggingface_hub.constants.HF_HUB_OFFLINE = False

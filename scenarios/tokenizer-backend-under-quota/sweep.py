@@ -2,8 +2,9 @@
 
     python sweep.py QUOTA_RUN CHANCE_RUN PICTURE.svg > TABLE.md
 
-A run is a folder with results.json. Every trial is counted, also those that the verdict holds void because no request
-was refused in them: leaving those out would make failures look more frequent. The same evidence gives the same bytes.
+A run is a folder with results.json. Every trial is counted, also those that the verdict holds void
+because no request was refused in them: leaving those out would make failures look more frequent.
+The same evidence gives the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ WIDTH, HEIGHT, LEFT, TOP, HIGH, WIDE = 960.0, 320.0, 60.0, 50.0, 210.0, 370.0
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A cell of a sweep: loads per process; how many loads and pools (processes) failed, of how many."""
+    """A cell of a sweep: loads per process.
+
+    How many loads and pools (processes) failed, of how many.
+    """
 
     threads: int
     ranks: int
@@ -109,7 +113,10 @@ def share(chance: list[Point]) -> float:
 
 
 def plot(quota: list[Point], chance: list[Point]) -> bytes:
-    """Left: loads that failed, by loads at once, under a quota. Right: pools that failed, by size, and the model."""
+    """Left: loads that failed, by loads at once, under a quota.
+
+    Right: pools that failed, by size, and the model.
+    """
     q = share(chance)
     at_once = [p.threads * p.ranks for p in quota]
     shapes = axes(LEFT, "under a quota: share of loads that failed", "loads at once", at_once)

@@ -1,4 +1,6 @@
-"""A GGUF file with a byte-level tokenizer and an embedding, as llama.cpp's converter lays it out."""
+"""A GGUF file with a byte-level tokenizer and an embedding, as llama.cpp's converter lays it
+out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ NORMAL, CONTROL = 1, 3
 
 
 def written(path, content, *, rows, pre="gpt-2"):
-    """Write the tokenizer of a tokenizer.json into a model whose embedding has so many rows; returns the path."""
+    """Write the tokenizer of a tokenizer.json into a model whose embedding has so many rows.
+
+    Returns the path.
+    """
     ids = dict(content["model"]["vocab"])
     kinds = dict.fromkeys(ids.values(), NORMAL)
     for one in content["added_tokens"]:

@@ -1,4 +1,6 @@
-"""Processes that must have one tokenizer between them, and models that must have rows for every id."""
+"""Processes that must have one tokenizer between them, and models that must have rows for every
+id.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ ROLES = {0: "worker", 1: "worker-2", 2: "gateway", 3: "draft"}
 def handshake(context, *, rule, odd):
     """Entry: every process tells what its tokenizer is, and starts only if all tell the same.
 
-    First all have the same; then the one called `odd` has one in which two seldom tokens are exchanged.
+    First all have the same; then the one called `odd` has one in which two seldom tokens are
+    exchanged.
 
     Args:
         context: the rank's context.
@@ -46,14 +49,15 @@ def handshake(context, *, rule, odd):
 
 
 def fits(context, *, rule, case):
-    """Entry: a model is started with its tokenizer, which fits, and then with another model or tokenizer.
+    """Entry: a model is started with its tokenizer, which fits, and then with another model or
+    tokenizer.
 
     Args:
         context: the rank's context.
-        rule: `content`: what our resolver says; `size`: both numbers must be equal, as in BitNet.rs's `verify`;
-            `name`: what lies beside the model is taken.
-        case: `padded` (the model has rows beyond the last id), `short` (it has an id without a row), `draft` (as many
-            ids, and another tokenizer).
+        rule: `content`: what our resolver says; `size`: both numbers must be equal, as in
+            BitNet.rs's `verify`; `name`: what lies beside the model is taken.
+        case: `padded` (the model has rows beyond the last id), `short` (it has an id without a
+            row), `draft` (as many ids, and another tokenizer).
     """
     content = tokenizer_of(context)
     ids = rows_of(content)
@@ -98,7 +102,9 @@ def rows_of(content):
 
 
 def exchanged(content):
-    """The same with the ids of its two last tokens exchanged: as many ids, and other ids for a seldom text."""
+    """The same with the ids of its two last tokens exchanged: as many ids, and other ids for a
+    seldom text.
+    """
     vocabulary = dict(content["model"]["vocab"])
     special = {one["content"] for one in content["added_tokens"]}
     first, second = [

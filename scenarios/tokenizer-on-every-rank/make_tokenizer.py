@@ -1,8 +1,10 @@
-"""Make the scenario's default tokenizer: a byte-level BPE, trained on text that this file generates.
+"""Make the scenario's default tokenizer: a byte-level BPE, trained on text that this file
+generates.
 
     python make_tokenizer.py FOLDER
 
-The same bytes come out on every machine; a test trains it again and compares the digest with the one the scenario pins.
+The same bytes come out on every machine; a test trains it again and compares the digest with the
+one the scenario pins.
 """
 
 from __future__ import annotations

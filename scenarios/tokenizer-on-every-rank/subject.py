@@ -1,7 +1,8 @@
-"""Warm-up of a runner, as in the source report: load a tokenizer, wrap it, assert it is there, use it.
+"""Warm-up of a runner, as in the source report: load a tokenizer, wrap it, assert it is there, use
+it.
 
-The fix under test is one condition. `every-rank` is the code after it, `rank-0-only` the code before it; everything
-else is the same.
+The fix under test is one condition. `every-rank` is the code after it, `rank-0-only` the code
+before it; everything else is the same.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def describe(context, tokenizer):
 
 
 def identity(tokenizer):
-    """Digest of what the tokenizer does and is: ids of the probes, vocabulary, special tokens, template."""
+    """Digest of what the tokenizer does and is: ids of the probes, vocabulary, special tokens,
+    template.
+    """
     raw = tokenizer.raw
     facts = {
         "class": type(raw).__name__,

@@ -1,4 +1,6 @@
-"""A small decoder with random weights, its heads split over the ranks: attention written out, or torch's own."""
+"""A small decoder with random weights, its heads split over the ranks: attention written out, or
+torch's own.
+"""
 
 import math
 
@@ -10,7 +12,10 @@ HEADS, WIDTH, LAYERS, VOCABULARY, PROMPT, STEPS, SEED = 6, 48, 2, 97, 12, 8, 7
 
 
 def decode(context, *, attention):
-    """Decode greedily over all ranks; report the tokens, and keep the logits of the last position of each step."""
+    """Decode greedily over all ranks.
+
+    Report the tokens, and keep the logits of the last position of each step.
+    """
     torch.manual_seed(SEED)
     embedding = torch.randn(VOCABULARY, WIDTH)
     layers = [torch.randn(4, WIDTH, WIDTH) / math.sqrt(WIDTH) for _ in range(LAYERS)]

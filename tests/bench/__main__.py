@@ -1,9 +1,11 @@
-"""`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
+"""`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long
+verify and gate take.
 
-Also what verify, lint and list cost beside an import, what the identity of a large tokenizer costs, a look into a GGUF
-file, test hosts, the ledger of a rank's calls, and the transport and the validators of `harness._integrity`, one beside
-a bare socket, the others beside a decode step, a model over ranks, and, by name only, what a pipeline spends in both,
-and what a thousand recorded machines cost control.
+Also what verify, lint and list cost beside an import, what the identity of a large tokenizer costs,
+a look into a GGUF file, test hosts, the ledger of a rank's calls, and the transport and the
+validators of `harness._integrity`, one beside a bare socket, the others beside a decode step, a
+model over ranks, and, by name only, what a pipeline spends in both, and what a thousand recorded
+machines cost control.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -48,7 +50,8 @@ class Contest:
 
     Attributes:
         worlds: of ours per round.
-        launches: of the launcher per round; mlx.launch is quick or a second late by chance, so one says little.
+        launches: of the launcher per round; mlx.launch is quick or a second late by chance, so one
+            says little.
     """
 
     backend: str
@@ -184,7 +187,10 @@ def validators(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def pipeline(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure what a pipeline spends in the library; it writes a model of half a gigabyte, so by name only."""
+    """Measure what a pipeline spends in the library.
+
+    It writes a model of half a gigabyte, so by name only.
+    """
     if options.only != "pipeline":
         return {}
     with tempfile.TemporaryDirectory() as name, ServerPool() as pool:

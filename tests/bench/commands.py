@@ -1,7 +1,8 @@
-"""What the commands of every day cost: verify of 96 trials, lint of one scenario and list, beside an import.
+"""What the commands of every day cost: verify of 96 trials, lint of one scenario and list, beside
+an import.
 
-The peer imports the two libraries that each of these commands needs, in turn with them: a machine that is slow is slow
-for both.
+The peer imports the two libraries that each of these commands needs, in turn with them: a machine
+that is slow is slow for both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 def measure(
     folder: Path, *, rounds: int, candidate: int = CANDIDATE, control: int = CONTROL
 ) -> dict[str, Any]:
-    """Processor seconds of each command and of the peer, children included, and how many times the peer's it takes."""
+    """Processor seconds of each command and of the peer, children included, and how many times the
+    peer's it takes.
+    """
     repo, _ = verifying.make(folder, candidate=candidate, control=control)
     report = next((repo / "results/thousand").glob("*/report.md"))
     ours = (sys.executable, "-m", "harness.cli")

@@ -1,7 +1,9 @@
-"""Whether two commits of Rankproof judge the shipped scenarios alike: `nox -s commits -- BEFORE [AFTER] [SCENARIO…]`.
+"""Whether two commits of Rankproof judge the shipped scenarios alike: `nox -s commits -- BEFORE
+[AFTER] [SCENARIO…]`.
 
-Each commit is laid out beside the other, runs the scenarios that lie in its own tree, with the seeds that they state,
-and leaves its records. Verdicts, outcomes, ranks, counts and reason codes are compared; texts and times are not.
+Each commit is laid out beside the other, runs the scenarios that lie in its own tree, with the
+seeds that they state, and leaves its records. Verdicts, outcomes, ranks, counts and reason codes
+are compared; texts and times are not.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ USAGE = 64
 
 
 def records(commit: str, place: Path, scenarios: list[str]) -> dict[str, Any]:
-    """Run a commit's scenarios in a tree of its own, and return what their records decide, by scenario.
+    """Run a commit's scenarios in a tree of its own, and return what their records decide, by
+    scenario.
 
     Args:
         commit: a revision of this repository; `.` is the working tree.
         place: an empty folder for its tree and its results.
-        scenarios: folders or files, from the top of the repository; none for those that a plain `run` takes.
+        scenarios: folders or files, from the top of the repository; none for those that a plain
+            `run` takes.
     """
     tree = ROOT
     if commit != ".":

@@ -1,4 +1,6 @@
-"""What it costs to look into a GGUF file with a large vocabulary, beside the reader of the package gguf."""
+"""What it costs to look into a GGUF file with a large vocabulary, beside the reader of the package
+gguf.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tests.bench.tokenizers import synthetic
 from tests.tokenizer.formats.conversion import of_serialised
 
 TOKENS = 128_000
-# Each in a process of its own, so that what it holds is its own: seconds of CPU time, and bytes that it added.
+# Each in a process of its own, so that what it holds is its own: seconds of CPU time, and bytes
+# that it added.
 _READERS = {
     "inspect": (
         "from harness.tokenizer.gguf import GgufFile\ndef look(path):\n GgufFile(path).close()"
@@ -35,7 +38,10 @@ print(json.dumps([times, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - b
 
 
 def measure(folder: Path, *, rounds: int = 9) -> dict[str, Any]:
-    """Seconds as minimum, median and maximum, and bytes of memory, of each reader; and how many times faster we are."""
+    """Seconds as minimum, median and maximum, and bytes of memory, of each reader.
+
+    And how many times faster we are.
+    """
     made = folder / "model.gguf"
     made.write_bytes(of_serialised(json.loads(synthetic(tokens=TOKENS).to_str())).bytes())
     found: dict[str, Any] = {}

@@ -1,4 +1,6 @@
-"""What test hosts cost: worlds on three of them beside worlds on one, and the wire beside loopback, in turn."""
+"""What test hosts cost: worlds on three of them beside worlds on one, and the wire beside loopback,
+in turn.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def stream(context, *, write, total):
 
 
 def measure(pool: ServerPool, folder: Path, *, rounds: int) -> dict[str, Any]:
-    """Seconds of worlds (minimum, median, 95th percentile, maximum) and gigabytes a second, with their ratios.
+    """Seconds of worlds (minimum, median, 95th percentile, maximum) and gigabytes a second, with
+    their ratios.
 
     Args:
         pool: of servers.

@@ -1,12 +1,15 @@
-"""What splitting a model costs: tokens per second of teacher-forced prefill and of decoding, over ranks and whole.
+"""What splitting a model costs: tokens per second of teacher-forced prefill and of decoding, over
+ranks and whole.
 
-Whole and split are measured in turn, on the same cores and with one thread each; only their ratio says something, and
-that on a quiet machine alone: beside other work four ranks get four shares of the cores, and the whole model one. So
-the CPU time that each spends is told as well: no machine of so many cores gives more than the ratio of that.
+Whole and split are measured in turn, on the same cores and with one thread each; only their ratio
+says something, and that on a quiet machine alone: beside other work four ranks get four shares of
+the cores, and the whole model one. So the CPU time that each spends is told as well: no machine of
+so many cores gives more than the ratio of that.
 
-Of the small model each step is over before its sums have gone round, so that its ratio is one of fixed costs: what the
-engine does in Python for each forward pass, and gloo for each sum, on every rank. The larger one has the layers of
-SmolLM-135M, fewer of them, with as many heads as four ranks can share.
+Of the small model each step is over before its sums have gone round, so that its ratio is one of
+fixed costs: what the engine does in Python for each forward pass, and gloo for each sum, on every
+rank. The larger one has the layers of SmolLM-135M, fewer of them, with as many heads as four ranks
+can share.
 """
 
 from __future__ import annotations
@@ -97,9 +100,11 @@ SIZES = {
 def measure(
     *, rounds: int = 3, sizes: tuple[str, ...] = tuple(SIZES)
 ) -> dict[str, dict[str, float]]:
-    """Of each size and case: tokens per second of each phase, and what they are of the whole model's in the same turns.
+    """Of each size and case: tokens per second of each phase, and what they are of the whole
+    model's in the same turns.
 
-    The bound of that ratio is the CPU time that the whole model takes over each core's share of what the ranks take.
+    The bound of that ratio is the CPU time that the whole model takes over each core's share of
+    what the ranks take.
     """
     figures = {}
     for size in sizes:
@@ -132,7 +137,9 @@ def measure(
 
 
 def timed(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The same code, which tells with the end of each phase the CPU time that the process spent in it, in ns."""
+    """The same code, which tells with the end of each phase the CPU time that the process spent in
+    it, in ns.
+    """
     name = next(name for name in files if Path(name).name == "session.py")
     load = b"    folder = _load(context, engine, request)\n"
     assert load in files[name]
@@ -151,7 +158,10 @@ def asked(prompts: int) -> dict[str, Any]:
 
 
 def times(history: History, phase: str) -> list[float]:
-    """Seconds from where the first rank began until the last one had ended; the first prompt warms up."""
+    """Seconds from where the first rank began until the last one had ended.
+
+    The first prompt warms up.
+    """
     begins, ends = (
         [
             [seen.event.ns for seen in history.said(rank, f"{phase}.{end}")]

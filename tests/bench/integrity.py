@@ -1,4 +1,6 @@
-"""What the validators of a stream cost for each token, beside a decode step of a model of 110 million parameters."""
+"""What the validators of a stream cost for each token, beside a decode step of a model of 110
+million parameters.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,12 @@ TOKENS, ROUNDS = 2000, 15
 def measure(
     pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int = ledger.STEPS
 ) -> dict[str, Any]:
-    """Nanoseconds of CPU for each token, the median of `rounds` streams of 2,000 tokens of prose in many scripts.
+    """Nanoseconds of CPU for each token, the median of `rounds` streams of 2,000 tokens of prose in
+    many scripts.
 
     Returns:
-        `token_nanoseconds` by what is done, and `share`: the same over the time of a decode step, measured in this run.
+        `token_nanoseconds` by what is done, and `share`: the same over the time of a decode step,
+        measured in this run.
     """
     ids = _ids()
     chunks = _made(ids)

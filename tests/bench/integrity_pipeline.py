@@ -1,12 +1,15 @@
-"""What `hf-pipeline` spends in `harness._integrity`: CPU time inside the library over the whole, in one run.
+"""What `hf-pipeline` spends in `harness._integrity`: CPU time inside the library over the whole, in
+one run.
 
-Beside it pairs: the same tokens at each level in turn, in the same processes, as tokens a second over those of `off`.
+Beside it pairs: the same tokens at each level in turn, in the same processes, as tokens a second
+over those of `off`.
 
-GPT-2 small as transformers makes it (124 million parameters, drawn at random) in two stages. CPU time and not the
-clock's, because a stage that waits for the other one spends none, and because other work on the machine takes none of
-it. At `light` torch's own send and receive of what is sent anyway is not counted, and those of the seals are; at `full`
-everything is, the transport's thread among it, by that thread's own clock. Torch's threads (gloo's, the event
-channel's) cost as much at `off`, and are no part of the library.
+GPT-2 small as transformers makes it (124 million parameters, drawn at random) in two stages. CPU
+time and not the clock's, because a stage that waits for the other one spends none, and because
+other work on the machine takes none of it. At `light` torch's own send and receive of what is sent
+anyway is not counted, and those of the seals are; at `full` everything is, the transport's thread
+among it, by that thread's own clock. Torch's threads (gloo's, the event channel's) cost as much at
+`off`, and are no part of the library.
 """
 
 from __future__ import annotations
@@ -128,12 +131,15 @@ def model(folder: Path) -> Path:
 def measure(
     pool: ServerPool, folder: Path, *, tokens: int = TOKENS, rounds: int = ROUNDS
 ) -> dict[str, Any]:
-    """Decode so many tokens at each level, over two ranks of gloo with one thread each; and `rounds` pairs.
+    """Decode so many tokens at each level, over two ranks of gloo with one thread each.
+
+    And `rounds` pairs.
 
     Returns:
-        By level: `share` of the CPU time of both ranks for a token that was spent inside the library, its thread
-        included, each the median over the tokens, and that of its thread the mean; `token_microseconds` of it, and
-        `thread_microseconds` of the thread; the median `token_seconds` by the clock. `paired`: see `pairs`.
+        By level: `share` of the CPU time of both ranks for a token that was spent inside the
+        library, its thread included, each the median over the tokens, and that of its thread the
+        mean; `token_microseconds` of it, and `thread_microseconds` of the thread; the median
+        `token_seconds` by the clock. `paired`: see `pairs`.
 
     Raises:
         SystemExit: a rank did not come to its end, or the levels gave different tokens.
@@ -167,12 +173,14 @@ def measure(
 def pairs(
     pool: ServerPool, folder: Path, weights: Path, *, rounds: int, tokens: int = 8
 ) -> dict[str, Any]:
-    """The same tokens at each level in turn, so many rounds (six or more) in the same two processes.
+    """The same tokens at each level in turn, so many rounds (six or more) in the same two
+    processes.
 
     Returns:
-        By level but `off`: `speed`, its tokens a second over those of `off` in the same round, as the median of all
-        rounds between the ends of its 95 % interval (order statistics: whatever the ratios are distributed like), and
-        `processor`, the same of tokens for a second of both ranks' CPU time. `rounds`: how many.
+        By level but `off`: `speed`, its tokens a second over those of `off` in the same round, as
+        the median of all rounds between the ends of its 95 % interval (order statistics: whatever
+        the ratios are distributed like), and `processor`, the same of tokens for a second of both
+        ranks' CPU time. `rounds`: how many.
 
     Raises:
         SystemExit: a rank did not come to its end, or the levels gave different tokens.
@@ -204,7 +212,9 @@ def pairs(
 
 
 def _median(figures: list[float]) -> list[float]:
-    """The median between the ends of its 95 % interval: the two figures that it lies outside of in 5 % at most."""
+    """The median between the ends of its 95 % interval: the two figures that it lies outside of in
+    5 % at most.
+    """
     ordered, count = sorted(figures), len(figures)
     outside = max(under for under in range(count) if binomial_at_most(under, count, 0.5) <= 0.025)
     return [ordered[outside], statistics.median(ordered), ordered[-1 - outside]]

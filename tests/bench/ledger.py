@@ -1,9 +1,11 @@
-"""What the ledger costs: the time inside its hook, in the same run as the calls that it is held against.
+"""What the ledger costs: the time inside its hook, in the same run as the calls that it is held
+against.
 
-The hook finds its caller through as many frames as without a clock, and what the clock takes is counted as the hook's:
-half a microsecond of a call, and more where caches are cold. Beside the recorder in C, where there is a compiler, the
-ledger that Python writes alone is measured. Torch's own way to Python and back, which no hook is
-spared, is told beside it: the time of calls in a group of one, less that without a hook and less that in the hook.
+The hook finds its caller through as many frames as without a clock, and what the clock takes is
+counted as the hook's: half a microsecond of a call, and more where caches are cold. Beside the
+recorder in C, where there is a compiler, the ledger that Python writes alone is measured. Torch's
+own way to Python and back, which no hook is spared, is told beside it: the time of calls in a group
+of one, less that without a hook and less that in the hook.
 """
 
 from __future__ import annotations
@@ -141,7 +143,9 @@ CASES = {
     "decode step": ("decode", "", True),
     "decode step, with digests": ("decode", "given", True),
 }
-"""What is measured: the subject's function, whether payloads are digested, and whether the recorder in C may write."""
+"""What is measured: the subject's function, whether payloads are digested, and whether the recorder
+in C may write.
+"""
 
 
 def measure(
@@ -152,12 +156,13 @@ def measure(
     steps: int = STEPS,
     cases: Iterable[str] = CASES,
 ) -> dict[str, Any]:
-    """Two ranks of gloo send 1 MiB to and fro, and decode with a model of 110 million parameters, half on each.
+    """Two ranks of gloo send 1 MiB to and fro, and decode with a model of 110 million parameters,
+    half on each.
 
     Returns:
-        Of each case, of the slower rank: the median `round_seconds`, the median `call_seconds` in the hook, the `calls`
-        of a round, the `share` of the whole time that was spent in the hook, and `way_seconds` of a call, that torch
-        takes to Python and back.
+        Of each case, of the slower rank: the median `round_seconds`, the median `call_seconds` in
+        the hook, the `calls` of a round, the `share` of the whole time that was spent in the hook,
+        and `way_seconds` of a call, that torch takes to Python and back.
 
     Raises:
         SystemExit: a rank did not come to its end.

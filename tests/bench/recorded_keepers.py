@@ -1,8 +1,9 @@
-"""Recorded keepers: many machines in one process, each of which says again what the node of a real run once said.
+"""Recorded keepers: many machines in one process, each of which says again what the node of a real
+run once said.
 
-What was recorded is a real node's channel, message by message. It is said again in its order: what came after the third
-thing that control said of a world comes after the third thing. Names of the world, ranks, numbers and times are those
-that are asked for now; all else is as it was.
+What was recorded is a real node's channel, message by message. It is said again in its order: what
+came after the third thing that control said of a world comes after the third thing. Names of the
+world, ranks, numbers and times are those that are asked for now; all else is as it was.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Recording:
 
     Attributes:
         answers: to what was asked once.
-        share: what a node said of a world: after how many words of control, the message, and its bytes.
+        share: what a node said of a world: after how many words of control, the message, and its
+            bytes.
         down, up: bytes that went either way for it.
     """
 
@@ -56,7 +58,10 @@ class Recording:
 
 
 class Recorder:
-    """An agent of this machine whose channel is listened to; stands where `subprocess.Popen` does."""
+    """An agent of this machine whose channel is listened to.
+
+    Stands where `subprocess.Popen` does.
+    """
 
     def __init__(self, command: Sequence[str], into: Recording) -> None:
         """Start it."""
@@ -116,7 +121,10 @@ class Recorder:
 
 
 def _tee(reads: Any, writes: Any, hear: Callable[[dict[str, Any], bytes, int], None]) -> None:
-    """Hand bytes on, and the messages in them to who listens; what stands before them is neither."""
+    """Hand bytes on, and the messages in them to who listens.
+
+    What stands before them is neither.
+    """
     source = reads if isinstance(reads, int) else reads.fileno()
     target = writes if isinstance(writes, int) else writes.fileno()
     text, begins = b"", True

@@ -1,4 +1,6 @@
-"""What machines, ranks, events and trials cost control: a real node's channel is recorded, and said by many at once."""
+"""What machines, ranks, events and trials cost control: a real node's channel is recorded, and said
+by many at once.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def record(code: Path, *, events: int) -> Recording:
 def row(
     code: Path, recording: Recording, *, hosts: int, events: int, idle: float = IDLE
 ) -> dict[str, Any]:
-    """What so many recorded keepers cost: to have ready, to keep, and for a world of as many ranks as one can have."""
+    """What so many recorded keepers cost: to have ready, to keep, and for a world of as many ranks
+    as one can have.
+    """
     process = psutil.Process()
     with ExitStack() as made:
         keepers = Keepers(recording)

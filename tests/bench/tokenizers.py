@@ -1,6 +1,7 @@
 """What an identity costs in CPU time, for a vocabulary of 100 000 tokens and as many merges.
 
-Beside it stands what the library itself needs to write the tokenizer down, which no identity can do without.
+Beside it stands what the library itself needs to write the tokenizer down, which no identity can do
+without.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def synthetic(*, tokens: int = TOKENS) -> Tokenizer:
 
 
 def identity_seconds(*, rounds: int = 9) -> dict[str, list[float]]:
-    """CPU seconds as minimum, median and maximum: of the library's own writing, and of both forms."""
+    """CPU seconds as minimum, median and maximum: of the library's own writing, and of both
+    forms.
+    """
     made = synthetic()
     measured: dict[str, Callable[[], object]] = {
         "tokenizers_to_str": made.to_str,

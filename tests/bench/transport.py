@@ -1,6 +1,8 @@
-"""The reliable transport beside a bare socket: the same messages between two processes over loopback, in turn.
+"""The reliable transport beside a bare socket: the same messages between two processes over
+loopback, in turn.
 
-Beside the bytes a second, which whatever else runs disturbs, the processor's time of all threads of both processes.
+Beside the bytes a second, which whatever else runs disturbs, the processor's time of all threads of
+both processes.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ with ReliableMessageTransport(node="b") as transport:
 
 
 def bare(size: int, count: int) -> tuple[float, float]:
-    """Bytes a second of sendall and recv_into, from the first byte until the receiver says that it has the last.
+    """Bytes a second of sendall and recv_into, from the first byte until the receiver says that it
+    has the last.
 
     Beside them, seconds of the processor for one message, on both sides together.
     """
@@ -89,9 +92,11 @@ def ours(size: int, count: int) -> tuple[float, float]:
 
 
 def measure(*, rounds: int = 5) -> dict[str, Any]:
-    """By size of message: of both, bytes a second and seconds of the processor a message, and ratios of the medians.
+    """By size of message: of both, bytes a second and seconds of the processor a message, and
+    ratios of the medians.
 
-    Each is the minimum, median and maximum of the rounds. A ratio of 1 is a transport that costs nothing.
+    Each is the minimum, median and maximum of the rounds. A ratio of 1 is a transport that costs
+    nothing.
     """
     found = {}
     for name, (size, count) in SIZES.items():

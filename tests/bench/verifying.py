@@ -1,4 +1,6 @@
-"""How long verify and gate take for a report with a thousand evidence files, as a user waits for them."""
+"""How long verify and gate take for a report with a thousand evidence files, as a user waits for
+them.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ PERSON = (
 
 
 def make(folder: Path, *, candidate: int, control: int) -> tuple[Path, int]:
-    """Make a repository with a policy, and run its scenario; returns it and how many files the report has."""
+    """Make a repository with a policy, and run its scenario.
+
+    Returns it and how many files the report has.
+    """
     repo = folder / "repo"
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -92,7 +97,9 @@ def environment(folder: Path) -> dict[str, str]:
 def measure(
     folder: Path, *, rounds: int, candidate: int = CANDIDATE, control: int = CONTROL
 ) -> dict[str, Any]:
-    """Processor and wall seconds of each command, children included: minimum, median, maximum over the rounds."""
+    """Processor and wall seconds of each command, children included: minimum, median, maximum over
+    the rounds.
+    """
     repo, files = make(folder, candidate=candidate, control=control)
     report = next((repo / "results/thousand").glob("*/report.md")).relative_to(repo)
     signers = ["--allowed-signers", ".rankproof/allowed_signers"]

@@ -19,7 +19,9 @@ def noop(context):
 def warm_world(
     pool: ServerPool, folder: Path, *, backend: str, ranks: int, hosts: Hosts | None = None
 ) -> float:
-    """Seconds from the request until the last rank has passed its first barrier (on the ring: an evaluated all_sum)."""
+    """Seconds from the request until the last rank has passed its first barrier (on the ring: an
+    evaluated all_sum).
+    """
     (folder / "subject.py").write_text(SUBJECT)
     launch = launch_of(
         about={},

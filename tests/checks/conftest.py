@@ -1,4 +1,6 @@
-"""Histories made by hand: what a world of two healthy ranks says, to be broken one piece at a time."""
+"""Histories made by hand: what a world of two healthy ranks says, to be broken one piece at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ MODULES = [{"module": "subject", "file": "subject.py", "sha256": "a" * 64}]
 
 
 def healthy(size: int = 2) -> list[Event]:
-    """Events of a trial in which everything is right; rank r has pid 200 + r, and one event per millisecond."""
+    """Events of a trial in which everything is right.
+
+    Rank r has pid 200 + r, and one event per millisecond.
+    """
     told: list[tuple[str, int | None, str, dict[str, object]]] = [
         ("harness", None, "world.begin", {"harness_pid": HARNESS_PID, "size": size})
     ]
@@ -54,7 +59,9 @@ def healthy(size: int = 2) -> list[Event]:
 
 @pytest.fixture
 def history() -> Callable[..., History]:
-    """Make a history from the healthy events: `change` maps each event to what takes its place (None drops it)."""
+    """Make a history from the healthy events: `change` maps each event to what takes its place
+    (None drops it).
+    """
 
     def make(
         change: Callable[[Event], Event | None] = lambda event: event,

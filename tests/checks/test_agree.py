@@ -1,4 +1,6 @@
-"""What agreement is: who differs, whom a rank is compared with, and what is not a value to agree on."""
+"""What agreement is: who differs, whom a rank is compared with, and what is not a value to agree
+on.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ SILENT = object()
 
 
 def found(*values: Any, **options: Any) -> Finding:
-    """The finding over ranks that report these values once each; a tuple is one rank's reports, SILENT is none."""
+    """The finding over ranks that report these values once each.
+
+    A tuple is one rank's reports, SILENT is none.
+    """
     events = []
     for rank, reported in enumerate(values):
         for value in (
@@ -36,7 +41,9 @@ def found(*values: Any, **options: Any) -> Finding:
     "nothing", [None, "", [], {}, [None], [None, ""], [[], {}]], ids=json.dumps
 )
 def test_to_agree_on_nothing_is_no_agreement(nothing: Any) -> None:
-    """Null, an empty value and a list of nothing else fail on every rank, unless the check allows them."""
+    """Null, an empty value and a list of nothing else fail on every rank, unless the check allows
+    them.
+    """
     finding = found(nothing, nothing)
     assert finding.failed_ranks == (0, 1)
     assert "nothing is not agreement" in finding.ranks[0].reason
@@ -51,14 +58,19 @@ def test_to_agree_on_nothing_is_no_agreement(nothing: Any) -> None:
     "something", [0, False, 0.0, " ", [0], [None, 1], {"a": None}, [[None]]], ids=json.dumps
 )
 def test_zero_and_false_are_values(something: Any) -> None:
-    """What is small, false or holds something is a value like any other, and is what the finding shows."""
+    """What is small, false or holds something is a value like any other, and is what the finding
+    shows.
+    """
     finding = found(something, something)
     assert finding.passed
     assert finding.ranks[1].observed == something
 
 
 def test_one_empty_report_among_others_fails_its_rank_alone() -> None:
-    """A rank that once reported nothing fails, at the line of that report; the others had a value to agree on."""
+    """A rank that once reported nothing fails, at the line of that report.
+
+    The others had a value to agree on.
+    """
     finding = found((1, 2), (1, []), (1, 2))
     assert finding.failed_ranks == (1,)
     assert finding.ranks[1].line == 4
@@ -87,7 +99,10 @@ def test_several_reports_are_shown_as_the_sequence_that_was_compared() -> None:
 def test_without_a_majority_every_rank_differs(
     values: tuple[Any, ...], failed: tuple[int, ...]
 ) -> None:
-    """A rank is right if more than half of those who reported say what it says; with two ranks nobody is to blame."""
+    """A rank is right if more than half of those who reported say what it says.
+
+    With two ranks nobody is to blame.
+    """
     finding = found(*values)
     assert finding.failed_ranks == failed
     tie = any("has a majority" in part.reason for part in finding.ranks)
@@ -108,12 +123,17 @@ def test_without_a_majority_every_rank_differs(
 def test_whom_to_compare_with_can_be_named(
     values: tuple[Any, ...], against: int, failed: tuple[int, ...]
 ) -> None:
-    """`against` makes one rank's value the right one; where it reported none, nobody can agree with it."""
+    """`against` makes one rank's value the right one.
+
+    Where it reported none, nobody can agree with it.
+    """
     assert found(*values, against=against).failed_ranks == failed
 
 
 def test_a_rank_that_is_not_asked_can_be_compared_with() -> None:
-    """`ranks: nonzero` with `against: 0` holds the others to rank 0's value, and says nothing about rank 0."""
+    """`ranks: nonzero` with `against: 0` holds the others to rank 0's value, and says nothing about
+    rank 0.
+    """
     finding = found("a", "a", "b", ranks="nonzero", against=0)
     assert [part.rank for part in finding.ranks] == [1, 2]
     assert finding.failed_ranks == (2,)

@@ -1,4 +1,6 @@
-"""Numbers within a tolerance: what counts as one, whom it is compared with, and what the finding shows."""
+"""Numbers within a tolerance: what counts as one, whom it is compared with, and what the finding
+shows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ SILENT = object()
 
 
 def found(kind: str, *values: Any, **options: Any) -> Finding:
-    """The finding over ranks that report these values; a tuple is one rank's reports, SILENT is none."""
+    """The finding over ranks that report these values.
+
+    A tuple is one rank's reports, SILENT is none.
+    """
     events = []
     for rank, reported in enumerate(values):
         for value in (

@@ -155,7 +155,9 @@ RIGHT = coded.expected("all_reduce", None, rank=0, size=SIZE, sequence=2, **KNOW
 def test_what_is_told_otherwise_does_not_hold(
     change: Callable[[dict[str, Any]], None], words: str
 ) -> None:
-    """Whatever was changed of what a rank told, right results included: nothing that does not fit is right."""
+    """Whatever was changed of what a rank told, right results included: nothing that does not fit
+    is right.
+    """
 
     def changed(values: dict[str, Any]) -> None:
         change(values)
@@ -168,7 +170,9 @@ def test_what_is_told_otherwise_does_not_hold(
 
 
 def test_the_ranks_have_to_make_the_same_calls_and_tell_of_all() -> None:
-    """Another call on the other rank, another number of them, no end, and a rank that took part in none do not hold."""
+    """Another call on the other rank, another number of them, no end, and a rank that took part in
+    none do not hold.
+    """
     right = both()
     other = [right[0], [right[1][0], told("broadcast", 2, 1)]]
     assert "and broadcast 5 float32 sum on rank 1" in judged(*other).ranks[0].reason

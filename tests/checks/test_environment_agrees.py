@@ -1,4 +1,6 @@
-"""What `environment-agrees` says of ranks that run in different environments, by rank and by key."""
+"""What `environment-agrees` says of ranks that run in different environments, by rank and by
+key.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,10 @@ def test_what_is_meant_to_differ_can_be_said() -> None:
 
 
 def test_a_rank_that_tells_nothing_fails() -> None:
-    """Agreement among those who answered is not agreement; nor is that on an empty part, or on the subject's word."""
+    """Agreement among those who answered is not agreement.
+
+    Nor is that on an empty part, or on the subject's word.
+    """
     events = [seen.event for seen in world().seen]
     for moment in ("begin", "end"):
         silent = [one for one in events if (one.rank, one.values.get("at")) != (1, moment)]

@@ -1,4 +1,7 @@
-"""`equivalent`: a run is what the whole model computes, but for noise; whatever is not that is not equal."""
+"""`equivalent`: a run is what the whole model computes, but for noise.
+
+Whatever is not that is not equal.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ CHECK = {"kind": "equivalent"}
 
 
 def one(kept: Any, **more: Any) -> tuple[bool, str, bool]:
-    """What the check says of rank 1, whose files these are, beside a rank 0 that computes the same as the reference."""
+    """What the check says of rank 1, whose files these are, beside a rank 0 that computes the same
+    as the reference.
+    """
     reference = Reference()
     part = judged(CHECK, reference, [reference.answer, kept], **more).ranks[1]
     return part.passed, part.reason or str(part.observed), part.uncompared
@@ -100,7 +105,9 @@ def test_a_little_everywhere_is_seen_though_no_position_is_beyond_the_worst() ->
 
 
 def test_of_many_positions_the_middle_may_lie_little_further_than_the_variants_do() -> None:
-    """Two heads swapped in the last layer lie between once and twice the envelope in bfloat16, and noise below 0.9."""
+    """Two heads swapped in the last layer lie between once and twice the envelope in bfloat16, and
+    noise below 0.9.
+    """
     few, many = (
         Envelope(variants=3, positions=count, apart=0, half=1.0, most=4.0) for count in (15, 16)
     )
@@ -153,7 +160,9 @@ def test_another_shape_dtype_or_nothing_is_never_equal(change: Any, says: str) -
 
 
 def test_tokens_agree_on_every_rank_at_every_step() -> None:
-    """One other token on one rank is named with step and prompt, on both, whatever the logits are."""
+    """One other token on one rank is named with step and prompt, on both, whatever the logits
+    are.
+    """
     reference = Reference()
     other = [
         ("generated", {"prompt": 0, "ids": [1, *reference.events[0][1]["ids"][1:]]}),
@@ -169,7 +178,9 @@ def test_tokens_agree_on_every_rank_at_every_step() -> None:
 
 
 def test_all_ranks_with_the_same_wrong_token_are_divergent() -> None:
-    """Ranks that agree on what the reference did not choose, by more than noise, are wrong together."""
+    """Ranks that agree on what the reference did not choose, by more than noise, are wrong
+    together.
+    """
     reference = Reference()
     wrong = [
         (name, {**values, "ids": [(values["ids"][0] + 1) % 12, *values["ids"][1:]]})
@@ -192,7 +203,10 @@ def test_no_token_is_not_agreement(said: Any) -> None:
 
 
 def test_a_rank_without_logits_is_judged_by_its_tokens_and_says_so() -> None:
-    """An inner stage of a pipeline passes by them, if another rank has logits; a world without any does not."""
+    """An inner stage of a pipeline passes by them, if another rank has logits.
+
+    A world without any does not.
+    """
     reference = Reference()
     found = judged(CHECK, reference, [{}, reference.answer])
     assert found.passed
@@ -201,7 +215,10 @@ def test_a_rank_without_logits_is_judged_by_its_tokens_and_says_so() -> None:
 
 
 def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
-    """From the first near tie of a prompt on nothing is judged, in its decoding too; the reference alone says where."""
+    """From the first near tie of a prompt on nothing is judged, in its decoding too.
+
+    The reference alone says where.
+    """
     reference = Reference()
     for prefix in ("", "envelope.0.", "envelope.1."):
         for name in [name for name in reference.answer if ".logits." in name]:
@@ -224,7 +241,9 @@ def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_no_position_is_undecided_where_there_is_no_router() -> None:
-    """An infinite gap on both sides: nothing is counted apart, and nothing is subtracted from infinity."""
+    """An infinite gap on both sides: nothing is counted apart, and nothing is subtracted from
+    infinity.
+    """
     reference = Reference()
     for name in [name for name in reference.answer if "logits" in name]:
         for prefix in ("", "envelope.0.", "envelope.1."):
@@ -235,7 +254,9 @@ def test_no_position_is_undecided_where_there_is_no_router() -> None:
 
 
 def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> None:
-    """Behind the first tie gaps are of another sequence of experts: the positions before it are judged all the same."""
+    """Behind the first tie gaps are of another sequence of experts: the positions before it are
+    judged all the same.
+    """
     reference = Reference()
     for prefix in ("", "envelope.0.", "envelope.1."):
         for name in [name for name in reference.answer if ".logits." in name]:
@@ -270,7 +291,9 @@ def test_the_first_layer_that_differs_is_named() -> None:
 
 
 def with_layers(answer_of: dict[str, float]) -> tuple[Reference, dict[str, Any]]:
-    """A reference with hidden states of two layers and a part, and an answer in which these are so much off."""
+    """A reference with hidden states of two layers and a part, and an answer in which these are so
+    much off.
+    """
     reference = Reference()
     for place in ("0.attention", "0", "1"):
         state = np.zeros((9, 6), "float32")
@@ -288,7 +311,10 @@ def with_layers(answer_of: dict[str, float]) -> tuple[Reference, dict[str, Any]]
 
 
 def test_hidden_states_are_judged_by_themselves_where_that_is_asked() -> None:
-    """What 16 bits hide in the logits shows in a part of a layer; within its own noise it is none."""
+    """What 16 bits hide in the logits shows in a part of a layer.
+
+    Within its own noise it is none.
+    """
     reference, answer = with_layers({"0.attention": 2.5 * NOISE})
     assert judged(CHECK, reference, [answer]).passed
     told = judged({**CHECK, "layers": 3}, reference, [answer])
@@ -302,7 +328,9 @@ def test_hidden_states_are_judged_by_themselves_where_that_is_asked() -> None:
 
 
 def test_a_rank_without_logits_is_judged_by_its_hidden_states() -> None:
-    """The first stage of a pipeline has no logits, and what leaves its layers says whether it computed the same."""
+    """The first stage of a pipeline has no logits, and what leaves its layers says whether it
+    computed the same.
+    """
     reference, answer = with_layers({"0": 0.5})
     first = {name: values for name, values in answer.items() if name.startswith("hidden.0")}
     last = reference.answer | {"hidden.1.1": answer["hidden.1.1"]}
@@ -332,7 +360,9 @@ def test_a_rank_without_logits_is_judged_by_its_hidden_states() -> None:
     ],
 )
 def test_hidden_states_that_nobody_kept_are_not_judged(kept: Any, says: str) -> None:
-    """Asked to judge layers, whoever keeps none of them, or one less than the reference, shows nothing."""
+    """Asked to judge layers, whoever keeps none of them, or one less than the reference, shows
+    nothing.
+    """
     reference, answer = with_layers({})
     part = judged(
         {**CHECK, "layers": 3}, reference, [{name: answer[name] for name in answer if kept(name)}]
@@ -362,7 +392,9 @@ def test_an_account_whose_layer_is_taken_out_contradicts_itself() -> None:
 
 
 def told_to_routers(*, scores: float = 0.0) -> tuple[Reference, dict[str, Any]]:
-    """A reference whose routers are told what to take, and an answer of which one score is this much higher."""
+    """A reference whose routers are told what to take, and an answer of which one score is this
+    much higher.
+    """
     reference = Reference()
     state = np.linspace(0, 1, 54, dtype="float32").reshape(9, 6)
     reference.kept["hidden.2.router.1"] = state
@@ -377,7 +409,10 @@ def told_to_routers(*, scores: float = 0.0) -> tuple[Reference, dict[str, Any]]:
 
 
 def test_a_router_that_is_told_what_to_take_is_judged_by_its_scores() -> None:
-    """The logits are the reference's, for its experts were taken; that it would have chosen others is divergent."""
+    """The logits are the reference's, for its experts were taken.
+
+    That it would have chosen others is divergent.
+    """
     reference, answer = told_to_routers(scores=NOISE)
     assert judged(CHECK, reference, [answer]).passed
     reference, answer = told_to_routers(scores=0.5)
@@ -389,7 +424,9 @@ def test_a_router_that_is_told_what_to_take_is_judged_by_its_scores() -> None:
 
 
 def test_a_router_that_nobody_shows_is_not_compared() -> None:
-    """A reference whose routers were told, and ranks that keep no scores of theirs: that is not agreement."""
+    """A reference whose routers were told, and ranks that keep no scores of theirs: that is not
+    agreement.
+    """
     reference, answer = told_to_routers()
     del answer["hidden.2.router.1"]
     part = judged(CHECK, reference, [answer, answer]).ranks[1]
@@ -422,7 +459,9 @@ def calmed(values: dict[str, Any]) -> None:
     ],
 )
 def test_an_account_that_is_not_one_passes_nobody(change: Any) -> None:
-    """Numbers that contradict each other, files that are not those that were kept, no account at all."""
+    """Numbers that contradict each other, files that are not those that were kept, no account at
+    all.
+    """
     reference = Reference()
     answers = [reference.answer, changed("prefill.logits.1", add(1.0, 3, 2))]
     assert not judged(CHECK, reference, answers, change=forged(change)).ranks[1].passed
@@ -469,7 +508,9 @@ def test_no_account_makes_the_check_raise() -> None:
 
 
 def tried(reference: Reference) -> Needles:
-    """What the check makes of wrong logits in place of the reference's own, as its second run tells."""
+    """What the check makes of wrong logits in place of the reference's own, as its second run
+    tells.
+    """
     model = CHECKS.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK})
     assert isinstance(model, EquivalentCheck)
     parity = parity_of(model, noted(model, reference, [reference.kept], arm="reference"))
@@ -479,7 +520,10 @@ def tried(reference: Reference) -> Needles:
 
 
 def test_wrong_logits_are_refused_where_the_noise_is_noise() -> None:
-    """The first needle is enough; in the trials nothing is tried, for the reference is the same in all."""
+    """The first needle is enough.
+
+    In the trials nothing is tried, for the reference is the same in all.
+    """
     found = tried(Reference())
     assert [(one.what, one.telling, one.beyond, one.is_refused) for one in found.tried] == [
         ("prefill of prompt 0, rolled by 6 along axis 1", 5, 5, True)

@@ -1,4 +1,6 @@
-"""`equivalent`: a reference that cannot answer, or could not have shown its stated defect, decides nothing."""
+"""`equivalent`: a reference that cannot answer, or could not have shown its stated defect, decides
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def doubts(
     first_said: list[tuple[str, dict[str, Any]]] | None = None,
     **options: Any,
 ) -> list[tuple[VerdictCode, str]]:
-    """Why the reference cannot answer, by its second run, which gave the same; and said it, where nothing is given."""
+    """Why the reference cannot answer, by its second run, which gave the same.
+
+    And said it, where nothing is given.
+    """
     check = worlds.CHECK.validate_python(
         {"id": "it", "ranks": "every", "against": "reference", **CHECK, **options}
     )
@@ -56,7 +61,10 @@ def with_sensitivity(*moved: tuple[float, float]) -> Reference:
 
 
 def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> None:
-    """The smallest defect that was measured is told; one inside the noise, or none measured, is not enough."""
+    """The smallest defect that was measured is told.
+
+    One inside the noise, or none measured, is not enough.
+    """
     reference = with_sensitivity((0.1, 1e-2), (0.01, 1e-7))
     assert doubts(reference) == []
     assert doubts(reference, sees=0.1) == []
@@ -67,7 +75,9 @@ def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> N
 
 
 def test_a_variant_that_is_another_computation_is_named() -> None:
-    """Moshi keeps the last keys alone, and reads a prompt at once after all: nobody said that its chunks are other."""
+    """Moshi keeps the last keys alone, and reads a prompt at once after all: nobody said that its
+    chunks are other.
+    """
     reference = with_sensitivity((0.01, 1e-2))
     for number, words in enumerate(("two threads", "prefill in chunks of 4")):
         reference.events.append(("envelope", {"number": number, "prompt": 1, "order": words}))
@@ -83,7 +93,9 @@ def test_a_variant_that_is_another_computation_is_named() -> None:
 
 
 def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
-    """One of them has not the size that it is said to have, so that what has to be seen was not tried."""
+    """One of them has not the size that it is said to have, so that what has to be seen was not
+    tried.
+    """
     same = with_sensitivity((0.1, 1e-2), (0.01, 1e-2))
     ((code, why),) = doubts(same, sees=0.01)
     assert (code, why) == (

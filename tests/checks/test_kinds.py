@@ -1,4 +1,6 @@
-"""Each kind of check holds on a healthy trial and fails on the fault it exists for, on exactly the rank at fault."""
+"""Each kind of check holds on a healthy trial and fails on the fault it exists for, on exactly the
+rank at fault.
+"""
 
 from __future__ import annotations
 

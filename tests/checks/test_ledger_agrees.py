@@ -41,7 +41,9 @@ def test_ledgers_that_agree() -> None:
 
 
 def test_a_difference_names_both_ranks_both_calls_and_both_lines() -> None:
-    """One sentence, on every rank that differs: what each of two did, with its number and its line."""
+    """One sentence, on every rank that differs: what each of two did, with its number and its
+    line.
+    """
     found = noted(
         ledger(0, call(), call(reduction="sum")),
         ledger(1, call(), call("barrier", shape="", dtype="", elements=0)),
@@ -83,7 +85,8 @@ WHOLE = ledger(0, call())
     ],
 )
 def test_what_shows_nothing_agrees_with_nothing(other: Ledger | bytes | None, why: str) -> None:
-    """A rank without a ledger, with an empty one, another one or one that is not whole, fails it, and so do its peers.
+    """A rank without a ledger, with an empty one, another one or one that is not whole, fails it,
+    and so do its peers.
 
     For want of a comparison: no control fails as stated by it.
     """
@@ -94,7 +97,10 @@ def test_what_shows_nothing_agrees_with_nothing(other: Ledger | bytes | None, wh
 
 
 def test_a_full_ledger_is_not_a_pass() -> None:
-    """What it holds agrees, and what it does not hold nobody knows; a difference in what it holds is one."""
+    """What it holds agrees, and what it does not hold nobody knows.
+
+    A difference in what it holds is one.
+    """
     calls = [call() for _ in range(5)]
     found = noted(ledger(0, *calls), last(ledger(1, *calls), kept=2))
     assert [part.passed for part in found.ranks] == [True, False]
@@ -116,7 +122,10 @@ def test_calls_of_its_own_are_no_agreement() -> None:
 
 
 def test_a_world_of_one_has_nobody_to_agree_with() -> None:
-    """It holds with calls of its own and with none, and says so; a ledger that is not there, or not whole, does not."""
+    """It holds with calls of its own and with none, and says so.
+
+    A ledger that is not there, or not whole, does not.
+    """
     for own in ((call(group=Group("torch", "0", (0,))),), ()):
         found = noted(ledger(0, *own, size=1))
         assert found.passed, found

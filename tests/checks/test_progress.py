@@ -17,7 +17,10 @@ MS = 1_000_000
 
 
 def world(*steps: Sequence[tuple[int, Any]], end: int = 600, more: Sequence[Event] = ()) -> History:
-    """For each rank its steps, as milliseconds and number; every rank begins at 100 ms and ends at `end`."""
+    """For each rank its steps, as milliseconds and number.
+
+    Every rank begins at 100 ms and ends at `end`.
+    """
     events = [Event(ns=MS, by="harness", name="world.begin", values={"size": len(steps)}), *more]
     for rank, own in enumerate(steps):
         events.append(Event(ns=101 * MS, by="rank", name="subject.begin", rank=rank))
@@ -91,7 +94,9 @@ def test_steady_ranks_pass_and_the_longest_pause_is_told() -> None:
     ],
 )
 def test_a_pause_fails_on_its_rank_alone(steps: list[tuple[int, Any]], words: str) -> None:
-    """A pause too long, wherever it is, and a counter that only seems to move, fail on exactly that rank."""
+    """A pause too long, wherever it is, and a counter that only seems to move, fail on exactly that
+    rank.
+    """
     found = judge(world(STEADY, steps), counter="number")
     assert found.failed_ranks == (1,)
     assert words in found.ranks[1].reason
@@ -107,7 +112,9 @@ def test_who_is_behind_is_named() -> None:
 
 
 def test_where_it_stood_is_told_where_the_pause_lasted_until_it_was_stopped() -> None:
-    """The line comes from the stacks that were taken at the stop, and only where they show this pause."""
+    """The line comes from the stacks that were taken at the stop, and only where they show this
+    pause.
+    """
     frames = [{"file": "subject.py", "line": 7, "function": "reduce", "subject": True}]
     asked = [
         Event(
@@ -134,7 +141,9 @@ def test_where_it_stood_is_told_where_the_pause_lasted_until_it_was_stopped() ->
 
 
 def test_a_rank_that_ends_early_does_not_pause_but_has_to_have_moved() -> None:
-    """An error ends the clock; a rank that never moved before it, or too seldom, fails all the same."""
+    """An error ends the clock; a rank that never moved before it, or too seldom, fails all the
+    same.
+    """
     error = Event(ns=250 * MS, by="rank", name="rank.error", rank=1, values={"type": "ValueError"})
     left = Event(
         ns=260 * MS, by="server", name="rank.exited", rank=1, values={"code": 1, "signal": None}
@@ -147,7 +156,10 @@ def test_a_rank_that_ends_early_does_not_pause_but_has_to_have_moved() -> None:
 
 
 def test_the_clock_starts_and_stops_where_the_scenario_says() -> None:
-    """What comes before `from` and after `until` is not watched; without a start nothing is proved."""
+    """What comes before `from` and after `until` is not watched.
+
+    Without a start nothing is proved.
+    """
     idle = [(400, 1), (500, 2)]
     assert judge(world(STEADY, idle), **{"from": "step"}).passed
     assert judge(world(STEADY, idle), **{"from": "warm"}).failed_ranks == (0, 1)

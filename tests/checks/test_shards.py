@@ -1,4 +1,6 @@
-"""`shards-cover` and `influence`: a run that split nothing, or whose ranks do nothing, does not pass."""
+"""`shards-cover` and `influence`: a run that split nothing, or whose ranks do nothing, does not
+pass.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,18 @@ def covered(*said: list[Event], **more: Any) -> list[str]:
 
 @pytest.mark.parametrize("halves", [(LEFT, RIGHT), (UPPER, LOWER)])
 def test_slices_that_cover_the_checkpoint_pass(halves: tuple[Event, Event]) -> None:
-    """By rows or by columns, with what may be replicated on both ranks; and all of it in a world of one."""
+    """By rows or by columns, with what may be replicated on both ranks.
+
+    And all of it in a world of one.
+    """
     assert covered([halves[0], WHOLE_NORM], [halves[1], WHOLE_NORM]) == ["", ""]
     assert covered([*halves, WHOLE_NORM]) == [""]
 
 
 def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
-    """The whole model on every rank, a slice on two, one on none, other bytes, a slice that cannot be."""
+    """The whole model on every rank, a slice on two, one on none, other bytes, a slice that cannot
+    be.
+    """
     whole = shard("w", ROWS, (0, 4), (0, 6))
     assert all(
         "w lies on ranks 0, 1" in why for why in covered([whole, WHOLE_NORM], [whole, WHOLE_NORM])
@@ -110,7 +117,9 @@ def influences(
     size: int = 2,
     silent: tuple[int, ...] = (),
 ) -> list[str]:
-    """Why each rank has no influence: by how much the logits of `seen` move when the share of `changed` is changed."""
+    """Why each rank has no influence: by how much the logits of `seen` move when the share of
+    `changed` is changed.
+    """
     reference = Reference()
     kept = []
     for seen in range(size):
@@ -126,14 +135,19 @@ def influences(
 
 
 def test_a_share_that_moves_the_others_takes_part() -> None:
-    """On every other rank that has logits, by more than noise; where one rank alone has logits, by its own too."""
+    """On every other rank that has logits, by more than noise.
+
+    Where one rank alone has logits, by its own too.
+    """
     every = {(changed, seen): 0.5 + changed for changed in (0, 1) for seen in (0, 1)}
     assert influences(every) == ["", ""]
     assert influences({(0, 1): 0.5, (1, 1): 0.6}, silent=(0,)) == ["", ""]
 
 
 def test_passes_with_the_same_bits_show_the_influence_of_nobody() -> None:
-    """Where every rank changes its share in every pass, and says so in its own, whole models would pass."""
+    """Where every rank changes its share in every pass, and says so in its own, whole models would
+    pass.
+    """
     every = {(changed, seen): 0.5 for changed in (0, 1) for seen in (0, 1)}
     why = "in each another rank's share has to be changed, and no other"
     assert influences(every) == [
@@ -143,7 +157,10 @@ def test_passes_with_the_same_bits_show_the_influence_of_nobody() -> None:
 
 
 def test_whole_models_side_by_side_have_no_influence_on_each_other() -> None:
-    """Each moves its own logits and nobody else's; noise alone is not influence, nor is NaN, nor a pass nobody kept."""
+    """Each moves its own logits and nobody else's.
+
+    Noise alone is not influence, nor is NaN, nor a pass nobody kept.
+    """
     own = {(0, 0): 0.5, (1, 1): 0.5, (0, 1): 0.0, (1, 0): 0.0}
     assert (
         influences(own)[0]

@@ -1,4 +1,6 @@
-"""`shards-cover` by a plan: what the reference says is whole lies on every rank, and all else is shared."""
+"""`shards-cover` by a plan: what the reference says is whole lies on every rank, and all else is
+shared.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_what_a_plan_leaves_whole_lies_on_every_rank() -> None:
 
 
 def test_what_a_plan_shares_lies_nowhere_twice() -> None:
-    """A rank that keeps it whole, all that do, a slice that is told twice, one on no rank: whatever is listed."""
+    """A rank that keeps it whole, all that do, a slice that is told twice, one on no rank: whatever
+    is listed.
+    """
     whole = rank((0, 4))
     assert all("embed lies on ranks 0, 1" in why for why in covered(whole, whole))
     keeps = [*rank(UPPER)[:-1], piece("layers.0.experts")]
@@ -108,7 +112,9 @@ def test_a_rank_lacks_nothing_that_is_whole() -> None:
 
 
 def test_a_plan_that_shares_nothing_of_a_layer_is_none() -> None:
-    """All whole, all but the embedding, or but a vector: nothing that layers multiply by is shared."""
+    """All whole, all but the embedding, or but a vector: nothing that layers multiply by is
+    shared.
+    """
     nothing = "it holds no part of any matrix that the plan of hf-tensor shares within a layer"
     every = [READY, *(piece(name) for name in TENSORS)]
     assert covered(every, every, told=plan(*TENSORS)) == [nothing, nothing]
@@ -155,7 +161,10 @@ def test_a_plan_that_is_told_too_wide_or_too_narrow_is_wrong_of_ranks_that_share
 
 
 def test_a_plan_is_that_of_the_engine_that_all_ranks_are() -> None:
-    """No rank says alone that it is another; of an engine of which no plan was told the list holds."""
+    """No rank says alone that it is another.
+
+    Of an engine of which no plan was told the list holds.
+    """
     other: Event = ("engine.ready", {"engine": "hf-pipeline"})
     mixed = covered(rank(UPPER), [other, *rank(LOWER)[1:]])
     assert mixed == ["ranks say that they are different engines: hf-pipeline, hf-tensor"] * 2

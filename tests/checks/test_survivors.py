@@ -28,7 +28,10 @@ def event(ns: int, by: str, rank: int | None, name: str, **values: Any) -> Event
 
 
 def world(*, size: int = 3, dead: int = 1, change: dict[int, list[Event]] | None = None) -> History:
-    """Rank `dead` is killed after a second; each of the others raises 0.2 s later, and ends 0.1 s after that."""
+    """Rank `dead` is killed after a second.
+
+    Each of the others raises 0.2 s later, and ends 0.1 s after that.
+    """
     events = [event(1, "harness", None, "world.begin", harness_pid=100, size=size)]
     for rank in range(size):
         events.append(event(2 + rank, "server", rank, "rank.started"))
@@ -65,7 +68,10 @@ BOTH = pytest.mark.parametrize("kind", ["detected-within", "survivors-end"])
 
 @BOTH
 def test_survivors_that_fail_in_time_pass_and_the_dead_rank_is_excused(kind: str) -> None:
-    """Who raised and ended in time passes, with the time since the strike; the dead rank is named as such."""
+    """Who raised and ended in time passes, with the time since the strike.
+
+    The dead rank is named as such.
+    """
     found = judge(kind, world())
     assert found.passed
     assert [part.rank for part in found.ranks] == [0, 1, 2]
@@ -134,7 +140,9 @@ def test_a_survivor_that_does_otherwise_fails_alone(kind: str, name: str) -> Non
 
 @BOTH
 def test_sigabrt_and_exit_codes_are_errors(kind: str) -> None:
-    """An uncaught error of C++ ends a process by SIGABRT, a program by a code: both are an error."""
+    """An uncaught error of C++ ends a process by SIGABRT, a program by a code: both are an
+    error.
+    """
     for values in ({"code": None, "signal": "SIGABRT"}, {"code": 3, "signal": None}):
         assert judge(
             kind, world(change={2: [event(STRUCK + 9, "server", 2, "rank.exited", **values)]})
@@ -153,7 +161,10 @@ def test_an_error_is_not_an_end() -> None:
 
 @BOTH
 def test_the_error_can_be_stated(kind: str) -> None:
-    """A type that is stated is met by what descends from it, also by a slip; a message by a text that holds it."""
+    """A type that is stated is met by what descends from it, also by a slip.
+
+    A message by a text that holds it.
+    """
     assert judge(kind, world(), error="RuntimeError", message="closed by peer").passed
     assert judge(kind, world(), error="TimeoutError").failed_ranks == (0, 2)
     assert judge(kind, world(), message="timed out").failed_ranks == (0, 2)
@@ -168,7 +179,10 @@ def test_the_error_can_be_stated(kind: str) -> None:
 
 @BOTH
 def test_without_a_fault_there_is_nothing_to_notice(kind: str) -> None:
-    """A rank that fails without a strike fails the check; so does a world in which nobody was left alive."""
+    """A rank that fails without a strike fails the check.
+
+    So does a world in which nobody was left alive.
+    """
     unstruck = History(
         [seen.event for seen in world().seen if seen.event.name != "fault.struck"], size=3
     )
@@ -180,7 +194,9 @@ def test_without_a_fault_there_is_nothing_to_notice(kind: str) -> None:
 
 @BOTH
 def test_events_cannot_make_a_survivor_a_victim(kind: str) -> None:
-    """A strike on another rank, written into the events, excuses nobody: the scenario says for whom the fault is."""
+    """A strike on another rank, written into the events, excuses nobody: the scenario says for whom
+    the fault is.
+    """
     forged = event(STRUCK + 1, "harness", 2, "fault.struck", fault="dies", kind="kill")
     history = world(change={2: [forged, *stopped(2)]})
     assert judge(kind, history).failed_ranks == (2,)

@@ -1,4 +1,6 @@
-"""`transfers-intact`: it holds where every call was held against its other end, and for nothing less."""
+"""`transfers-intact`: it holds where every call was held against its other end, and for nothing
+less.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
     ],
 )
 def test_what_was_not_compared_is_not_intact(other: Ledger | None, why: str) -> None:
-    """No ledger, no digests, a call that has none, or nothing to compare: each is said, and shows no damage."""
+    """No ledger, no digests, a call that has none, or nothing to compare: each is said, and shows
+    no damage.
+    """
     found = of(noted(SENT, other))
     assert not found.passed
     assert (found.ranks[1].reason.startswith(why), found.ranks[1].uncompared) == (

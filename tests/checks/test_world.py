@@ -114,7 +114,9 @@ def test_why_a_rank_was_stopped(
 
 
 def as_program(event: Event) -> Event | None:
-    """The same life as a program's: nothing of ours speaks from inside, the server says what it executed."""
+    """The same life as a program's: nothing of ours speaks from inside, the server says what it
+    executed.
+    """
     if event.name == "world.begin":
         return event._replace(values={**event.values, "program": True})
     if event.name == "backend.ready":
@@ -176,7 +178,9 @@ def closed(
 
 
 def test_a_program_may_close_its_channel_and_end(history: Make) -> None:
-    """A program that said `ready`, closed its channel and ended with code 0 has nothing against it."""
+    """A program that said `ready`, closed its channel and ended with code 0 has nothing against
+    it.
+    """
     assert history(closed()).noted("channel.closed", 1)
     assert failing(history(closed())) == {}
 
@@ -200,7 +204,9 @@ def test_a_program_that_closed_its_channel_fails_by_its_exit_code(history: Make)
 def test_a_program_that_lost_its_channel_fails(
     history: Make, change: Callable[[Event], Event | None]
 ) -> None:
-    """Closed before it was ready, or before an end that is not its own, the channel hid what belongs to that end."""
+    """Closed before it was ready, or before an end that is not its own, the channel hid what
+    belongs to that end.
+    """
     assert failing(history(closed(change)))["world:channel-is-whole"] == (1,)
 
 

@@ -1,4 +1,6 @@
-"""Worlds made by hand that kept logits, a checkpoint and hidden states beside a reference, and what a check says."""
+"""Worlds made by hand that kept logits, a checkpoint and hidden states beside a reference, and what
+a check says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The names that the guide of BitNet.rs gives to commands: each runs the command that does what it promises."""
+"""The names that the guide of BitNet.rs gives to commands: each runs the command that does what it
+promises.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def model(tmp_path: Path) -> Path:
 def test_the_guides_names_run(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """compat-check and inspect-gguf are gguf's own commands; crossval asks for what it needs, or for BITNET_GGUF."""
+    """compat-check and inspect-gguf are gguf's own commands.
+
+    Crossval asks for what it needs, or for BITNET_GGUF.
+    """
     assert main(["inspect-gguf", str(model)]) == PASS
     assert "general.architecture" in capsys.readouterr().out
     assert main(["compat-check", str(model), "--show-kv", "--kv-limit", "20", "--strict"]) == PASS
@@ -43,7 +48,9 @@ def test_the_guides_names_run(
 def test_the_guides_verify_names_the_command_for_models(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`verify` is for reports; with --model it ends with a sentence that names what looks at models."""
+    """`verify` is for reports; with --model it ends with a sentence that names what looks at
+    models.
+    """
     for words in (["--model", str(model), "--allow-mock"], ["--allow-mock", f"--model={model}"]):
         with pytest.raises(SystemExit) as caught:
             main(["verify", *words])
@@ -55,7 +62,9 @@ def test_the_guides_verify_names_the_command_for_models(
 def test_resolve_reads_the_guides_variable(
     model: Path, monkeypatch: pytest.MonkeyPatch, value: str, code: int
 ) -> None:
-    """BITNET_STRICT_TOKENIZERS is --strict where it is on, nothing where it is off, and an error else."""
+    """BITNET_STRICT_TOKENIZERS is --strict where it is on, nothing where it is off, and an error
+    else.
+    """
     monkeypatch.setenv("BITNET_STRICT_TOKENIZERS", value)
     monkeypatch.setenv("BITNET_CACHE_DIR", str(model.parent / "cache"))
     assert main(["tokenizer", "resolve", str(model)]) == code

@@ -50,8 +50,11 @@ def processor_time(*arguments: str) -> float:
 
 
 def test_help_answers_at_once() -> None:
-    """`rankproof --help` takes at most 2.2 times the processor time of an interpreter that imports argparse."""
-    # In turn, and the least of each: one machine needs 0.03 s for the interpreter, the next one 0.05.
+    """`rankproof --help` takes at most 2.2 times the processor time of an interpreter that imports
+    argparse.
+    """
+    # In turn, and the least of each: one machine needs 0.03 s for the interpreter, the next one
+    # 0.05.
     help_seconds = []
     interpreter_seconds = []
     for _ in range(5):
@@ -61,7 +64,9 @@ def test_help_answers_at_once() -> None:
 
 
 def test_no_command_loads_an_engine() -> None:
-    """Importing any command, one after the other, loads neither torch nor transformers nor mlx nor numpy."""
+    """Importing any command, one after the other, loads neither torch nor transformers nor mlx nor
+    numpy.
+    """
     commands = [
         "cli",
         *(
@@ -82,7 +87,10 @@ def test_no_command_loads_an_engine() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_arguments_beside_its_main(command: str) -> None:
-    """The module of each command adds its arguments; the usage of the whole command line is the same without them."""
+    """The module of each command adds its arguments.
+
+    The usage of the whole command line is the same without them.
+    """
     module = importlib.import_module(f"harness.cli.{MODULES.get(command, command)}")
     made = parser(command, module.arguments)
     assert callable(module.main)
@@ -111,7 +119,10 @@ def test_schema_prints_the_exported_schema() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_scenarios_lint_clean() -> None:
-    """`rankproof lint` has nothing against the scenarios we ship; of what would stop a run, at most a repository's."""
+    """`rankproof lint` has nothing against the scenarios we ship.
+
+    Of what would stop a run, at most a repository's.
+    """
     done = ours("lint")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
@@ -147,7 +158,9 @@ def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_code_that_cannot_be_read(tmp_path: Path) -> None:
-    """A file of the subject's folder that may not be read is named, by lint and by the run that it stops."""
+    """A file of the subject's folder that may not be read is named, by lint and by the run that it
+    stops.
+    """
     humble = []
     if os.geteuid() == 0:  # who is refused nothing, unless that right is given up
         if shutil.which("setpriv") is None:
@@ -225,7 +238,9 @@ def test_show_and_verify_of_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_faults_lists_every_kind_with_what_it_needs_and_whether_it_can_run() -> None:
-    """`rankproof faults` names all kinds, and says of each what it does, needs, and whether it can run here."""
+    """`rankproof faults` names all kinds, and says of each what it does, needs, and whether it can
+    run here.
+    """
     done = ours("faults")
     assert done.returncode == 0
     kinds = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
@@ -250,7 +265,10 @@ def test_a_fault_that_cannot_run_here_says_why(
 
 
 def test_what_runs_on_demand_is_run_where_it_is_named(tmp_path: Path) -> None:
-    """`on-demand` needs its file or folder named, `sweep` its file; a folder further up, or no name, runs neither."""
+    """`on-demand` needs its file or folder named, `sweep` its file.
+
+    A folder further up, or no name, runs neither.
+    """
     text = (ROOT / "scenarios" / "late-rank" / "scenario.yaml").read_text()
     assert "tags: [release-gate]" in text
     for name, tags in {

@@ -1,4 +1,7 @@
-"""A machine that does not play along: paths that cannot be gone, no descriptors, no home. Never a bug of ours."""
+"""A machine that does not play along: paths that cannot be gone, no descriptors, no home.
+
+Never a bug of ours.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,9 @@ def with_rights(rights: str) -> list[str]:
 
 
 def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
-    """A path in a locked folder is told as that by every command, and so is one that is too long for the system."""
+    """A path in a locked folder is told as that by every command, and so is one that is too long
+    for the system.
+    """
     (tmp_path / "locked").mkdir(mode=0)
     (tmp_path / "closed").mkdir(mode=0o555)
     words = []
@@ -118,7 +123,9 @@ def test_results_in_a_locked_folder_are_what_the_doctor_names(tmp_path: Path) ->
 def test_a_scenario_that_names_a_loop_of_links(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, code: int
 ) -> None:
-    """A path of the file that leads round in a circle is a place where nothing is, to `lint` and to a run."""
+    """A path of the file that leads round in a circle is a place where nothing is, to `lint` and to
+    a run.
+    """
     (tmp_path / "scenario.yaml").write_text(SCENARIO.replace(old, new))
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "loop").symlink_to("loop")
@@ -165,7 +172,9 @@ def test_too_few_descriptors_are_told(tmp_path: Path) -> None:
 
 
 def test_a_user_whom_the_machine_does_not_know(tmp_path: Path) -> None:
-    """Without HOME and without an entry in the list of users, as in some containers, every command works."""
+    """Without HOME and without an entry in the list of users, as in some containers, every command
+    works.
+    """
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root can become somebody else, with setpriv")
     rights = "+dac_override,+dac_read_search"

@@ -1,4 +1,6 @@
-"""`rankproof lint` looks at the code too: what a scenario names and the code has not is named, with what was meant."""
+"""`rankproof lint` looks at the code too: what a scenario names and the code has not is named, with
+what was meant.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def test_nothing_is_said_of_a_scenario_that_fits_its_code(
 def test_what_the_code_has_not_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
 ) -> None:
-    """A module, a file and a source line that are not there: at their place, with what was meant, and exit code 64."""
+    """A module, a file and a source line that are not there: at their place, with what was meant,
+    and exit code 64.
+    """
     code, printed = linted(tmp_path, capsys, SCENARIO.replace(old, new, 1))
     assert code == 64
     assert all(words in printed for words in said.split("|")), printed
@@ -113,7 +117,9 @@ def test_what_the_code_has_not_is_an_error(
 def test_a_name_that_is_nearly_one_of_the_code_is_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
 ) -> None:
-    """A note and no error, because a package may emit an event or raise an exception that no file here names."""
+    """A note and no error, because a package may emit an event or raise an exception that no file
+    here names.
+    """
     code, printed = linted(tmp_path, capsys, SCENARIO.replace(old, new, 1))
     assert code == 0
     assert all(words in printed for words in ("note: ", *said.split("|"))), printed

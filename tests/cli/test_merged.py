@@ -40,5 +40,8 @@ def ended(role: str, verdict: Any) -> Finished:
 def test_a_self_test_that_cannot_run_here_merges_with_nothing(
     ran: list[tuple[str, str]], code: int
 ) -> None:
-    """What no machine of this kind can run speaks neither for nor against the tool; alone it is INCONCLUSIVE."""
+    """What no machine of this kind can run speaks neither for nor against the tool.
+
+    Alone it is INCONCLUSIVE.
+    """
     assert _merged([ended(*one) for one in ran], not_run=0) == code

@@ -40,7 +40,9 @@ def test_it_is_told_as_what_it_is(
 
 
 def test_an_arm_from_it_is_refused_with_the_reason(theirs: Path) -> None:
-    """A revision of such a repository cannot be laid out, and the message is not only git's last line."""
+    """A revision of such a repository cannot be laid out, and the message is not only git's last
+    line.
+    """
     with pytest.raises(
         RevisionError, match="repo theirs cannot be used: git refuses the repository because"
     ):

@@ -61,7 +61,9 @@ def test_counts_are_what_happened() -> None:
 
 
 def test_time_left_is_that_of_trials() -> None:
-    """What came before the first trial, a reference that took ten minutes, does not come again before each."""
+    """What came before the first trial, a reference that took ten minutes, does not come again
+    before each.
+    """
     count = Spoken(io.StringIO())
     count.planned(PLAN)
     count.begin -= 600
@@ -135,7 +137,9 @@ def test_a_control_that_holds_where_it_has_to_is_expected(
     stated: str,
     odd: int,
 ) -> None:
-    """It fails in worlds of an odd size: what is unexpected is where it does otherwise than is stated."""
+    """It fails in worlds of an odd size: what is unexpected is where it does otherwise than is
+    stated.
+    """
     text = test_control_cells.SCENARIO.replace("[2, 3, 4, 5]", "[2, 3]").replace("[3, 5]", stated)
     text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 2")
     found = load_scenario(
@@ -171,7 +175,10 @@ def test_ci_and_a_dumb_terminal_get_plain_lines(
 def test_a_real_terminal_shows_what_it_can(
     scenario: Callable[..., Path], tmp_path: Path, locale: str, columns: int
 ) -> None:
-    """On a terminal of any width the run ends well; where the encoding is ASCII, only ASCII is written."""
+    """On a terminal of any width the run ends well.
+
+    Where the encoding is ASCII, only ASCII is written.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = environment(

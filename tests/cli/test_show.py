@@ -1,4 +1,7 @@
-"""`rankproof show`: of a folder, a report, a bundle; as an issue; and who signed, as the reader's own list has it."""
+"""`rankproof show`: of a folder, a report, a bundle; as an issue.
+
+And who signed, as the reader's own list has it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def verify(folder: Path) -> Verification:
 def test_a_folder_a_report_and_a_bundle_are_shown_alike(
     made: tuple[Path, Path, Path], rankproof: Run
 ) -> None:
-    """The first screen, the trials as signs and the tracebacks; a bundle shows what its folder does."""
+    """The first screen, the trials as signs and the tracebacks.
+
+    A bundle shows what its folder does.
+    """
     folder, bundle, _ = made
     shown = [
         rankproof("show", str(given), env=WIDE) for given in (folder, folder / "report.md", bundle)
@@ -82,7 +88,9 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(
 def test_the_readers_own_list_says_who_signed(
     made: tuple[Path, Path, Path], rankproof: Run, tmp_path: Path
 ) -> None:
-    """Unknown without a list, named with one, BAD SIGNATURE where the text was changed, and unsigned is said."""
+    """Unknown without a list, named with one, BAD SIGNATURE where the text was changed, and
+    unsigned is said.
+    """
     folder, _, key = made
     place = tmp_path / "repository"
     place.mkdir()
@@ -141,7 +149,9 @@ def test_a_first_screen_that_is_edited_is_refused(
 def test_a_report_signed_by_another_key_than_its_record_names(
     made: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
-    """Somebody else's good signature under an honest report: who says so is part of what it says."""
+    """Somebody else's good signature under an honest report: who says so is part of what it
+    says.
+    """
     folder = shutil.copytree(made[0], tmp_path / "run")
     key = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -156,7 +166,9 @@ def test_a_report_signed_by_another_key_than_its_record_names(
 def test_a_control_that_fails_elsewhere_is_said_on_the_first_screen(
     rankproof: Run, scenario: Write
 ) -> None:
-    """The line follows from the evidence: another failing line, another sentence, another verdict."""
+    """The line follows from the evidence: another failing line, another sentence, another
+    verdict.
+    """
     elsewhere = SUBJECT.replace("    assert thing\n", "    assert thing is not None\n")
     ran = rankproof("run", str(scenario({"subject.py": elsewhere})))
     assert ran.code == 2
@@ -189,7 +201,9 @@ def test_a_stranger_cannot_make_an_issue_of_files_outside(
 def test_the_repository_that_was_run_may_list_the_signer(
     rankproof: Run, scenario: Write, tmp_path: Path
 ) -> None:
-    """Whom its own allowed_signers lists the key for is in the record, and on the first screen as what it is."""
+    """Whom its own allowed_signers lists the key for is in the record, and on the first screen as
+    what it is.
+    """
     folder = scenario()
     git(folder, "init", "-q")
     key = tmp_path / "key"

@@ -69,7 +69,9 @@ def test_a_closed_stream_takes_nothing_from_a_command(tmp_path: Path, words: str
 
 
 def test_a_reader_that_leaves_is_told_once(tmp_path: Path) -> None:
-    """A command goes on when nobody reads it any more, and ends with its own exit code, also where that is a usage."""
+    """A command goes on when nobody reads it any more, and ends with its own exit code, also where
+    that is a usage.
+    """
     for words, code in (
         (("schema",), 0),
         (("--help",), 0),
@@ -132,7 +134,9 @@ def hides_something(text: str) -> bool:
 def test_no_command_lets_a_scenario_hide_something(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    """Bidi, zero-width and control characters of a scenario reach a terminal as escapes, whichever command prints."""
+    """Bidi, zero-width and control characters of a scenario reach a terminal as escapes, whichever
+    command prints.
+    """
     # A control character in a title is a mistake of the file; the rest is only hard to see.
     quoted = json.dumps(HIDDEN[: HIDDEN.index("\x1b")])
     text = SCENARIO.replace("title: Ranks meet", f"title: {quoted}")
@@ -164,7 +168,9 @@ def test_no_command_lets_a_scenario_hide_something(
 
 
 def test_a_live_table_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table writes to the terminal itself, past what guards the other lines, and escapes what it shows."""
+    """The table writes to the terminal itself, past what guards the other lines, and escapes what
+    it shows.
+    """
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -14,7 +14,9 @@ from tests.run.repositories import git
 def test_the_list_is_that_of_the_repository_one_stands_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list is that at the top of the repository around the current folder, also inside a hook of another one."""
+    """The list is that at the top of the repository around the current folder, also inside a hook
+    of another one.
+    """
     for name in ("mine", "theirs"):
         (tmp_path / name / ".rankproof").mkdir(parents=True)
         git(tmp_path / name, "init", "-q")

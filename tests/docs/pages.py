@@ -1,4 +1,6 @@
-"""The Markdown pages of the repository, as a reader of the rendered page has them: headings, links, blocks of code."""
+"""The Markdown pages of the repository, as a reader of the rendered page has them: headings, links,
+blocks of code.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
-        """What a link may name behind `#`: of each heading the words as GitHub joins them, and ids of HTML."""
+        """What a link may name behind `#`: of each heading the words as GitHub joins them, and ids
+        of HTML.
+        """
         seen: Counter[str] = Counter()
         names = set(re.findall(r"""<a [^>]*\b(?:id|name)=["']([^"']+)""", self.text))
         for token, after in zip(self._tokens, self._tokens[1:], strict=False):
@@ -114,7 +118,9 @@ class Page:
 
     @property
     def commands(self) -> list[tuple[str, int]]:
-        """Every command that a block shows, with its line: without prompt and comment, continued lines joined."""
+        """Every command that a block shows, with its line: without prompt and comment, continued
+        lines joined.
+        """
         found = []
         for block in self.blocks:
             if block.info not in OF_COMMANDS:
@@ -131,7 +137,9 @@ class Page:
 
 
 def slug_of(heading: str) -> str:
-    """The anchor that GitHub makes of a heading: letters, digits, `-` and `_` stay, blanks become `-`."""
+    """The anchor that GitHub makes of a heading: letters, digits, `-` and `_` stay, blanks become
+    `-`.
+    """
     kept = (
         "-" if letter == " " else letter
         for letter in heading.strip().lower()
@@ -143,7 +151,9 @@ def slug_of(heading: str) -> str:
 
 
 def pages() -> list[Page]:
-    """Every page that git knows or does not ignore, but for the signed reports, which are verified elsewhere."""
+    """Every page that git knows or does not ignore, but for the signed reports, which are verified
+    elsewhere.
+    """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", SIGNED]
     listed = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True

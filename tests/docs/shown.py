@@ -1,6 +1,7 @@
 """How each command that a page shows is run here, or the reason why it is not.
 
-A command that a page shows and that does not stand here fails the tests: whoever writes it says how it is run.
+A command that a page shows and that does not stand here fails the tests: whoever writes it says how
+it is run.
 """
 
 from __future__ import annotations
@@ -370,7 +371,8 @@ SCRIPTS: dict[str, NotRun] = {
     ),
 }
 
-# What pages tell of and other branches bring. To be emptied where those are merged: a test fails when one is there.
+# What pages tell of and other branches bring. To be emptied where those are merged: a test fails
+# when one is there.
 OPTIONS_EXPECTED_LATER: frozenset[tuple[str, str]] = frozenset()
 SESSIONS_EXPECTED_LATER: frozenset[str] = frozenset()
 PAGES_AT_WORK: frozenset[str] = frozenset()

@@ -1,4 +1,6 @@
-"""Every command that a page shows has options that exist, and is run, or stands on a list with the reason."""
+"""Every command that a page shows has options that exist, and is run, or stands on a list with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +202,10 @@ def test_a_command_that_does_not_exist_is_found(fault: str) -> None:
 
 
 def test_commands_are_found_in_blocks_of_each_kind() -> None:
-    """Indented and fenced blocks, prompts, comments and continued lines; data that is marked as such is none."""
+    """Indented and fenced blocks, prompts, comments and continued lines.
+
+    Data that is marked as such is none.
+    """
     text = "    one  # why\n\n```console\n$ two |\n    three\n```\n\n```\nfour\n```\n"
     text += "\n```yaml\nfive: 5\n```\n\n```sh\nsix\nseven\n```\n"
     assert [command for command, _ in Page("x.md", text).commands] == [
@@ -230,7 +235,9 @@ def every_option() -> set[str]:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_options_and_commands_in_the_text_exist(page: Page) -> None:
-    """`--option` in a sentence is one of a command, and `rankproof COMMAND --option` one of that command."""
+    """`--option` in a sentence is one of a command, and `rankproof COMMAND --option` one of that
+    command.
+    """
     if page.name == "CHANGELOG.md":  # tells of what was, too
         return
     known = every_option() | OF_OTHERS | {option for _, option in OPTIONS_EXPECTED_LATER}
@@ -280,7 +287,9 @@ def test_what_was_expected_later_is_not_there_yet() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_no_command_is_shown_as_prose(page: Page) -> None:
-    """What is meant as a block and stands below a list, not far enough to the right, becomes a paragraph: none does."""
+    """What is meant as a block and stands below a list, not far enough to the right, becomes a
+    paragraph: none does.
+    """
     assert [
         text
         for text in page.paragraphs

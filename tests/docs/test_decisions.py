@@ -1,4 +1,6 @@
-"""Every decision has a title, a status and a date, is listed, and is cited from where it matters."""
+"""Every decision has a title, a status and a date, is listed, and is cited from where it
+matters.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def past() -> list[tuple[str, str, str]]:
 
 @cache
 def citations() -> list[Citation]:
-    """Every place of the repository that cites a decision, but for the index and the tests of it."""
+    """Every place of the repository that cites a decision, but for the index and the tests of
+    it.
+    """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found: list[Citation] = []
@@ -200,7 +204,9 @@ def test_every_decision_is_in_the_index() -> None:
     [("* [0001]", "* 0001"), ("Ranks wait at a start line", "Ranks wait"), ("(0003-", "(0004-")],
 )
 def test_a_decision_that_is_left_out_is_found(fault: tuple[str, str]) -> None:
-    """A line that is missing, another title, another file: then the index is not the list of decisions."""
+    """A line that is missing, another title, another file: then the index is not the list of
+    decisions.
+    """
     assert fault[0] in INDEX
     assert listed(INDEX.replace(*fault)) != titles()
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.docs.pages import ROOT, Page, pages, slug_of
 
-# What pages link to and another branch brings. To be emptied where it is merged: a test fails when one is there.
+# What pages link to and another branch brings. To be emptied where it is merged: a test fails when
+# one is there.
 EXPECTED_LATER: frozenset[str] = frozenset()
 SOURCES = ("harness", "tests", "scenarios", "locks", "nix", "docs", "packages")
 # A page that code or prose names without linking to it.
@@ -60,7 +61,9 @@ def wrong(page: Page, *, later: frozenset[str] = EXPECTED_LATER) -> Iterator[str
 
 
 def _is_known(target: Path) -> bool:
-    """Whether a path is there and not ignored: what only this machine has is not there for a reader."""
+    """Whether a path is there and not ignored: what only this machine has is not there for a
+    reader.
+    """
     if not (ROOT / target).exists():
         return False
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", str(target)]
@@ -69,7 +72,10 @@ def _is_known(target: Path) -> bool:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Page) -> None:
-    """Files, headings and addresses that a page links to are there; of an address only the form is looked at."""
+    """Files, headings and addresses that a page links to are there.
+
+    Of an address only the form is looked at.
+    """
     assert list(wrong(page)) == []
 
 
@@ -128,7 +134,9 @@ def test_two_headings_alike_have_two_anchors() -> None:
 
 
 def test_pages_that_are_named_are_there() -> None:
-    """A comment, a message or a sentence that names a page of docs/ names one that is there, and a heading it has."""
+    """A comment, a message or a sentence that names a page of docs/ names one that is there, and a
+    heading it has.
+    """
     command = [
         "git",
         "ls-files",

@@ -1,4 +1,6 @@
-"""The commands that pages show do what they say: run one after the other, in a folder prepared for the page."""
+"""The commands that pages show do what they say: run one after the other, in a folder prepared for
+the page.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from tests.tokenizer.gguf.writing import bpe
 FILE = re.compile(r"`(scenarios/[\w./-]+\.(?:yaml|py|sh))`[^`]*```\w+\n(.*?)```", re.DOTALL)
 # A run that ends in a second or two, with as many trials as a comparison of two runs needs.
 SMALL = SCENARIO.replace("id: meet", "id: small").replace("control: 2", "control: 5")
-# What the README's scenarios ask for, and what their runs here do with: a number that `lint` finds sufficient.
+# What the README's scenarios ask for, and what their runs here do with: a number that `lint` finds
+# sufficient.
 ASKED, FEW = (
     "trials: {candidate: 59, control: 5}",
     "trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}",
@@ -108,7 +111,10 @@ def place(tmp_path: Path) -> Place:
 
 @contextmanager
 def readme(place: Place) -> Iterator[None]:
-    """The files that the page shows, written where it says; once linted as they are, with fewer trials."""
+    """The files that the page shows, written where it says.
+
+    Once linted as they are, with fewer trials.
+    """
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     written = dict(FILE.findall(page))
     assert set(written) == {
@@ -159,7 +165,10 @@ def of_reproduction(place: Place) -> Iterator[None]:
 
 @contextmanager
 def of_verification(place: Place) -> Iterator[None]:
-    """A report, and the list of signers beside its statement; what is written there goes when it is read."""
+    """A report, and the list of signers beside its statement.
+
+    What is written there goes when it is read.
+    """
     with one_run(place):
         folder = Path(place.instead["REPORT"]).parent
         beside = place.root / "statement"
@@ -318,7 +327,9 @@ def test_the_commands_of_a_page_run(place: Place, name: str) -> None:
 
 @pytest.mark.slow
 def test_a_command_that_fails_is_seen(place: Place) -> None:
-    """A command of a page that ends otherwise than expected fails its test: here the report is damaged."""
+    """A command of a page that ends otherwise than expected fails its test: here the report is
+    damaged.
+    """
     with readme(place):
         (place.work / "scenarios/mean/scenario.yaml").write_text("schema: 2\n")
         assert place.sh(place.filled("rankproof lint scenarios/mean")).returncode == 64
@@ -330,7 +341,9 @@ def test_a_command_that_fails_is_seen(place: Place) -> None:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_the_form_for_a_repository_runs(place: Place) -> None:
-    """What the README shows for a package in a repository tells a fix that is not committed from the commit before."""
+    """What the README shows for a package in a repository tells a fix that is not committed from
+    the commit before.
+    """
     with readme(place):
         pass
     whole = (place.work / "scenarios/mean/scenario.yaml").read_text()

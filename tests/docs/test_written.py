@@ -40,7 +40,9 @@ PROSE, REFERENCE = script("prose"), script("reference")
 
 @pytest.mark.parametrize("path", REFERENCE.PAGES_WRITTEN, ids=lambda path: path.name)
 def test_the_reference_is_up_to_date(path: Path) -> None:
-    """docs/api.md, docs/engines.md and docs/kinds.md are what docs/reference.py writes of the code that is here."""
+    """docs/api.md, docs/engines.md and docs/kinds.md are what docs/reference.py writes of the code
+    that is here.
+    """
     assert path.read_text(encoding="utf-8") == REFERENCE.PAGES_WRITTEN[path](), "run nox -s docs"
 
 
@@ -57,7 +59,9 @@ def test_a_changed_docstring_changes_the_reference(monkeypatch: pytest.MonkeyPat
 
 
 def test_all_that_is_public_is_in_the_reference() -> None:
-    """Each public name of the libraries has a heading in docs/api.md, each kind one in docs/kinds.md."""
+    """Each public name of the libraries has a heading in docs/api.md, each kind one in
+    docs/kinds.md.
+    """
     from harness import backends, checks, faults, hub, subjects, tokenizer
     from harness.tokenizer import loading
 
@@ -161,7 +165,10 @@ def cited_rules() -> Iterator[tuple[str, int]]:
 
 
 def test_every_rule_that_is_cited_is_stated() -> None:
-    """A comment that cites rule 12 cites a heading of docs/architecture.md; the headings count from 1 without a gap."""
+    """A comment that cites rule 12 cites a heading of docs/architecture.md.
+
+    The headings count from 1 without a gap.
+    """
     stated = [
         int(number) for number in re.findall(r"^### Rule (\d+)$", ARCHITECTURE.text, re.MULTILINE)
     ]
@@ -172,7 +179,9 @@ def test_every_rule_that_is_cited_is_stated() -> None:
 
 
 def test_files_that_the_architecture_names_are_there() -> None:
-    """Each file and room that docs/architecture.md, CONTRIBUTING.md and SECURITY.md name is there."""
+    """Each file and room that docs/architecture.md, CONTRIBUTING.md and SECURITY.md name is
+    there.
+    """
     missing = []
     for name in ("docs/architecture.md", "CONTRIBUTING.md", "SECURITY.md"):
         page = Page(name, (ROOT / name).read_text(encoding="utf-8"))

@@ -1,4 +1,6 @@
-"""Code of a ready subject beside an entry of one's own: it is the version's own, and an adapter for it is short."""
+"""Code of a ready subject beside an entry of one's own: it is the version's own, and an adapter for
+it is short.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def nothing(path: str) -> bytes:
 
 @pytest.mark.parametrize("revision", [None, "a commit"])
 def test_a_gate_demands_that_it_is_its_own(revision: str | None) -> None:
-    """Of no commit, whatever the arm was laid out from: it has to be what the version that decides lays there."""
+    """Of no commit, whatever the arm was laid out from: it has to be what the version that decides
+    lays there.
+    """
     digests = {path: sha256(data).hexdigest() for path, data in READY["mlx-tensor"].files().items()}
     scenario = parse_scenario(SCENARIO.encode(), name="s.yaml")
     known: Any = SimpleNamespace(sha256="same", scenario=scenario)
@@ -113,7 +117,10 @@ def test_a_gate_demands_that_it_is_its_own(revision: str | None) -> None:
 
 
 def test_arguments_of_a_request_are_parameters_of_its_entry() -> None:
-    """An argument that no request has is a slip that is found before a trial; of the others nobody doubts the use."""
+    """An argument that no request has is a slip that is found before a trial.
+
+    Of the others nobody doubts the use.
+    """
 
     @takes_a_request
     def split(context: Any, *, sharding: str = "tensor", **asked: Any) -> None:
@@ -176,7 +183,9 @@ def test_a_decoder_of_torch_tells_the_slices_that_it_holds() -> None:
 
 @pytest.mark.slow
 def test_its_orders_add_up_the_same_sums_otherwise() -> None:
-    """Each order gives other bits somewhere, none of them far off, and leaves the model as it was."""
+    """Each order gives other bits somewhere, none of them far off, and leaves the model as it
+    was.
+    """
     toy, ids = loaded(), list(range(12))
     first = toy.step(ids)
     others = 0
@@ -190,7 +199,9 @@ def test_its_orders_add_up_the_same_sums_otherwise() -> None:
 
 
 def test_its_layers_are_seen_and_made_louder() -> None:
-    """What comes out of each layer is kept, and a layer is louder only for as long as it is asked."""
+    """What comes out of each layer is kept, and a layer is louder only for as long as it is
+    asked.
+    """
     toy = loaded()
     first = toy.step([1, 2])
     assert {name: tuple(state.shape) for name, state in toy.hidden().items()} == {

@@ -1,4 +1,6 @@
-"""Which file holds each tensor of a checkpoint: told where it is whole, refused where engines would differ."""
+"""Which file holds each tensor of a checkpoint: told where it is whole, refused where engines would
+differ.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ def copied(folder: Path, *files: str) -> Path:
 
 @pytest.mark.slow
 def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
-    """A damaged checkpoint, one without the index that mlx-lm's pipeline reads, and a prompt beyond the last row."""
+    """A damaged checkpoint, one without the index that mlx-lm's pipeline reads, and a prompt beyond
+    the last row.
+    """
     folder = copied(tmp_path, "config.json", "model.safetensors", "tokenizer.json")
     assert refusal(folder, "hf-tensor") == refusal(folder, "hf-sharded", sharding="tensor") == ""
     assert refusal(folder, "mlx-tensor") == ""
@@ -149,7 +153,10 @@ def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_tokenizer_is_asked_in_ids_alone(tmp_path: Path) -> None:
-    """Texts, a warm-up, a control about tokenizers, and what mlx-lm loads with one are refused; its files mend that."""
+    """Texts, a warm-up, a control about tokenizers, and what mlx-lm loads with one are refused.
+
+    Its files mend that.
+    """
     folder = copied(tmp_path, "config.json", "model.safetensors")
     cases: list[tuple[str, dict[str, object]]] = [
         ("hf-tensor", {"prompts": [[1], "a text"]}),

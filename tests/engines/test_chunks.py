@@ -13,7 +13,10 @@ origins = importlib.import_module("harness.engines.inference_inside.origins")
 
 
 class Layer(torch.nn.Module):  # type: ignore[name-defined,misc]
-    """Keeps a state and what it was given last; reads of them what its kind does with so many tokens."""
+    """Keeps a state and what it was given last.
+
+    Reads of them what its kind does with so many tokens.
+    """
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -40,7 +43,9 @@ class Keeper(torch.nn.Module):  # type: ignore[name-defined,misc]
 
 
 def read(*kinds: str, inside: bool = False) -> Any:
-    """What is seen of a prompt in two chunks and a token more, of layers that keep in a cache, or in themselves."""
+    """What is seen of a prompt in two chunks and a token more, of layers that keep in a cache, or
+    in themselves.
+    """
     layers = [Layer(kind) for kind in kinds]
     if inside:
         for layer in layers:
@@ -63,7 +68,9 @@ def test_a_layer_that_reads_a_chunk_as_it_reads_a_token_is_well(inside: bool) ->
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_layer_that_begins_anew_with_a_chunk_is_named(inside: bool) -> None:
-    """Jamba's go on from the rows before a chunk, and from no state: what the whole prompt says is something else."""
+    """Jamba's go on from the rows before a chunk, and from no state: what the whole prompt says is
+    something else.
+    """
     with pytest.raises(
         origins.Forgetful, match="the state of layer 1 are left out where a second chunk"
     ):

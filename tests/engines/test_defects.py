@@ -1,4 +1,6 @@
-"""A defect that a model has nothing to do with says so, on every rank, and one that it has changes something."""
+"""A defect that a model has nothing to do with says so, on every rank, and one that it has changes
+something.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def share(model: Any, rank: int, *, folder: Path = Path(), stage: Any = None) ->
 def test_an_attention_by_another_name_has_nothing_that_a_defect_is_about(
     defect: str, rank: int
 ) -> None:
-    """GPT-NeoX raised that it has no attribute: the control seemed to have failed otherwise than stated."""
+    """GPT-NeoX raised that it has no attribute: the control seemed to have failed otherwise than
+    stated.
+    """
     with pytest.raises(ValueError, match=f"has nothing that the defect {defect} is about"):
         defects.spoil(share(Decoder(attention("beholds")), rank), defect)
 
@@ -71,7 +75,9 @@ def test_an_attention_by_another_name_has_nothing_that_a_defect_is_about(
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("defect", ["stale-position", "half-message", "bias-per-rank"])
 def test_a_sum_that_no_plan_makes_is_not_waited_for(defect: str, rank: int) -> None:
-    """Granite's plan for experts leaves attention whole: the last rank summed alone, until the deadline."""
+    """Granite's plan for experts leaves attention whole: the last rank summed alone, until the
+    deadline.
+    """
     with pytest.raises(ValueError, match=f"has nothing that the defect {defect} is about"):
         defects.spoil(share(Decoder(attention("self_attn")), rank), defect)
 
@@ -98,7 +104,9 @@ def test_the_base_of_rotation_becomes_another_one(theta: float) -> None:
 
 
 class Anew(torch.nn.Module):  # type: ignore[name-defined,misc]
-    """A rotation that goes back to what it began with, or works it out in each step as PhiMoE's does."""
+    """A rotation that goes back to what it began with, or works it out in each step as PhiMoE's
+    does.
+    """
 
     def __init__(self, *, works_out: bool) -> None:
         super().__init__()
@@ -115,7 +123,10 @@ class Anew(torch.nn.Module):  # type: ignore[name-defined,misc]
 
 @pytest.mark.parametrize("works_out", [False, True])
 def test_a_base_that_is_taken_anew_in_each_step_becomes_the_same_other_one(works_out: bool) -> None:
-    """Nothing changed in PhiMoE, and the control held; what is kept by two names was to become another one twice."""
+    """Nothing changed in PhiMoE, and the control held.
+
+    What is kept by two names was to become another one twice.
+    """
     model = Decoder(attention("self_attn"))
     model.rotary = Anew(works_out=works_out)
     defects.spoil(share(model, 0), "rope-base")

@@ -18,7 +18,8 @@ from harness.subjects import READY
 from harness.subjects.subject import Argument
 from tests.engines.worlds import Worlds
 
-# Each way of splitting, with experts that are stacked, a tied head, fused matrices and norms that are split.
+# Each way of splitting, with experts that are stacked, a tied head, fused matrices and norms that
+# are split.
 CASES = [
     ("hf-tensor", "qwen3-moe", 3),
     ("hf-pipeline", "gpt2", 3),
@@ -52,7 +53,10 @@ def arrays(worlds: Worlds) -> dict[tuple[int, str], Any]:
 
 
 def demand_true_shards(history: History, folder: Path) -> dict[str, int]:
-    """Demand that each slice has the digest of that slice of the file; tensor to how many elements the ranks hold."""
+    """Demand that each slice has the digest of that slice of the file.
+
+    Tensor to how many elements the ranks hold.
+    """
     from safetensors.numpy import load_file
 
     whole, held = load_file(folder / "model.safetensors"), dict[str, int]()
@@ -74,7 +78,9 @@ def demand_true_shards(history: History, folder: Path) -> dict[str, int]:
 def test_ranks_compute_what_the_whole_model_computes(
     worlds: Worlds, engine: str, model: str, size: int
 ) -> None:
-    """Logits, what leaves each layer and its parts, tokens on every rank, and slices that make up the checkpoint."""
+    """Logits, what leaves each layer and its parts, tokens on every rank, and slices that make up
+    the checkpoint.
+    """
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
     import numpy as np
@@ -121,7 +127,9 @@ def test_ranks_compute_what_the_whole_model_computes(
 def test_a_defect_at_a_boundary_is_seen_from_there_on(
     worlds: Worlds, engine: str, defect: str
 ) -> None:
-    """Logits before the second chunk are what they were, those of the chunk are not, and the boundary is told."""
+    """Logits before the second chunk are what they were, those of the chunk are not, and the
+    boundary is told.
+    """
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
     import numpy as np
@@ -141,7 +149,9 @@ def test_a_defect_at_a_boundary_is_seen_from_there_on(
 def test_tokens_go_through_the_experts_that_the_reference_took(
     worlds: Worlds, tmp_path: Path
 ) -> None:
-    """Told others, a stage's logits are others, and what its routers would have chosen stays the same before that."""
+    """Told others, a stage's logits are others, and what its routers would have chosen stays the
+    same before that.
+    """
     import numpy as np
 
     asked: dict[str, Any] = {
@@ -176,7 +186,10 @@ def test_tokens_go_through_the_experts_that_the_reference_took(
 
 @pytest.mark.whole
 def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None:
-    """A teacher's tokens, or the reference's, are fed whatever is chosen; sampling follows its seed on every rank."""
+    """A teacher's tokens, or the reference's, are fed whatever is chosen.
+
+    Sampling follows its seed on every rank.
+    """
     folder = cached("llama")
     asked: dict[str, Any] = {"prompts": [[40, 41, 42]], "max_new_tokens": 4}
     free = worlds.run("hf-single", size=1, model=folder, envelope="keep", hidden="keep", **asked)
@@ -213,7 +226,9 @@ def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None
 @pytest.mark.whole
 @pytest.mark.parametrize("engine", ["hf-single", "mlx-single"])
 def test_each_order_keeps_what_left_the_layers(worlds: Worlds, engine: str) -> None:
-    """In a batch too the hidden states are those of the prompt, at each position and near the first answer's."""
+    """In a batch too the hidden states are those of the prompt, at each position and near the first
+    answer's.
+    """
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
     import numpy as np
@@ -284,7 +299,9 @@ def test_a_tokenizer_on_rank_0_only_ends_the_others(worlds: Worlds) -> None:
 def test_a_stage_counts_its_layers_from_its_first_whatever_they_call_their_place(
     worlds: Worlds, tmp_path: Path
 ) -> None:
-    """GPT-Neo's layers, half of which see a window alone, name it otherwise than those of other decoders."""
+    """GPT-Neo's layers, half of which see a window alone, name it otherwise than those of other
+    decoders.
+    """
     import torch
     import transformers
 
@@ -306,7 +323,9 @@ def test_a_stage_counts_its_layers_from_its_first_whatever_they_call_their_place
 
 @pytest.mark.whole
 def test_a_model_without_a_tokenizer_answers_in_ids(worlds: Worlds, tmp_path: Path) -> None:
-    """Its logits and tokens are those that it has beside its tokenizer, and no text is made up for them."""
+    """Its logits and tokens are those that it has beside its tokenizer, and no text is made up for
+    them.
+    """
     for file in ("config.json", "model.safetensors"):
         (tmp_path / file).write_bytes((cached("llama") / file).read_bytes())
     asked: dict[str, Any] = {"prompts": [[40, 41, 42]], "max_new_tokens": 3}
@@ -323,7 +342,9 @@ def test_a_model_without_a_tokenizer_answers_in_ids(worlds: Worlds, tmp_path: Pa
 
 @pytest.mark.whole
 def test_a_row_without_a_token_that_is_generated_is_named(worlds: Worlds, tmp_path: Path) -> None:
-    """A head with a loud row behind the last token: what was generated of it is no text, and is said to be unknown."""
+    """A head with a loud row behind the last token: what was generated of it is no text, and is
+    said to be unknown.
+    """
     import numpy as np
     from safetensors.numpy import load_file, save_file
 
@@ -349,7 +370,9 @@ def test_a_row_without_a_token_that_is_generated_is_named(worlds: Worlds, tmp_pa
 
 
 def test_a_stack_of_experts_is_told_expert_by_expert() -> None:
-    """Rows of gate and up that a rank holds of each expert are told as slices of that expert's matrices."""
+    """Rows of gate and up that a rank holds of each expert are told as slices of that expert's
+    matrices.
+    """
     checkpoint = {
         f"m.block_sparse_moe.experts.{expert}.{matrix}.weight": (4, 6) if matrix != "w2" else (6, 4)
         for expert in (0, 1)
@@ -369,7 +392,10 @@ def test_a_stack_of_experts_is_told_expert_by_expert() -> None:
 
 
 def test_a_list_of_prompts_is_what_it_must_be() -> None:
-    """Texts and lists of token ids are prompts; nothing, numbers and negative ids are not; a teacher has no texts."""
+    """Texts and lists of token ids are prompts; nothing, numbers and negative ids are not.
+
+    A teacher has no texts.
+    """
     prompts, teacher = (READY["hf-pipeline"].arguments[name] for name in ("prompts", "teacher"))
     assert isinstance(prompts, Argument)
     assert [prompts.complaint(given) for given in (["a"], [[1, 2], "b"])] == ["", ""]
@@ -389,7 +415,9 @@ def test_a_list_of_prompts_is_what_it_must_be() -> None:
 
 
 def test_only_stages_that_hand_states_on_take_integrity() -> None:
-    """A sharded subject takes it as a pipeline alone, and what never is one says why it does not take it."""
+    """A sharded subject takes it as a pipeline alone, and what never is one says why it does not
+    take it.
+    """
     for name in ("hf-sharded", "mlx-sharded"):
         subject = READY[name]
         arguments = {argument: one.default for argument, one in subject.arguments.items()} | {

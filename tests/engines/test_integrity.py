@@ -29,7 +29,9 @@ def recv_like(state, source, **named):
     return _recv(state, source, **named) + (1e-3 if _count[0] == 3 else 0)
 mlx.core.distributed.recv_like = recv_like
 """
-"""Faults that change what a stage receives: a bit of its third tensor, behind its seal, or its third."""
+"""Faults that change what a stage receives: a bit of its third tensor, behind its seal, or its
+third.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,10 @@ def worlds() -> Iterator[Worlds]:
 def test_a_stage_that_receives_something_else_ends_by_one_clear_error(
     worlds: Worlds, engine: str, file: str, fault: bytes, at: list[int]
 ) -> None:
-    """With `light` nothing differs; and what changed on its way is named, by the rank that took it, at that step."""
+    """With `light` nothing differs.
+
+    And what changed on its way is named, by the rank that took it, at that step.
+    """
     model = cached("qwen2")
     plain = worlds.run(engine, size=2, model=model, integrity="off", **ASKED)
     sealed = worlds.run(engine, size=2, model=model, integrity="light", **ASKED)
@@ -68,7 +73,9 @@ def test_a_stage_that_receives_something_else_ends_by_one_clear_error(
 
 @pytest.mark.whole
 def test_a_pipeline_over_sockets_gives_the_same_tokens(worlds: Worlds) -> None:
-    """With `full`, over three ranks, every rank has the tokens that it has without it, and tells what was mended."""
+    """With `full`, over three ranks, every rank has the tokens that it has without it, and tells
+    what was mended.
+    """
     model = cached("llama")
     plain = worlds.run("hf-pipeline", size=3, model=model, integrity="off", **ASKED)
     carried = worlds.run("hf-pipeline", size=3, model=model, integrity="full", **ASKED)

@@ -1,4 +1,6 @@
-"""By how much a decoder chose: what is seen of routers, of indexers, and of what only looks like a choice."""
+"""By how much a decoder chose: what is seen of routers, of indexers, and of what only looks like a
+choice.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ OF_ROWS = [[1.5], [1.0], [0.0]]
 
 
 def test_a_choice_is_one_where_somebody_asks_what_was_chosen() -> None:
-    """The sum of the best two of a group is none; and what is taken of all, or ruled out by a mask, is none."""
+    """The sum of the best two of a group is none.
+
+    And what is taken of all, or ruled out by a mask, is none.
+    """
     scores = torch.tensor(ROWS)
     assert told(lambda one: one.topk(2, -1).indices, steps=[scores]) == OF_ROWS
     assert told(lambda one: one.topk(2, dim=-1)[1], steps=[scores]) == OF_ROWS
@@ -81,7 +86,10 @@ def test_a_choice_is_one_where_somebody_asks_what_was_chosen() -> None:
 
 @pytest.mark.parametrize("by", ["tokens", "rows", "heads", "loop", "nothing"])
 def test_margins_are_those_of_the_last_tokens(by: str) -> None:
-    """Of a batch, of its last sequence, and of that what is no padding; of several heads the least."""
+    """Of a batch, of its last sequence, and of that what is no padding.
+
+    Of several heads the least.
+    """
     other, rows = torch.arange(12.0).reshape(3, 4) ** 2, torch.tensor(ROWS)
     both = torch.stack([other, rows])
     ways = {
@@ -148,7 +156,9 @@ SIZES |= {"index_topk": 6, "index_head_dim": 16, "index_n_heads": 4}
 
 
 def drawn(place: Path) -> str:
-    """An A.X K2 of which some keys' scores are cut off at 0, all alike, where the last key is chosen."""
+    """An A.X K2 of which some keys' scores are cut off at 0, all alike, where the last key is
+    chosen.
+    """
     transformers: Any = pytest.importorskip("transformers")
     torch.manual_seed(35)
     model = transformers.AutoModelForCausalLM.from_config(

@@ -160,7 +160,10 @@ def test_what_is_not_offered_is_refused(
 
 @pytest.mark.slow
 def test_every_refused_cell_of_the_table_is_one_that_is_shown_to_fail() -> None:
-    """By its engine, architecture and reason; what an architecture lacks it lacks at every world size."""
+    """By its engine, architecture and reason.
+
+    What an architecture lacks it lacks at every world size.
+    """
     shown = {
         (engine, MODELS[model].config()["model_type"], says)
         for engine, model, _, says, _ in REFUSED
@@ -181,7 +184,9 @@ def test_every_refused_cell_of_the_table_is_one_that_is_shown_to_fail() -> None:
 
 @pytest.mark.whole
 def test_a_ring_of_one_rank_waits_for_itself() -> None:
-    """So the cells of mlx-tensor and mlx-pipeline with one rank never begin, unless they are refused."""
+    """So the cells of mlx-tensor and mlx-pipeline with one rank never begin, unless they are
+    refused.
+    """
     pytest.importorskip("mlx.core")
     with subprocess.Popen(
         [sys.executable, "-c", ALONE_IN_A_RING], stdout=subprocess.PIPE, text=True
@@ -221,7 +226,10 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
 def test_a_decoder_that_is_not_only_layers_is_refused_before_anything_runs(
     engine: str, kind: str, says: str
 ) -> None:
-    """By the library's files: what stands beside the layers, or in place of a KV cache; others are left alone."""
+    """By the library's files: what stands beside the layers, or in place of a KV cache.
+
+    Others are left alone.
+    """
     found = refusal(engine, {"model_type": kind, "num_hidden_layers": 2}, ranks=2)
     assert says in found if says else not found
 
@@ -244,7 +252,10 @@ def test_heads_are_counted_where_a_plan_gives_each_rank_some(kind: str, is_refus
 
 @pytest.mark.parametrize("kind", ["gpt_oss", "diffllama", "bamba", "falcon_h1", "hunyuan_v1_dense"])
 def test_a_plan_for_the_head_alone_leaves_heads_and_experts_whole(kind: str) -> None:
-    """transformers ran them, and they were refused; what is whole on every rank need not be divided by their number."""
+    """transformers ran them, and they were refused.
+
+    What is whole on every rank need not be divided by their number.
+    """
     config = {
         "model_type": kind,
         "num_attention_heads": 6,
@@ -305,7 +316,10 @@ WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
 def test_libraries_go_by_the_kind_of_the_whole_and_by_what_makes_a_decoder(
     engine: str, kind: dict[str, Any], says: str
 ) -> None:
-    """An inner kind that a library has is none that it loads; an encoder reads a prompt otherwise in chunks."""
+    """An inner kind that a library has is none that it loads.
+
+    An encoder reads a prompt otherwise in chunks.
+    """
     found = refusal(engine, kind, ranks=2)
     assert says in found if says else not found
 
@@ -313,7 +327,10 @@ def test_libraries_go_by_the_kind_of_the_whole_and_by_what_makes_a_decoder(
 def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """MLX has no such product on a CPU, and raises in the first layer; in float32, and without experts, it computes."""
+    """MLX has no such product on a CPU, and raises in the first layer.
+
+    In float32, and without experts, it computes.
+    """
     for is_without, says in ((True, "in float32 alone on a CPU"), (False, "")):
         monkeypatch.setattr(installed_offers, "is_without_gpu", lambda found=is_without: found)
         found = refusal("mlx-tensor", MODELS["minimax"].config(), ranks=2, dtype="bfloat16")
@@ -323,7 +340,9 @@ def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(
 
 
 def test_experts_whose_rows_are_not_a_multiple_of_16_bytes_are_refused() -> None:
-    """48 wide over 4 ranks is 24 bytes a row in bfloat16, in which transformers crashes, and 48 in float32."""
+    """48 wide over 4 ranks is 24 bytes a row in bfloat16, in which transformers crashes, and 48 in
+    float32.
+    """
     config = MODELS["qwen3-moe"].config()
     found = {
         (ranks, dtype): uneven("hf-tensor", config, ranks=ranks, dtype=dtype)
@@ -347,7 +366,10 @@ def test_what_is_refused_fails_without_the_refusal(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the refusing lines taken out every rank raises what the library raises; with them, what they say."""
+    """With the refusing lines taken out every rank raises what the library raises.
+
+    With them, what they say.
+    """
     del says
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
@@ -370,7 +392,10 @@ def test_what_is_refused_fails_without_the_refusal(
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "n_layer", "n_layers", "num_layers"])
 def test_the_number_of_layers_is_read_as_an_architecture_calls_it(key: str) -> None:
-    """As GPT-2, MPT and GPT-Neo do; by a name that nobody knows it is left to the rank, and no number is made up."""
+    """As GPT-2, MPT and GPT-Neo do.
+
+    By a name that nobody knows it is left to the rank, and no number is made up.
+    """
     assert uneven("hf-pipeline", {key: 3}, ranks=3) == ""
     assert "3 layers cannot be split over 4 ranks" in uneven("hf-pipeline", {key: 3}, ranks=4)
     assert uneven("hf-pipeline", {"depth": 3}, ranks=4) == ""
@@ -378,7 +403,9 @@ def test_the_number_of_layers_is_read_as_an_architecture_calls_it(key: str) -> N
 
 @pytest.mark.whole
 def test_what_was_read_is_what_the_libraries_say() -> None:
-    """Each architecture with its plan, shard and pipeline, read from files, is what an import tells."""
+    """Each architecture with its plan, shard and pipeline, read from files, is what an import
+    tells.
+    """
     from mlx_lm.models.pipeline import PipelineMixin
     from mlx_lm.utils import MODEL_REMAPPING
     from transformers import CONFIG_MAPPING
@@ -438,7 +465,9 @@ def test_a_library_that_is_not_understood_offers_nothing(
 
 @pytest.mark.slow
 def test_a_key_that_mlx_lm_cannot_do_without_is_named() -> None:
-    """transformers 5 writes rope_parameters, and mlx-lm's class for GLM-4.5 reads the keys of before."""
+    """transformers 5 writes rope_parameters, and mlx-lm's class for GLM-4.5 reads the keys of
+    before.
+    """
     config = MODELS["glm4-moe"].config()
     assert refusal("mlx-tensor", config, ranks=2) == ""
     del config["rope_theta"]

@@ -45,7 +45,8 @@ LATENT = {
 }
 GROUPS = {"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1}
 WIDE = {"head_dim": 16}
-# Engine, architecture, what its configuration has besides; what the reason says, and what a rank raises.
+# Engine, architecture, what its configuration has besides; what the reason says, and what a rank
+# raises.
 FAILING: list[tuple[str, str, dict[str, Any], str]] = [
     ("mlx-single", "cohere", WIDE, "but received shape"),
     ("mlx-single", "mixtral", {**WIDE, **EXPERTS}, "but received shape"),
@@ -115,7 +116,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def saved(kind: str, place: Path, **sizes: Any) -> Path:
-    """A model as `save_pretrained` of transformers writes it, with random numbers and no tokenizer."""
+    """A model as `save_pretrained` of transformers writes it, with random numbers and no
+    tokenizer.
+    """
     transformers: Any = pytest.importorskip("transformers")
     if kind.startswith("longcat"):
         sizes = {key: value for key, value in sizes.items() if key != "num_hidden_layers"}
@@ -168,7 +171,10 @@ PLANS = [
 def test_a_plan_by_which_a_model_cannot_be_shared_out_is_refused(
     worlds: Worlds, kind: str, sizes: dict[str, Any], fails: bool, tmp_path: Path
 ) -> None:
-    """transformers' plan for Doge leaves what its mask is made of whole, and every rank raises; other plans hold."""
+    """transformers' plan for Doge leaves what its mask is made of whole, and every rank raises.
+
+    Other plans hold.
+    """
     folder = saved(kind, tmp_path, **SIZES | sizes)
     refuses = READY["hf-tensor"].refuses
     assert refuses is not None
@@ -205,7 +211,9 @@ def test_each_stage_has_the_bases_of_rotation_of_its_own_layers(
 def test_the_decoder_of_a_model_of_text_and_images_is_run(
     worlds: Worlds, engine: str, size: int, tmp_path: Path
 ) -> None:
-    """Qwen3.5 as it is published: the configuration of all of it was taken for that of its text, and refused."""
+    """Qwen3.5 as it is published: the configuration of all of it was taken for that of its text,
+    and refused.
+    """
     transformers: Any = pytest.importorskip("transformers")
     sizes = {key: value for key, value in SIZES.items() if key != "pad_token_id"}
     linear = {"linear_num_key_heads": 4, "linear_num_value_heads": 4}
@@ -225,7 +233,9 @@ def test_the_decoder_of_a_model_of_text_and_images_is_run(
 @pytest.mark.whole
 @pytest.mark.usefixtures("forked")
 def test_heads_that_no_rank_gets_a_part_of_are_not_counted(worlds: Worlds, tmp_path: Path) -> None:
-    """OLMo 2 gathers queries and keys before it norms them: 2 KV heads over 3 ranks were refused, and are computed."""
+    """OLMo 2 gathers queries and keys before it norms them: 2 KV heads over 3 ranks were refused,
+    and are computed.
+    """
     folder = saved("olmo2", tmp_path, **SIZES | {"num_key_value_heads": 2})
     refuses = READY["hf-tensor"].refuses
     assert refuses is not None
@@ -252,7 +262,9 @@ HYBRID |= {"num_experts": 4, "mamba_d_state": 8, "initializer_range": 0.2}
 def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
     worlds: Worlds, tmp_path: Path
 ) -> None:
-    """transformers' Jamba leaves its states out: a world of one said another thing than the same prompt read whole."""
+    """transformers' Jamba leaves its states out: a world of one said another thing than the same
+    prompt read whole.
+    """
     folder = saved("jamba", tmp_path, **SIZES | HYBRID)
     refuses = READY["hf-single"].refuses
     assert refuses is not None
@@ -273,7 +285,8 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
             is None
         )
         found.append(np.load(worlds.kept[0, "prefill.logits.0"]))
-    # The same sums in another order: 1.2e-5 apart on one processor, and the defect is far beyond that.
+    # The same sums in another order: 1.2e-5 apart on one processor, and the defect is far beyond
+    # that.
     noise = np.abs(found[0][:8] - found[1][:8]).max()
     assert noise < 1e-4
     assert np.abs(found[0][8] - found[1][8]).max() > max(1e-3, 10 * noise)
@@ -307,7 +320,9 @@ def test_what_an_engine_runs_is_not_refused(engine: str, tmp_path: Path) -> None
 def test_a_checkpoint_that_does_not_fit_its_configuration_is_refused(
     engine: str, harm: str, tmp_path: Path
 ) -> None:
-    """A tensor that is missing would be random numbers: by the header alone it is known, and no number is read."""
+    """A tensor that is missing would be random numbers: by the header alone it is known, and no
+    number is read.
+    """
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
     folder = spoiled(tmp_path, harm)
@@ -366,7 +381,9 @@ def test_a_model_that_is_made_here_is_not_rehearsed(
 
 
 def test_a_layer_that_is_more_than_a_matrix_stays_whole() -> None:
-    """Llama 4's router is a matrix by its class, and gives two things: in parts it gave one, and the model failed."""
+    """Llama 4's router is a matrix by its class, and gives two things: in parts it gave one, and
+    the model failed.
+    """
     torch = pytest.importorskip("torch")
     orders = importlib.import_module("harness.engines.inference_inside.orders")
 

@@ -79,7 +79,10 @@ def worlds() -> Iterator[Worlds]:
 
 
 def covered(ranks: History, reference: History) -> list[str]:
-    """Why each rank fails; empty where it does not. The bytes are taken to be those of the checkpoint."""
+    """Why each rank fails; empty where it does not.
+
+    The bytes are taken to be those of the checkpoint.
+    """
     check = CHECK.validate_python(BY_PLAN)
     assert isinstance(check, ShardsCoverCheck)
     shapes: dict[str, Any] = {
@@ -111,7 +114,9 @@ def granite(worlds: Worlds, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 def test_a_plan_that_leaves_attention_whole_is_what_ranks_hold(
     worlds: Worlds, granite: tuple[Path, History]
 ) -> None:
-    """Healthy ranks of two and three hold to what the reference told, which names attention and no expert."""
+    """Healthy ranks of two and three hold to what the reference told, which names attention and no
+    expert.
+    """
     model, reference = granite
     whole = {value for value, _ in reference.values(0, "plan.whole", "tensor")}
     assert "model.layers.0.self_attn.q_proj.weight" in whole
@@ -128,7 +133,9 @@ def test_a_plan_that_leaves_attention_whole_is_what_ranks_hold(
 def test_what_a_rank_tells_against_the_plan_is_seen(
     worlds: Worlds, granite: tuple[Path, History], slip: str
 ) -> None:
-    """A rank that keeps, doubles, loses or lacks something, and a world that splits nothing, by their own events."""
+    """A rank that keeps, doubles, loses or lacks something, and a world that splits nothing, by
+    their own events.
+    """
     model, reference = granite
     distributed, does, says = SLIPS[slip]
     subject = READY["hf-tensor"]
@@ -142,7 +149,10 @@ def test_what_a_rank_tells_against_the_plan_is_seen(
 
 @pytest.mark.whole
 def test_a_plan_of_mlx_is_what_ranks_hold(worlds: Worlds, tmp_path: Path) -> None:
-    """Of experts with norms of queries and keys; embedding, head, norms and routers lie on both ranks."""
+    """Of experts with norms of queries and keys.
+
+    Embedding, head, norms and routers lie on both ranks.
+    """
     pytest.importorskip("mlx.core")
     model = write("qwen3-moe", tmp_path / "model")
     reference = worlds.run("mlx-single", size=1, model=model, envelope="some", **ASKED)

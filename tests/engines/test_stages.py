@@ -56,7 +56,9 @@ class Told(Decoder):
 
 
 def test_what_a_loop_finds_by_the_number_of_a_layer_is_cut_like_the_layers() -> None:
-    """Granite's bases of rotation stand in such a list: the second stage rotated by those of the first."""
+    """Granite's bases of rotation stand in such a list: the second stage rotated by those of the
+    first.
+    """
     whole = Decoder()
     stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
     assert (whole.config.layer_types, whole.config.thetas) == (["c", "d"], [3, 4])
@@ -76,7 +78,9 @@ def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("leaks", [False, True])
 def test_what_reaches_a_stage_beside_the_hidden_state_is_seen(leaks: bool) -> None:
-    """A layer that takes the embeddings once more would take zeros in a stage, and nothing would fail."""
+    """A layer that takes the embeddings once more would take zeros in a stage, and nothing would
+    fail.
+    """
     whole = Decoder()
     whole.leaks = leaks
     if not leaks:
@@ -123,12 +127,16 @@ class Model(torch.nn.Module):  # type: ignore[name-defined,misc]
 
 @pytest.mark.parametrize("layers", [4, 8])
 def test_layers_are_those_of_the_decoder(layers: int) -> None:
-    """The tower of GOT-OCR has as many, LongCat counts two for each: whole models were refused for that."""
+    """The tower of GOT-OCR has as many, LongCat counts two for each: whole models were refused for
+    that.
+    """
     assert stages.path_of_layers(Model(layers=layers)) == "text.layers"
 
 
 def test_matrices_are_tied_where_they_are_one() -> None:
-    """Inkling's configuration does not have the word, that of the text of GOT-OCR says another one than the whole."""
+    """Inkling's configuration does not have the word, that of the text of GOT-OCR says another one
+    than the whole.
+    """
     model = Model()
     assert not stages.is_tied(model)
     model.head.weight = model.text.embed.weight
@@ -147,7 +155,9 @@ def test_a_product_over_fewer_columns_than_parts_is_made_once() -> None:
 
 @pytest.mark.slow
 def test_several_states_of_a_token_are_kept_side_by_side() -> None:
-    """DeepSeek-V4 has four of each: as many rows were kept as states, whatever the number of tokens."""
+    """DeepSeek-V4 has four of each: as many rows were kept as states, whatever the number of
+    tokens.
+    """
     pytest.importorskip("transformers")
     hf = importlib.import_module("harness.engines.inference_inside.hf")
     engine = hf.Transformers(rank=0, size=1, sharding="single")

@@ -1,4 +1,6 @@
-"""The same answers once more: each order is set up once, numbered alike for every prompt, and cuts a matrix once."""
+"""The same answers once more: each order is set up once, numbered alike for every prompt, and cuts
+a matrix once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def asked_again(prompt: int, *, number: int = 0, **asked: Any) -> list[tuple[int
 
 
 def test_variants_are_numbered_by_prompt() -> None:
-    """Other chunks come first, then each order, whole and in chunks; a prompt of one token has no chunks."""
+    """Other chunks come first, then each order, whole and in chunks.
+
+    A prompt of one token has no chunks.
+    """
     assert asked_again(8, envelope="keep") == [
         (0, "prefill in chunks of 1", 1),
         (1, "prefill in chunks of 4", 4),
@@ -39,7 +44,9 @@ def test_variants_are_numbered_by_prompt() -> None:
 
 
 class Noting(Toy):
-    """Notes when each of its orders begins and ends, and how many tokens it reads at a time meanwhile."""
+    """Notes when each of its orders begins and ends, and how many tokens it reads at a time
+    meanwhile.
+    """
 
     noted: list[str | int]
 
@@ -76,7 +83,9 @@ class Kept:
 
 
 def test_an_order_is_set_up_once_for_all_prompts() -> None:
-    """Some make copies of every matrix: each is entered once, and has ended before the next begins."""
+    """Some make copies of every matrix: each is entered once, and has ended before the next
+    begins.
+    """
     toy, kept = Noting("toy", rank=0, size=1), Kept()
     toy.load()
     toy.noted = []
@@ -92,7 +101,9 @@ def test_an_order_is_set_up_once_for_all_prompts() -> None:
 
 
 def test_transformers_cuts_a_matrix_once() -> None:
-    """What lies in every so manieth column is copied in the first pass alone, and let go when the order ends."""
+    """What lies in every so manieth column is copied in the first pass alone, and let go when the
+    order ends.
+    """
     layer, given = torch.nn.Linear(24, 12), torch.ones(1, 24)
     with torch.no_grad(), orders.split(torch.nn.Sequential(layer), orders.Cut(3, strided=True)):
         first = layer(given)
@@ -122,7 +133,9 @@ def test_mlx_cuts_a_matrix_once() -> None:
 def test_padding_is_an_order_only_where_it_changes_no_more_than_rounding(
     reads: bool, many: int
 ) -> None:
-    """MiniMax M3 cuts keys into blocks by their place: beside its noise no position was left to judge."""
+    """MiniMax M3 cuts keys into blocks by their place: beside its noise no position was left to
+    judge.
+    """
     from harness.engines.inference_inside.hf import Transformers
 
     class Padded(Transformers):

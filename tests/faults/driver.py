@@ -1,4 +1,7 @@
-"""A harness to be killed: one world with a rank that a fault has in its grip for ten minutes. Prints a line when so."""
+"""A harness to be killed: one world with a rank that a fault has in its grip for ten minutes.
+
+Prints a line when so.
+"""
 
 from __future__ import annotations
 

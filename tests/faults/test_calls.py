@@ -1,4 +1,6 @@
-"""Faults of calls: each strikes the call that it is for and no other, is proved, and is refused elsewhere."""
+"""Faults of calls: each strikes the call that it is for and no other, is proved, and is refused
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def strikes(fault: Make, operation: str, *, without: str = "") -> list[Any]:
 
 
 def demand_effects(found: list[list[float]]) -> None:
-    """What rank 0 got of each step is what the fault makes of rank 1's part, and right where none struck."""
+    """What rank 0 got of each step is what the fault makes of rank 1's part, and right where none
+    struck.
+    """
     mine = [given(0, step) for step in range(12)]
     other = [given(1, step) for step in range(12)]
     assert found[0] == sums(mine[0], other[0])
@@ -59,7 +63,8 @@ def demand_effects(found: list[list[float]]) -> None:
 
 
 def test_each_kind_strikes_its_call_and_no_other(live: Live, fault: Make) -> None:
-    """Eight of them in one world of gloo: proved by the rank's word, each by the sum that its peer got.
+    """Eight of them in one world of gloo: proved by the rank's word, each by the sum that its peer
+    got.
 
     Without the rank's word, or with another one, nothing is proved.
     """

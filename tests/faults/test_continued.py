@@ -1,4 +1,6 @@
-"""That a pause was taken back is told by something that cannot be lost, however soon the rank ends."""
+"""That a pause was taken back is told by something that cannot be lost, however soon the rank
+ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ Make = Callable[..., Any]
 
 
 class KeeperHeldBack(World):
-    """A world whose keeper gets no processor from when a rank is continued until that rank has ended.
+    """A world whose keeper gets no processor from when a rank is continued until that rank has
+    ended.
 
     This is what load does to it. The rank is continued from here, as the keeper cannot.
     """
@@ -53,7 +56,9 @@ def until(pid: int, state: str) -> None:
 
 @pytest.mark.slow
 def test_a_rank_is_seen_to_continue_before_its_gate_opens(live: Live, fault: Make) -> None:
-    """The keeper tells it before it says that the signal has landed, for which the gate waits: no end can hide it."""
+    """The keeper tells it before it says that the signal has landed, for which the gate waits: no
+    end can hide it.
+    """
     struck = live(fault(kind="pause", ranks=[1], at="door", **{"for": "20ms"}))
     continued = struck.one("server", 1, "rank.continued")
     landed = [
@@ -105,7 +110,9 @@ def test_a_signal_that_must_be_run_to_end_a_process_proves_it_too(live: Live, fa
 
 @pytest.mark.slow
 def test_an_end_by_sigkill_proves_nothing(live: Live, fault: Make) -> None:
-    """SIGKILL ends a stopped process as well: whether it had gone on cannot be known, and the reason says so."""
+    """SIGKILL ends a stopped process as well: whether it had gone on cannot be known, and the
+    reason says so.
+    """
     struck = live(
         fault(kind="pause", ranks=[1], at="door", **{"for": "20ms"}),
         entry="struck:end_when_continued",

@@ -1,4 +1,6 @@
-"""Faults of other things than wires, in worlds on test hosts: the scenario's hub, and folders that a host has alone."""
+"""Faults of other things than wires, in worlds on test hosts: the scenario's hub, and folders that
+a host has alone.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ ON = Hosts(count=2, of=(0, 1, 1))
 
 
 def test_every_rank_reaches_the_hub_on_its_own_host(live: Live, fault: Callable[..., Any]) -> None:
-    """One is refused for a while, one is told what is not so, in the end all are answered; no wire carries it."""
+    """One is refused for a while, one is told what is not so, in the end all are answered.
+
+    No wire carries it.
+    """
     closed = fault(
         kind="hub",
         id="closed",
@@ -75,7 +80,10 @@ SEEN = {"read-only": "EROFS", "no-space": "ENOSPC", "permission-denied": "EACCES
 def test_a_folder_that_a_host_has_alone_is_struck_where_it_is(
     live: Live, fault: Callable[..., Any], kind: str
 ) -> None:
-    """What lies in a temporary folder is struck for the rank on that host; its peer on another host has its own."""
+    """What lies in a temporary folder is struck for the rank on that host.
+
+    Its peer on another host has its own.
+    """
     if kind == "permission-denied" and os.geteuid() == 0:
         pytest.skip("nothing is denied to root")
     one = fault(kind=kind, id="folder", ranks=[1], at="door", **FOLDERS[kind])
@@ -98,7 +106,9 @@ def test_a_folder_that_a_host_has_alone_is_struck_where_it_is(
 
 
 def test_a_clock_is_ahead_of_that_of_its_host(live: Live, fault: Callable[..., Any]) -> None:
-    """The rank's own share is proved, what it stamps stands where it happened, and a forged reading proves nothing."""
+    """The rank's own share is proved, what it stamps stands where it happened, and a forged reading
+    proves nothing.
+    """
     one = fault(kind="monotonic-skew", id="booted-earlier", ranks=[1], by="90s")
     struck = live(one, entry="struck:clocks", size=3, hosts=ON)
     assert struck.proved[0].proof.proved, struck.proved[0].proof.description

@@ -50,7 +50,9 @@ def left_after(marker: str, seconds: float) -> set[int]:
 
 @pytest.mark.parametrize("kind", ["pause", "delay", "starve", "no-space", "memory"])
 def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, kind: str) -> None:
-    """SIGKILL with a rank in a fault's grip for ten minutes: two seconds later no process, mount or folder is left."""
+    """SIGKILL with a rank in a fault's grip for ten minutes: two seconds later no process, mount or
+    folder is left.
+    """
     if kind == "memory" and (why := cgroup.refusal()):
         pytest.skip(why)
     process = subprocess.Popen(

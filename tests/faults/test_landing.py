@@ -27,7 +27,9 @@ AT_THE_DOOR = (
 def test_a_strike_at_an_event_that_never_comes_is_not_proved(
     live: Live, fault: Make, options: Any
 ) -> None:
-    """A rank that returns without its event had its chance: no strike, no proof, and the reason in words."""
+    """A rank that returns without its event had its chance: no strike, no proof, and the reason in
+    words.
+    """
     struck = live(fault(ranks=[1], **options), entry="struck:never")
     (found,) = struck.proved
     assert (found.struck, found.undone, found.proof.proved, found.proof.overtaken) == (
@@ -75,7 +77,9 @@ def test_a_rank_that_survives_its_signal_was_not_killed(live: Live, fault: Make)
 
 
 def test_what_is_raised_may_be_caught(live: Live, fault: Make) -> None:
-    """A subject that handles the fault's exception passes, and the proof says that it was raised and caught."""
+    """A subject that handles the fault's exception passes, and the proof says that it was raised
+    and caught.
+    """
     raised = fault(kind="raise", ranks=[1], at="door", error="ConnectionError", message="gone away")
     struck = live(raised, entry="struck:catch")
     (found,) = struck.proved
@@ -89,14 +93,18 @@ def test_what_is_raised_may_be_caught(live: Live, fault: Make) -> None:
 
 
 def test_what_a_fault_raises_is_not_taken_for_a_refusal_of_ours(live: Live, fault: Make) -> None:
-    """The exception of a `raise` fault that nobody caught is the scenario's doing, though our code raises it."""
+    """The exception of a `raise` fault that nobody caught is the scenario's doing, though our code
+    raises it.
+    """
     struck = live(fault(kind="raise", ranks=[1], at="door"), entry="struck:outlive")
     assert struck.one("rank", 1, "rank.error").values["ours"] is False
 
 
 @pytest.mark.parametrize("options", AT_THE_DOOR[2:], ids=lambda options: options["kind"])
 def test_the_end_of_a_struck_rank_is_no_failure(live: Live, fault: Make, options: Any) -> None:
-    """What a fault ends need not return, and the others keep their time; `world:finished` says which fault it was."""
+    """What a fault ends need not return, and the others keep their time; `world:finished` says
+    which fault it was.
+    """
     struck = live(
         fault(ranks=[1], **options),
         fault(id="r", kind="delay", ranks=[0], at="door", **{"for": "300ms"}),
@@ -112,7 +120,9 @@ def test_the_end_of_a_struck_rank_is_no_failure(live: Live, fault: Make, options
 
 @pytest.mark.slow
 def test_faults_before_the_group_is_joined(live: Live, fault: Make) -> None:
-    """A rank killed at its very beginning proves the fault, and its peer does not wait at the start line for ever."""
+    """A rank killed at its very beginning proves the fault, and its peer does not wait at the start
+    line for ever.
+    """
     struck = live(fault(kind="kill", ranks=[1], at="rank.begin"), deadline=2.0)
     (found,) = struck.proved
     assert found.proof.proved
@@ -130,7 +140,9 @@ def test_a_rank_held_at_the_start_line_holds_all(live: Live, fault: Make, kind: 
 
 
 def test_several_faults_in_one_world(live: Live, fault: Make) -> None:
-    """Both ranks late, one paused and one delayed: neither blocks the other, and the times overlap."""
+    """Both ranks late, one paused and one delayed: neither blocks the other, and the times
+    overlap.
+    """
     begin = time.monotonic()
     struck = live(
         fault(kind="pause", ranks="every", at="door", **{"for": "400ms"}),
@@ -147,7 +159,9 @@ def test_several_faults_in_one_world(live: Live, fault: Make) -> None:
 
 @pytest.mark.slow
 def test_a_variable_read_at_import_starts_fresh_ranks(live: Live, fault: Make) -> None:
-    """One rank with another number of threads: every rank is fresh, and torch there has what it was given."""
+    """One rank with another number of threads: every rank is fresh, and torch there has what it was
+    given.
+    """
     struck = live(
         fault(kind="env", ranks=[1], set={"OMP_NUM_THREADS": "2"}),
         entry="struck:threads",
@@ -162,7 +176,10 @@ def test_a_variable_read_at_import_starts_fresh_ranks(live: Live, fault: Make) -
 
 
 def test_a_world_that_fails_meanwhile_takes_back_what_is_in_force(live: Live, fault: Make) -> None:
-    """A rank that is paused when another fails is stopped with its world; the strike is undone, and proves nothing."""
+    """A rank that is paused when another fails is stopped with its world.
+
+    The strike is undone, and proves nothing.
+    """
     struck = live(
         fault(kind="pause", ranks=[0], at="door", **{"for": "15s"}),
         entry="struck:die_before",
@@ -201,7 +218,9 @@ def test_a_late_rank_is_not_started_into_a_world_that_is_over(live: Live, fault:
 def test_a_pause_in_the_middle_of_collectives(
     live: Live, fault: Make, inside: bool, backend: str
 ) -> None:
-    """Ranks wait for one that is stopped before or inside an all-gather, and all get what they always get."""
+    """Ranks wait for one that is stopped before or inside an all-gather, and all get what they
+    always get.
+    """
     world = {
         "entry": "struck:gather",
         "arguments": {"rounds": 200, "inside": inside},

@@ -1,4 +1,5 @@
-"""Faults of the wire: each has the effect it declares on every backend, and is proved by the wire's own count.
+"""Faults of the wire: each has the effect it declares on every backend, and is proved by the wire's
+own count.
 
 With --soak each kind strikes a hundred times on each backend, and 500 clean trials raise no alarm.
 """
@@ -67,7 +68,10 @@ def wrong(struck: Struck, rank: int) -> list[Any]:
 def strike(
     live: Live, fault: Make, options: dict[str, Any], *, backend: str, **rest: Any
 ) -> Struck:
-    """Three ranks on three hosts that exchange data; the links of rank 1's host are struck as it begins."""
+    """Three ranks on three hosts that exchange data.
+
+    The links of rank 1's host are struck as it begins.
+    """
     at = {"id": "link", "ranks": [1], "at": "step.begin", **options}
     return live(fault(**at), entry="links:exchange", size=3, backend=backend, hosts=THREE, **rest)
 
@@ -77,7 +81,9 @@ def strike(
 def test_what_tcp_makes_up_for_changes_no_result(
     live: Live, fault: Make, often: Often, options: dict[str, Any], backend: str
 ) -> None:
-    """Late, narrow, lost, doubled, out of order, or cut for a moment: every step completes, with every byte right."""
+    """Late, narrow, lost, doubled, out of order, or cut for a moment: every step completes, with
+    every byte right.
+    """
     for turn in often(1, soak=100):
         struck = strike(live, fault, options, backend=backend, seed=turn)
         (found,) = struck.proved
@@ -90,7 +96,9 @@ def test_what_tcp_makes_up_for_changes_no_result(
 def test_a_flipped_byte_is_seen_by_who_looks_at_the_data_only(
     live: Live, fault: Make, often: Often, backend: str
 ) -> None:
-    """One byte of what rank 1 sent is wrong on both others, nobody raises, and the proof names it before and after."""
+    """One byte of what rank 1 sent is wrong on both others, nobody raises, and the proof names it
+    before and after.
+    """
     for _ in often(1, soak=100):
         struck = strike(live, fault, {"kind": "flip", "way": "out"}, backend=backend)
         (found,) = struck.proved
@@ -112,7 +120,9 @@ def test_a_flipped_byte_is_seen_by_who_looks_at_the_data_only(
 def test_a_link_that_is_cut_stops_every_step(
     live: Live, fault: Make, often: Often, options: dict[str, Any], backend: str
 ) -> None:
-    """No step that needs the link completes, `progress` names each rank that waits, and the wire counts still."""
+    """No step that needs the link completes, `progress` names each rank that waits, and the wire
+    counts still.
+    """
     for _ in often(1, soak=100):
         struck = strike(live, fault, options, backend=backend, deadline=2.0)
         (found,) = struck.proved
@@ -131,7 +141,9 @@ def test_a_link_that_is_cut_stops_every_step(
 def test_a_connection_that_is_reset_ends_with_an_error(
     live: Live, fault: Make, often: Often, backend: str
 ) -> None:
-    """Every rank raises within two seconds, by the clocks of three hosts, and takes no data of the step for whole."""
+    """Every rank raises within two seconds, by the clocks of three hosts, and takes no data of the
+    step for whole.
+    """
     for _ in often(1, soak=100):
         struck = strike(live, fault, {"kind": "reset"}, backend=backend)
         (found,) = struck.proved
@@ -145,7 +157,10 @@ def test_a_connection_that_is_reset_ends_with_an_error(
 def test_a_broken_frame_is_proved_whatever_comes_of_it(
     live: Live, fault: Make, often: Often, backend: str
 ) -> None:
-    """A head that is wrong: libraries raise, hang, or do not notice; the proof says what was flipped in any case."""
+    """A head that is wrong: libraries raise, hang, or do not notice.
+
+    The proof says what was flipped in any case.
+    """
     for _ in often(1, soak=100):
         struck = strike(
             live, fault, {"kind": "flip-frame", "byte": 1}, backend=backend, deadline=3.0
@@ -168,7 +183,9 @@ def test_a_broken_frame_is_proved_whatever_comes_of_it(
 def test_packets_that_close_connections_prove_nothing(
     live: Live, fault: Make, options: dict[str, Any], backend: str
 ) -> None:
-    """Struck after the last collective: what the kernels say in closing is struck, and the fault is not proved."""
+    """Struck after the last collective: what the kernels say in closing is struck, and the fault is
+    not proved.
+    """
     late = fault(**{"id": "link", "ranks": [1], "at": "exchange.over", **options})
     struck = live(late, entry="links:exchange_and_say", size=3, backend=backend, hosts=THREE)
     (found,) = struck.proved
@@ -194,7 +211,9 @@ def test_nobody_cries_wolf(live: Live, often: Often, backend: str) -> None:
 def test_a_link_that_is_bad_before_ranks_have_met(
     live: Live, fault: Make, often: Often, backend: str
 ) -> None:
-    """Struck at rank.begin, in the midst of rendezvous: made up for all the same, or nobody meets, and it is proved."""
+    """Struck at rank.begin, in the midst of rendezvous: made up for all the same, or nobody meets,
+    and it is proved.
+    """
     turns = often(1, soak=30)
     # What is cut for a moment may meet nothing at all there.
     for options in ({"kind": "reorder", "share": "10%"}, *(MASKED[:-1] if len(turns) > 1 else ())):
@@ -215,7 +234,9 @@ def test_a_link_that_is_bad_before_ranks_have_met(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_faults_of_several_kinds_in_one_trial(live: Live, fault: Make, backend: str) -> None:
-    """Bad links of two hosts, one of them twice, and a rank that is stopped: each is proved, and the data is right."""
+    """Bad links of two hosts, one of them twice, and a rank that is stopped: each is proved, and
+    the data is right.
+    """
     faults = [
         fault(kind="latency", id="late", ranks=[1], at="step.begin", by="5ms", jitter="5ms"),
         fault(kind="reorder", id="mixed", ranks=[1], at="step.begin", share="10%"),
@@ -243,7 +264,9 @@ def test_faults_of_several_kinds_in_one_trial(live: Live, fault: Make, backend: 
 def test_a_server_and_its_client_need_no_group(
     live: Live, fault: Make, options: dict[str, Any], right: bool | None
 ) -> None:
-    """Two programs with sockets of their own, on two hosts: what is late, wrong or cut off is so for them too."""
+    """Two programs with sockets of their own, on two hosts: what is late, wrong or cut off is so
+    for them too.
+    """
     struck = live(
         fault(**{"id": "link", "ranks": [1], "at": "request", **options}),
         entry="",
@@ -296,7 +319,9 @@ def any_fault(random: Random, fault: Make) -> tuple[Any, Hosts]:
 def test_after_any_faults_nothing_is_left_and_the_next_world_is_sound(
     live: Live, fault: Make, often: Often, pool: Any
 ) -> None:
-    """Whatever strikes: no wrong byte without a flip, no error of ours, and then a clean world, and nothing is left."""
+    """Whatever strikes: no wrong byte without a flip, no error of ours, and then a clean world, and
+    nothing is left.
+    """
     live(entry="links:exchange", size=2, hosts=Hosts(count=2, of=(0, 1)))
     mounts = Path("/proc/self/mounts").read_text()
     for turn in often(4, soak=200):
@@ -326,7 +351,9 @@ def test_after_any_faults_nothing_is_left_and_the_next_world_is_sound(
 
 
 def left_below(servers: set[int], *, within: float) -> set[int]:
-    """Processes that servers have below them after some seconds: keepers, wires, ranks, stopped ones too."""
+    """Processes that servers have below them after some seconds: keepers, wires, ranks, stopped
+    ones too.
+    """
     end = time.monotonic() + within
     while True:
         parents: defaultdict[int, set[int]] = defaultdict(set)
@@ -361,7 +388,10 @@ def test_only_the_links_that_are_named_are_struck(live: Live, fault: Make) -> No
 def test_who_waits_for_a_packet_that_is_on_its_way_does_not_hang(
     live: Live, fault: Make, kind: str, hangs: bool
 ) -> None:
-    """A link that is cut leaves a world that provably stands still; one that holds packets back does not."""
+    """A link that is cut leaves a world that provably stands still.
+
+    One that holds packets back does not.
+    """
     options = {"kind": kind, **({"by": "2s"} if kind == "latency" else {})}
     struck = strike(live, fault, options, backend="gloo", hang=Hang(window=0.5, within=4.0))
     assert bool(struck.history.noted("world.still")) is hangs
@@ -422,7 +452,9 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
 def test_evidence_that_lacks_something_proves_nothing(
     flipped: Struck, name: str, change: dict[str, Any] | None, why: str
 ) -> None:
-    """The events of a trial in which a byte was flipped, changed in one place: the flip is not proved any more."""
+    """The events of a trial in which a byte was flipped, changed in one place: the flip is not
+    proved any more.
+    """
 
     def changed(event: Event) -> list[Event]:
         if event.name != name:

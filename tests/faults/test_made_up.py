@@ -1,4 +1,6 @@
-"""A fault over machines that nobody here knew of: one file, found by its entry point, and no edit anywhere else."""
+"""A fault over machines that nobody here knew of: one file, found by its entry point, and no edit
+anywhere else.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,10 @@ def test_it_runs_over_machines_and_is_skipped_elsewhere(scenario: Scenario) -> N
 
 
 def test_it_strikes_several_machines(scenario: Scenario, tmp_path: Path) -> None:
-    """A launch with it travels to machines; each of its ranks is struck and taken back there, and proved."""
+    """A launch with it travels to machines.
+
+    Each of its ranks is struck and taken back there, and proved.
+    """
     launch = launch_of(
         about={},
         size=3,

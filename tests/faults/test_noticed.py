@@ -1,4 +1,6 @@
-"""What real ranks do about a fault, as the checks of progress, survivors and environments judge it."""
+"""What real ranks do about a fault, as the checks of progress, survivors and environments judge
+it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_survivors_of_a_kill_fail_at_once(live: Live, fault: Make) -> None:
 
 @pytest.mark.slow
 def test_a_survivor_that_swallows_the_error_is_named_with_its_line(live: Live, fault: Make) -> None:
-    """It fails alone, with the line at which it stood when it was stopped; `progress` names that line too."""
+    """It fails alone, with the line at which it stood when it was stopped; `progress` names that
+    line too.
+    """
     struck = live(
         fault(kind="kill", ranks=[1], at="door"), entry="struck:reduce_and_swallow", size=3
     )
@@ -74,7 +78,9 @@ def test_a_survivor_that_swallows_the_error_is_named_with_its_line(live: Live, f
 
 @pytest.mark.slow
 def test_the_backends_own_bound_ends_a_wait(live: Live, fault: Make) -> None:
-    """A rank that is paused for longer than `collective_timeout` makes the others raise, after that time."""
+    """A rank that is paused for longer than `collective_timeout` makes the others raise, after that
+    time.
+    """
     pause = fault(kind="pause", ranks=[1], at="door", **{"for": "3s"})
     struck = live(
         pause,
@@ -127,7 +133,10 @@ def test_a_pause_is_seen_by_all_and_who_is_behind_is_named(live: Live, fault: Ma
 def test_a_rank_in_another_environment_is_named_with_the_key(
     live: Live, fault: Make, options: Any, words: str
 ) -> None:
-    """What a fault changes of one rank is found there, as the subject begins and ends; without it all agree."""
+    """What a fault changes of one rank is found there, as the subject begins and ends.
+
+    Without it all agree.
+    """
     struck = live(fault(ranks=[2], at="backend.ready", **options), size=3, tells_environment=True)
     found = judge(struck, kind="environment-agrees")
     assert found.failed_ranks == (2,)

@@ -31,7 +31,9 @@ MEETINGS = [
 def test_the_others_say_that_a_peer_is_gone(
     live: Callable[..., Any], fault: Callable[..., Any], backend: str, victim: int, how: str
 ) -> None:
-    """A rank of three is killed before the others meet it: what each of them raises is listed for the backend."""
+    """A rank of three is killed before the others meet it: what each of them raises is listed for
+    the backend.
+    """
     killed = fault(kind="kill", ranks=[victim], at="door")
     struck = live(killed, entry="struck:meet", size=3, backend=backend, arguments={"how": how})
     for rank in {0, 1, 2} - {victim}:
@@ -46,7 +48,9 @@ def test_the_others_say_that_a_peer_is_gone(
 
 @pytest.mark.slow
 def test_an_error_of_the_rank_itself_says_nothing_of_a_peer(live: Callable[..., Any]) -> None:
-    """A rank that raises of its own is not taken for one whose peer is gone, whatever the backend."""
+    """A rank that raises of its own is not taken for one whose peer is gone, whatever the
+    backend.
+    """
     values = live(entry="struck:die_before").history.error(1).event.values
     for backend in KINDS.values():
         assert not backend.properties.says_that_a_peer_is_gone([values["type"]], values["message"])
@@ -56,7 +60,9 @@ def test_an_error_of_the_rank_itself_says_nothing_of_a_peer(live: Callable[..., 
     "how", ["reset", "closed-pipe", "refused", "pipe", "no-answer", "half-an-answer", "nobody"]
 )
 def test_ranks_without_a_group_say_it_in_pythons_words(how: str) -> None:
-    """A process is killed at the other end of a socket, a pipe or a request: the error is listed for backend none."""
+    """A process is killed at the other end of a socket, a pipe or a request: the error is listed
+    for backend none.
+    """
     here, there = multiprocessing.connection.Pipe()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "127.0.0.1", listener.getsockname()[1]

@@ -107,7 +107,10 @@ STOPPED = told(2, "harness", "world.stopped", None, ranks=[0])
     ],
 )
 def test_why_a_fault_could_not_land(events: list[Event], how: str, lines: tuple[int, ...]) -> None:
-    """What the rank raised, else that it was stopped, else how it ended; and in which line that stands."""
+    """What the rank raised, else that it was stopped, else how it ended.
+
+    And in which line that stands.
+    """
     found = missed(history(*events), rank=0, what="nobody came")
     assert (found.proved, found.overtaken, found.lines) == (False, True, lines)
     assert found.description.startswith("nobody came: ")
@@ -146,7 +149,9 @@ def test_after_a_moment_is_at_it_too() -> None:
 
 
 def test_the_end_of_a_rank_is_the_kernels_word() -> None:
-    """Nothing else that the server says of a rank is the next of it, nor is an end that somebody else tells."""
+    """Nothing else that the server says of a rank is the next of it, nor is an end that somebody
+    else tells.
+    """
     events = [
         told(1, "rank", "a"),
         told(2, "server", "rank.started"),

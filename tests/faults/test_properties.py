@@ -184,7 +184,10 @@ EVENTS = st.lists(EVENT, max_size=20).map(lambda events: sorted(events, key=lamb
 def test_what_ends_before_its_fault_is_over_failed_meanwhile_or_was_too_quick(
     end: Sequence[Event], overtaken: bool
 ) -> None:
-    """A control counts that failed while it was struck; one that returned, or that a signal ended, proves nothing."""
+    """A control counts that failed while it was struck.
+
+    One that returned, or that a signal ended, proves nothing.
+    """
     begin = Event(1, "harness", "world.begin", values={"size": 2})
     found = cut_short(History([begin, *end], size=2), rank=0, description="not for 1 s", lines=())
     assert (found.proved, found.overtaken) == (False, overtaken)
@@ -213,7 +216,9 @@ def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Ev
 @pytest.mark.slow
 @given(EVENTS)
 def test_nothing_that_a_rank_says_alone_proves_a_fault(events: Sequence[Event]) -> None:
-    """Without the words of the harness and of the process that forked it, no rank proves anything."""
+    """Without the words of the harness and of the process that forked it, no rank proves
+    anything.
+    """
     own = [event for event in events if event.by == "rank"]
     assert not any(
         found.proof.proved for found in prove(list(FAULTS.values()), History(own, size=2))

@@ -1,4 +1,6 @@
-"""Seeded strikes of every kind: proved every time, landed where they were meant to, taken back every time."""
+"""Seeded strikes of every kind: proved every time, landed where they were meant to, taken back
+every time.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,10 @@ def answered_wrongly(struck: Struck, rank: int, options: Any) -> None:
 
 
 def limited(struck: Struck, rank: int, options: Any) -> None:
-    """It, and nobody else, could not do the one thing; what was limited for some time was given back."""
+    """It, and nobody else, could not do the one thing.
+
+    What was limited for some time was given back.
+    """
     door, after = struck.one("rank", rank, "door").ns, struck.one("rank", rank, "after").ns
     seen = [found.event for found in struck.history.served(rank, "rank.limited")]
     assert door < seen[0].ns < after
@@ -126,7 +131,9 @@ def limited(struck: Struck, rank: int, options: Any) -> None:
 
 
 def starved(struck: Struck, rank: int, options: Any) -> None:
-    """It had company on one core, which was taken away: nobody is left, and it has its cores back."""
+    """It had company on one core, which was taken away: nobody is left, and it has its cores
+    back.
+    """
     began, ended = (found.event for found in struck.history.served(rank, "rank.crowded"))
     assert struck.one("rank", rank, "door").ns < began.ns < ended.ns
     assert ended.ns - began.ns >= options.for_ * 1e9
@@ -134,7 +141,10 @@ def starved(struck: Struck, rank: int, options: Any) -> None:
 
 
 def covered(struck: Struck, rank: int, options: Any) -> None:
-    """It could write nothing in the one folder, and read what was there; its peer noticed nothing."""
+    """It could write nothing in the one folder, and read what was there.
+
+    Its peer noticed nothing.
+    """
     first, word = options.folder.split("/")[0], "EROFS" if options.kind == "read-only" else "ENOSPC"
     hurt = "own" if first == "home" else first
     told = struck.one("rank", rank, "after").values["told"]
@@ -173,7 +183,9 @@ def skewed(struck: Struck, rank: int, options: Any) -> None:
 
 
 def ahead(struck: Struck, rank: int, options: Any) -> None:
-    """Its monotonic clock is so much later than its peer's, in Python and beneath it, and its events stand in order."""
+    """Its monotonic clock is so much later than its peer's, in Python and beneath it, and its
+    events stand in order.
+    """
     mine, theirs = (struck.one("rank", one, "after").values for one in (rank, 1 - rank))
     assert mine["monotonic"] - theirs["monotonic"] == pytest.approx(options.by, abs=20)
     assert mine["ns"] == pytest.approx(0, abs=1)
@@ -199,7 +211,10 @@ def in_order(struck: Struck, rank: int, options: Any) -> None:
 
 
 def changed(struck: Struck, rank: int, options: Any) -> None:
-    """One element of its first report is another; the other rank's, and what comes later, is not."""
+    """One element of its first report is another.
+
+    The other rank's, and what comes later, is not.
+    """
     key = options.value.removeprefix("door.")
     (first, second), (theirs, again) = (
         [seen.event.values[key] for seen in struck.history.said(one, "door")]
@@ -237,7 +252,9 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
 HERE = [
     kind for kind in KINDS if not KINDS[kind].refusal() and kind not in CALLS and kind != "cut-off"
 ]
-"""Nothing is denied to root; faults of calls are tried in test_calls, and the cut of a machine in tests/machines."""
+"""Nothing is denied to root; faults of calls are tried in test_calls, and the cut of a machine in
+tests/machines.
+"""
 
 
 ANSWERS: list[dict[str, Any]] = [
@@ -247,7 +264,8 @@ ANSWERS: list[dict[str, Any]] = [
     {"kind": "reset"},
     {"kind": "latency", "for": "5ms"},
 ]
-# What a kind of fault needs beside its options: ranks that are started anew join no group here, which takes seconds.
+# What a kind of fault needs beside its options: ranks that are started anew join no group here,
+# which takes seconds.
 WORLDS: dict[str, dict[str, Any]] = {
     "hub": {"entry": "struck:ask", "backend": "none"},
     **{
@@ -347,7 +365,9 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in HERE if kind not in LINKS])
 def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., range]) -> None:
-    """The proof is there each time, the strike lies between two events each time, and is undone each time."""
+    """The proof is there each time, the strike lies between two events each time, and is undone
+    each time.
+    """
     for seed in often(4, soak=50):
         options = fault(**drawn(kind, seed))
         struck = live(options, **WORLDS.get(kind, {}))
@@ -370,7 +390,9 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HERE)
 def test_every_line_of_a_proof_is_needed(live: Live, fault: Make, kind: str) -> None:
-    """Take away any event of the harness or the server that a proof names, and nothing is proved."""
+    """Take away any event of the harness or the server that a proof names, and nothing is
+    proved.
+    """
     if kind in LINKS and (why := hosts.refusal()) is not None:
         pytest.skip(str(why))
     struck = live(fault(**drawn(kind, 1)), **WORLDS.get(kind, {}))

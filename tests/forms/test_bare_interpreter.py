@@ -14,7 +14,10 @@ PLAIN = "Standard library only"
 
 
 def test_modules_that_say_so_need_the_standard_library_alone() -> None:
-    """In an interpreter without any package each of them is imported; all others say that they need more."""
+    """In an interpreter without any package each of them is imported.
+
+    All others say that they need more.
+    """
     modules = [f"harness.forms.{one.name}" for one in iter_modules(harness.forms.__path__)]
     plain = [name for name in modules if PLAIN in (import_module(name).__doc__ or "")]
     assert {"harness.forms.git", "harness.forms.strict_json", "harness.forms.text"} <= set(plain)

@@ -10,7 +10,9 @@ from harness.forms.cache import cache_folder
 
 
 def test_a_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable of our own comes first, then XDG_CACHE_HOME where it is absolute, then ~/.cache."""
+    """A variable of our own comes first, then XDG_CACHE_HOME where it is absolute, then
+    ~/.cache.
+    """
     monkeypatch.setenv("HOME", "/home/a")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert cache_folder("x") == Path("/home/a/.cache/rankproof/x")

@@ -105,7 +105,9 @@ def test_windows_line_ends_do_not_move_lines() -> None:
 def test_what_a_scenario_does_without_is_named_at_its_place(
     text: str, line: int, column: int, words: str
 ) -> None:
-    """Anchors, aliases, merge keys, tags, odd keys and duplicates are errors, and the rest is still read."""
+    """Anchors, aliases, merge keys, tags, odd keys and duplicates are errors, and the rest is still
+    read.
+    """
     document = parse(text)
     assert any(
         (p.line, p.column) == (line, column) and words in p.message for p in document.problems
@@ -170,7 +172,10 @@ def test_what_cannot_be_passed_over_stops_the_parser_at_its_place(
 
 
 def test_all_duplicates_are_reported_and_the_first_value_stays() -> None:
-    """Several duplicate keys, also nested ones, are all named; what follows them is read as usual."""
+    """Several duplicate keys, also nested ones, are all named.
+
+    What follows them is read as usual.
+    """
     document = parse("a: {x: 1, x: 2}\nb: 1\na: {y: {}, y: 2}\nb: [1]\nc: 5\n")
     assert [(p.line, p.column, p.key) for p in document.problems] == [
         (1, 11, "a.x"),

@@ -50,7 +50,10 @@ def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
 
 
 def test_files_of_a_commit_and_their_content(repository: Path) -> None:
-    """Every file has its mode, id and size; content comes by id, for what is there and is a file."""
+    """Every file has its mode, id and size.
+
+    Content comes by id, for what is there and is a file.
+    """
     entries = entries_of(git("ls-tree", "-r", "-z", "-l", "HEAD", folder=repository).stdout)
     assert {path: (entry.mode, entry.size) for path, entry in entries.items()} == {
         "a": ("100644", 1)

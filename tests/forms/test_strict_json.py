@@ -36,7 +36,9 @@ from harness.forms.strict_json import DEPTH_LIMIT, NotStrict, strict_json
     ],
 )
 def test_what_only_looks_like_json_is_refused(text: bytes) -> None:
-    """Duplicate keys, numbers no double holds, other encodings and bottomless nesting are not JSON here."""
+    """Duplicate keys, numbers no double holds, other encodings and bottomless nesting are not JSON
+    here.
+    """
     with pytest.raises(NotStrict):
         strict_json(text)
 
@@ -64,7 +66,10 @@ def test_json_survives(value: object) -> None:
 
 
 def test_constants_are_read_where_the_caller_allows_them() -> None:
-    """Published model configurations hold NaN and Infinity; a key that stands twice is refused there too, by name."""
+    """Published model configurations hold NaN and Infinity.
+
+    A key that stands twice is refused there too, by name.
+    """
     assert math.isnan(strict_json(b'{"a": NaN}', constants=True)["a"])
     assert strict_json("[-Infinity, 1e999]", constants=True) == [-math.inf, math.inf]
     with pytest.raises(NotStrict, match="the key 'k' stands twice"):

@@ -18,7 +18,10 @@ FILES = {
 
 
 def test_the_same_files_are_the_same_bytes() -> None:
-    """Order, times, compression and the machine that packs leave no trace; what was packed comes back."""
+    """Order, times, compression and the machine that packs leave no trace.
+
+    What was packed comes back.
+    """
     assert pack(FILES) == pack(dict(reversed(FILES.items())))
     assert evident(pack(FILES)) == FILES
     assert identity(FILES) == ("own", "1.0+x")
@@ -33,7 +36,9 @@ def test_the_same_files_are_the_same_bytes() -> None:
 
 
 def test_what_is_not_a_wheel_is_refused_in_words() -> None:
-    """Noise, a bomb, a name twice, two packages in one: each is refused, and nothing else is raised."""
+    """Noise, a bomb, a name twice, two packages in one: each is refused, and nothing else is
+    raised.
+    """
     with pytest.raises(WheelError, match="cannot be read"):
         evident(b"no archive")
     with pytest.raises(WheelError, match="more than evidence may"):

@@ -1,7 +1,8 @@
-"""A repository with a policy, a pull request in it, and one real run of its commit, copied and signed again as needed.
+"""A repository with a policy, a pull request in it, and one real run of its commit, copied and
+signed again as needed.
 
-The record of a copy is worked out by the program from what was changed, so every copy but a forged one is a report that
-the program itself could have written.
+The record of a copy is worked out by the program from what was changed, so every copy but a forged
+one is a report that the program itself could have written.
 """
 
 from __future__ import annotations

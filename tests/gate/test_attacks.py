@@ -1,4 +1,7 @@
-"""What the author of a pull request tries, and what comes of it. No key of theirs is known to the trusted branch."""
+"""What the author of a pull request tries, and what comes of it.
+
+No key of theirs is known to the trusted branch.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,9 @@ def _ran(made: Copy, weaker: str) -> Copy:
 
 @pytest.mark.parametrize("change", WEAKER.values(), ids=WEAKER.keys())
 def test_scenario_weakened(place: Place, copy: Make, change: Callable[[str], str]) -> None:
-    """A scenario that the pull request changed asks another question: only a release key may sign for it."""
+    """A scenario that the pull request changed asks another question: only a release key may sign
+    for it.
+    """
     weaker = change(SCENARIO)
     assert weaker != SCENARIO
     commit = place.propose({"scenarios/words/scenario.yaml": weaker})
@@ -103,7 +108,9 @@ def test_release_signs_for_what_it_saw(place: Place, copy: Make) -> None:
 
 
 def test_kind_that_nobody_here_knows(place: Place, copy: Make) -> None:
-    """A report that rests on a check this version cannot judge does not count, and accuses nobody."""
+    """A report that rests on a check this version cannot judge does not count, and accuses
+    nobody.
+    """
     made = copy().scenario(lambda text: text.replace("kind: exit", "kind: telepathy")).sign()
     found = place.gate()
     assert found.answer == "NOT VERIFIED"
@@ -142,7 +149,9 @@ def test_control_removed(place: Place, copy: Make) -> None:
 
 
 def test_another_file_of_the_scenarios_folder(place: Place, copy: Make) -> None:
-    """A file beside the scenario is part of it: a pull request that changes one changed the scenario."""
+    """A file beside the scenario is part of it: a pull request that changes one changed the
+    scenario.
+    """
     commit = place.propose({"scenarios/words/notes.txt": "harmless\n"})
     copy().facts(source={"commit": commit}).sign()
     assert not_met(place.gate()) == {"scenario": "REFUSED"}
@@ -179,7 +188,9 @@ def test_the_same_scenario_from_another_folder(place: Place, copy: Make) -> None
 
 @pytest.mark.slow
 def test_a_control_that_only_a_name_says(place: Place, copy: Make) -> None:
-    """A commit of the pull request that is sure to fail cannot be named as the control's revision."""
+    """A commit of the pull request that is sure to fail cannot be named as the control's
+    revision.
+    """
     old = place.trusted
     own = place.propose({"engine/extra": "sure to fail"})
 
@@ -219,7 +230,9 @@ def test_a_control_that_only_a_name_says(place: Place, copy: Make) -> None:
 
 
 def test_report_of_another_commit(place: Place, copy: Make) -> None:
-    """A PASS of the commit before says nothing about this one, and the message says which commit it is of."""
+    """A PASS of the commit before says nothing about this one, and the message says which commit it
+    is of.
+    """
     copy().sign()
     before = place.commit
     place.propose({"engine/rank.sh": ENGINE.replace("version 1", "version 3")})
@@ -230,14 +243,18 @@ def test_report_of_another_commit(place: Place, copy: Make) -> None:
 
 
 def test_code_of_another_commit_under_this_ones_name(place: Place, copy: Make) -> None:
-    """A signer who is wrong about the commit is found out: the code that ran is not the commit's."""
+    """A signer who is wrong about the commit is found out: the code that ran is not the
+    commit's.
+    """
     commit = place.propose({"engine/rank.sh": ENGINE.replace("version 1", "version 3")})
     copy().facts(source={"commit": commit}).sign()
     assert not_met(place.gate()) == {"tree": "REFUSED"}
 
 
 def test_old_report_replayed(place: Place, copy: Make) -> None:
-    """An older PASS of the same commit is stopped by its age, or by the challenge it does not bear."""
+    """An older PASS of the same commit is stopped by its age, or by the challenge it does not
+    bear.
+    """
     place.policy("max_age: 1d", "challenge: required")
     made = copy().facts(challenge="release 1").made(datetime.now(UTC) - timedelta(days=2)).sign()
     assert not_met(place.gate(challenge="release 1")) == {"age": "REFUSED"}
@@ -287,7 +304,10 @@ def test_shallow_clone(place: Place, copy: Make, tmp_path: Path) -> None:
 
 
 def test_trusted_ref_that_is_not_there(place: Place, copy: Make) -> None:
-    """Without the trusted branch the gate refuses, and says what to fetch; nothing else is taken in its place."""
+    """Without the trusted branch the gate refuses, and says what to fetch.
+
+    Nothing else is taken in its place.
+    """
     copy().sign()
     git(place.repo, "update-ref", "-d", "refs/remotes/origin/main")
     for kind in ("tag", "branch"):
@@ -387,7 +407,9 @@ def test_a_test_of_ones_own_beside_the_code(place: Place, copy: Make) -> None:
 
 
 def test_another_file_of_the_same_name(place: Place, copy: Make) -> None:
-    """Files that are not the subject may have the same name beside the scenario and in the code under test."""
+    """Files that are not the subject may have the same name beside the scenario and in the code
+    under test.
+    """
     files = {"scenarios/words/README": "of the scenario\n", "engine/README": "of the code\n"}
     place.trust(files)
     commit = place.propose(files)

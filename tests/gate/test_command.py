@@ -1,4 +1,6 @@
-"""`rankproof gate` as a release job calls it: exit codes, table, JSON, step summary, annotations, first policy."""
+"""`rankproof gate` as a release job calls it: exit codes, table, JSON, step summary, annotations,
+first policy.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def call(place: Place, *arguments: str, **env: str) -> subprocess.CompletedProce
 
 @pytest.mark.slow
 def test_the_exit_codes(place: Place, copy: Make) -> None:
-    """0 open, 1 closed, 2 cannot tell, 3 not verified, 64 usage: each from the command itself, with its word."""
+    """0 open, 1 closed, 2 cannot tell, 3 not verified, 64 usage: each from the command itself, with
+    its word.
+    """
     closed = call(place)
     assert (closed.returncode, "gate CLOSED" in closed.stdout) == (1, True)
     made = copy().sign()
@@ -54,7 +58,9 @@ def test_the_exit_codes(place: Place, copy: Make) -> None:
 
 @pytest.mark.slow
 def test_json_is_closed_and_whole(place: Place, copy: Make) -> None:
-    """The JSON is exactly the documented model, alone on stdout, and says what the exit code says."""
+    """The JSON is exactly the documented model, alone on stdout, and says what the exit code
+    says.
+    """
     made = copy().fails().sign()
     done = call(place, "--json")
     found = Decision.model_validate_json(done.stdout)
@@ -71,7 +77,9 @@ def test_json_is_closed_and_whole(place: Place, copy: Make) -> None:
 
 @pytest.mark.slow
 def test_on_github(place: Place, copy: Make, tmp_path: Path) -> None:
-    """The step summary is appended to, each requirement that is not met is an annotation, and no text is a command."""
+    """The step summary is appended to, each requirement that is not met is an annotation, and no
+    text is a command.
+    """
     copy().facts(challenge="x").sign()
     page = tmp_path / "summary.md"
     page.write_text("# before\n")
@@ -117,7 +125,9 @@ def test_text_of_strangers_stays_text() -> None:
 
 @pytest.mark.slow
 def test_a_first_policy(place: Place, original: Path) -> None:
-    """`--init` writes a policy that lints, requires the claims that are there and trusts nobody by itself."""
+    """`--init` writes a policy that lints, requires the claims that are there and trusts nobody by
+    itself.
+    """
     git(place.repo, "rm", "-rq", ".rankproof")
     done = call(place, "--init")
     assert done.returncode == 0, done.stderr
@@ -184,7 +194,9 @@ def say(context, *, way):
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_comparison_opens_the_gate_and_one_that_differs_does_not(place: Place) -> None:
-    """The report of `compare` is held against a policy as any other: b that gives something else is not met."""
+    """The report of `compare` is held against a policy as any other: b that gives something else is
+    not met.
+    """
     for way, code in (("whole", 0), ("wrong", 1)):
         text = SAME.replace("WAY", way)
         files = {"scenarios/words/scenario.yaml": text, "scenarios/words/subject.py": SAY}
@@ -202,7 +214,9 @@ def test_a_comparison_opens_the_gate_and_one_that_differs_does_not(place: Place)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gate", "verify"])
 def test_no_engine_is_loaded(place: Place, copy: Make, name: str) -> None:
-    """Gate and verify answer without torch, transformers, mlx, numpy, the hub or a world of ranks."""
+    """Gate and verify answer without torch, transformers, mlx, numpy, the hub or a world of
+    ranks.
+    """
     made = copy().sign()
     arguments = (
         ["gate"]

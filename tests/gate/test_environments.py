@@ -22,7 +22,9 @@ Make = Callable[[], Copy]
 
 
 def test_what_an_environment_is_made_from(place: Place, copy: Make) -> None:
-    """A file of requirements is the trusted one, and a checkout is named by its whole commit, in either arm."""
+    """A file of requirements is the trusted one, and a checkout is named by its whole commit, in
+    either arm.
+    """
     text = f"own==1.0 --hash=sha256:{'1' * 64}\n"
     file = {"scenarios/words/requirements.txt": text}
     place.trust(file)
@@ -82,7 +84,10 @@ def test_what_an_environment_is_made_from(place: Place, copy: Make) -> None:
 
 
 def test_what_python_reads_at_the_start_of_an_arm(place: Place, copy: Make) -> None:
-    """A `.pth` file of an arm's own environment is held against the policy; of other machines nothing is known."""
+    """A `.pth` file of an arm's own environment is held against the policy.
+
+    Of other machines nothing is known.
+    """
     place.policy(base=POLICY + "environment: {start_files: []}\n")
     basis = read_basis(
         Objects(place.repo),

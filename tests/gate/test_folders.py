@@ -1,4 +1,6 @@
-"""Results folders from strangers: found, left aside or refused, without believing or following anything in them."""
+"""Results folders from strangers: found, left aside or refused, without believing or following
+anything in them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Make = Callable[[], Copy]
 
 
 def test_thousands_of_folders(place: Place, copy: Make) -> None:
-    """Reports of other commits are left aside by what they say they are of, without being verified, and counted."""
+    """Reports of other commits are left aside by what they say they are of, without being verified,
+    and counted.
+    """
     copy().sign()
     for number in range(1000):
         folder = place.results / "words" / f"other-{number}" / "evidence"
@@ -37,7 +41,9 @@ def test_folders_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_links_are_not_followed(place: Place, copy: Make) -> None:
-    """`latest` and any other link is not a second run, and a link to a run elsewhere is none at all."""
+    """`latest` and any other link is not a second run, and a link to a run elsewhere is none at
+    all.
+    """
     made = copy().sign()
     (place.results / "words/latest").symlink_to(made.folder.name)
     (place.results / "latest").symlink_to(f"words/{made.folder.name}")
@@ -71,7 +77,9 @@ def test_a_report_of_a_gigabyte(place: Place, copy: Make) -> None:
 
 
 def test_a_run_whose_facts_cannot_be_read(place: Place, copy: Make) -> None:
-    """A run that does not say which commit it is of is verified, so refused: it may be the one that failed."""
+    """A run that does not say which commit it is of is verified, so refused: it may be the one that
+    failed.
+    """
     copy().sign()
     torn = copy().sign()
     os.truncate(torn.folder / "evidence/run.json", 100)
@@ -105,7 +113,9 @@ def test_names_that_would_write_to_the_terminal(place: Place, copy: Make) -> Non
 
 
 def test_no_folder(place: Place) -> None:
-    """A results folder that is not there, or is a file, is a mistake of the caller, not an empty list of reports."""
+    """A results folder that is not there, or is a file, is a mistake of the caller, not an empty
+    list of reports.
+    """
     with pytest.raises(GateError, match="No such file"):
         place.gate(place.results / "nowhere")
     (place.results / "file").write_text("")

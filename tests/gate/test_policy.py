@@ -1,4 +1,6 @@
-"""Policies are linted like scenarios: every mistake with its place, what is allowed and what was probably meant."""
+"""Policies are linted like scenarios: every mistake with its place, what is allowed and what was
+probably meant.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_a_scenario_that_is_named_twice() -> None:
 
 
 def test_a_role_that_nobody_has() -> None:
-    """A policy that asks for a signature nobody can give is a mistake, not a gate that never opens."""
+    """A policy that asks for a signature nobody can give is a mistake, not a gate that never
+    opens.
+    """
     with pytest.raises(ScenarioError, match="asks for a signature by ci or release"):
         parse_policy(
             POLICY.replace("ci: [ci, ci-two], release: [release]", "ci: []").encode(), name="p.yaml"
@@ -83,7 +87,9 @@ def test_a_name_that_is_no_signer(place: Place, copy: Callable[[], Copy]) -> Non
 
 
 def test_files_that_the_trusted_branch_lacks(place: Place) -> None:
-    """A policy, signers, scenario or lock that is not on the trusted branch leaves nothing to decide by."""
+    """A policy, signers, scenario or lock that is not on the trusted branch leaves nothing to
+    decide by.
+    """
     place.policy(base=POLICY + "  - {scenario: more}\n")
     with pytest.raises(NoTrustedRef, match=r"scenarios/more/scenario\.yaml"):
         place.gate()
@@ -105,7 +111,9 @@ def test_a_scenario_of_another_name(place: Place) -> None:
 
 
 def test_scenarios_that_never_count(place: Place, copy: Callable[[], Copy]) -> None:
-    """A self-test that must end otherwise than PASS cannot be required: the gate says so, and stays closed."""
+    """A self-test that must end otherwise than PASS cannot be required: the gate says so, and stays
+    closed.
+    """
     copy().sign()
     text = SCENARIO.replace("schema: 1\n", "schema: 1\nrole: self-test\nexpects: FAIL\n")
     place.trust({"scenarios/words/scenario.yaml": text})

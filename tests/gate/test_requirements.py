@@ -28,7 +28,10 @@ Make = Callable[[], Copy]
 
 
 def test_the_gate_opens_for_a_real_run_as_it_was_signed(place: Place, original: object) -> None:
-    """A run of the pull request, signed by CI and untouched, opens the gate; every requirement says why it is met."""
+    """A run of the pull request, signed by CI and untouched, opens the gate.
+
+    Every requirement says why it is met.
+    """
     from pathlib import Path
 
     assert isinstance(original, Path)
@@ -52,7 +55,9 @@ STRANGE = {"distribution": "brings-mine", "version": "1.0", "sha256": "0" * 64}
 def test_what_a_run_had_imported_is_the_policys_to_allow(
     place: Place, copy: Make, listed: bool
 ) -> None:
-    """A distribution with kinds that was imported may have changed what judges, whether or not a kind of it is used."""
+    """A distribution with kinds that was imported may have changed what judges, whether or not a
+    kind of it is used.
+    """
     if listed:
         place.policy(base=POLICY + "plugins: [{distribution: brings-mine}]\n")
     copy().facts(imported=[STRANGE]).sign()
@@ -79,7 +84,9 @@ EVIL_PTH = {"name": "evil.pth", "sha256": "0" * 64}
 def test_what_python_read_at_its_start(
     place: Place, copy: Make, listed: str | None, met: bool
 ) -> None:
-    """A `.pth` file may import anything before anybody's code runs: a policy can list those that may be there."""
+    """A `.pth` file may import anything before anybody's code runs: a policy can list those that
+    may be there.
+    """
     if listed is not None:
         place.policy(base=POLICY + f"environment: {{start_files: {listed}}}\n")
     copy().facts(environment={"start_files": [EVIL_PTH]}).sign()
@@ -110,7 +117,10 @@ def test_one_of_two_scenarios_is_missing(place: Place, copy: Make) -> None:
 
 @pytest.mark.parametrize(("key", "why"), [("alice", "signs as developer"), ("ci-two", "")])
 def test_the_role_of_the_signer(place: Place, copy: Make, key: str, why: str) -> None:
-    """A developer's report does not count where CI or release is asked; any key of a role that is asked does."""
+    """A developer's report does not count where CI or release is asked.
+
+    Any key of a role that is asked does.
+    """
     copy().sign(key)
     found = place.gate()
     assert not_met(found) == ({"signer": "REFUSED"} if why else {})
@@ -183,7 +193,10 @@ def test_a_candidate_from_another_repository(place: Place, copy: Make) -> None:
 
 @pytest.mark.parametrize("dirty", [True, None])
 def test_a_tree_that_was_changed(place: Place, copy: Make, dirty: bool | None) -> None:
-    """A changed tree, or one that git could not speak of, is not the commit; a policy may accept it."""
+    """A changed tree, or one that git could not speak of, is not the commit.
+
+    A policy may accept it.
+    """
     copy().facts(source={"dirty": dirty}).sign()
     assert not_met(place.gate()) == {"tree": "REFUSED"}
     place.policy("tree: any")
@@ -198,7 +211,10 @@ def test_a_tree_that_was_changed(place: Place, copy: Make, dirty: bool | None) -
 
 
 def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
-    """Code that git ignores leaves the tree clean; it is found by comparing what ran with the commit."""
+    """Code that git ignores leaves the tree clean.
+
+    It is found by comparing what ran with the commit.
+    """
     made = copy()
     for arm in ("candidate", "control"):
         (made.folder / "evidence/source" / arm / "extra.sh").write_text("exit 0\n")
@@ -233,7 +249,9 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
 def test_the_row_names_whose_code_ran(
     place: Place, copy: Make, revision: dict[str, str] | None, use: str | None, ran: str
 ) -> None:
-    """Where a patch, another repository or a ready subject was the candidate, the row does not say the commit alone."""
+    """Where a patch, another repository or a ready subject was the candidate, the row does not say
+    the commit alone.
+    """
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
     if revision is not None:
         facts = {
@@ -255,7 +273,9 @@ def test_the_row_names_whose_code_ran(
 
 
 def test_a_finding_counts_for_no_release(place: Place, copy: Make) -> None:
-    """A PASS of role `upstream` is about somebody else's code: the rule about verdicts refuses it by itself."""
+    """A PASS of role `upstream` is about somebody else's code: the rule about verdicts refuses it
+    by itself.
+    """
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
     assert record.judgement.verdict == "PASS"
     finding = record.model_copy(
@@ -279,7 +299,9 @@ def test_an_inconclusive_run_cannot_tell(place: Place, copy: Make) -> None:
 
 
 def test_too_few_trials_to_pass_cannot_tell(place: Place, copy: Make) -> None:
-    """A run that was INCONCLUSIVE for want of trials, beside a control that failed, is exit 2 and nothing else."""
+    """A run that was INCONCLUSIVE for want of trials, beside a control that failed, is exit 2 and
+    nothing else.
+    """
     strict = SCENARIO.replace("failure_rate_below: 50%", "failure_rate_below: 40%")
     place.trust({"scenarios/words/scenario.yaml": strict})
     place.propose({"scenarios/words/scenario.yaml": strict})
@@ -335,7 +357,9 @@ def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
 
 
 def test_a_cell_that_is_called_skipped_beside_one_that_ran(place: Place, copy: Make) -> None:
-    """A cell deleted and called skipped, for want of a program that the other cell had, is refused, named or not."""
+    """A cell deleted and called skipped, for want of a program that the other cell had, is refused,
+    named or not.
+    """
     place.policy(
         base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}')
     )
@@ -410,7 +434,9 @@ def test_a_report_that_is_too_old(place: Place, copy: Make) -> None:
 def test_an_age_is_told_in_plain_words(
     place: Place, copy: Make, ago: timedelta, words: str
 ) -> None:
-    """Days, hours and minutes, and no digits that nobody reads: of the past and of a time that is still to come."""
+    """Days, hours and minutes, and no digits that nobody reads: of the past and of a time that is
+    still to come.
+    """
     made = datetime.now(UTC).replace(microsecond=0)
     copy().made(made).sign()
     assert row(place.gate(now=made + ago), "age").reason == f"it says it was made {words} ago"
@@ -418,13 +444,18 @@ def test_an_age_is_told_in_plain_words(
 
 
 def test_a_report_from_the_future(place: Place, copy: Make) -> None:
-    """A report that says it will be made tomorrow would stay the newest for a day: it refuses, limit or no limit."""
+    """A report that says it will be made tomorrow would stay the newest for a day: it refuses,
+    limit or no limit.
+    """
     copy().made(datetime.now(UTC) + timedelta(days=1)).sign()
     assert not_met(place.gate()) == {"age": "REFUSED"}
 
 
 def test_a_challenge(place: Place, copy: Make) -> None:
-    """A report without the challenge that is asked for, or with another one, refuses; the gate may demand one."""
+    """A report without the challenge that is asked for, or with another one, refuses.
+
+    The gate may demand one.
+    """
     made = copy().sign()
     assert not_met(place.gate(challenge="v1.2 run 7")) == {"challenge": "REFUSED"}
     made.facts(challenge="v1.1 run 6").sign()
@@ -503,7 +534,9 @@ def test_one_key_under_two_names_is_one_key(place: Place, copy: Make, gate_keys:
 
 
 def test_a_key_whose_newest_report_does_not_pass_does_not_count(place: Place, copy: Make) -> None:
-    """A second key vouches with its newest report only: an older PASS of it is not taken instead."""
+    """A second key vouches with its newest report only: an older PASS of it is not taken
+    instead.
+    """
     place.policy("signatures: {keys: 2}")
     copy().sign("ci-two")
     copy().is_inconclusive().sign("ci-two")
@@ -516,14 +549,18 @@ def _words(found: Decision) -> tuple[str, dict[str, str]]:
 
 
 def test_never_retry_until_green(place: Place, copy: Make) -> None:
-    """A trusted FAIL of the commit closes the gate, also after a PASS, and by whichever role it was signed."""
+    """A trusted FAIL of the commit closes the gate, also after a PASS, and by whichever role it was
+    signed.
+    """
     copy().fails().sign("alice")
     copy().sign("ci")
     assert _words(place.gate()) == ("CLOSED", {"failures": "REFUSED"})
 
 
 def test_a_policy_may_let_the_newest_count(place: Place, copy: Make) -> None:
-    """With `failures: newest` a PASS after a FAIL opens the gate, and a FAIL after a PASS closes it."""
+    """With `failures: newest` a PASS after a FAIL opens the gate, and a FAIL after a PASS closes
+    it.
+    """
     place.policy("failures: newest")
     copy().fails().sign()
     copy().sign()
@@ -533,7 +570,9 @@ def test_a_policy_may_let_the_newest_count(place: Place, copy: Make) -> None:
 
 
 def test_a_later_inconclusive_run_is_not_outvoted(place: Place, copy: Make) -> None:
-    """The newest report decides: an older PASS does not speak against a later INCONCLUSIVE, and a newer one does."""
+    """The newest report decides: an older PASS does not speak against a later INCONCLUSIVE, and a
+    newer one does.
+    """
     copy().sign()
     copy().is_inconclusive().sign()
     assert place.gate().requirements[-1].word == "MET"

@@ -1,4 +1,6 @@
-"""Each rule by itself, at its edges: on small records, with a policy from its text and without a repository."""
+"""Each rule by itself, at its edges: on small records, with a policy from its text and without a
+repository.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ def basis(
 
 
 def report(*cells: dict[str, Any], run: dict[str, Any] | None = None, **more: Any) -> Report:
-    """A report of these cells, or of one that passed beside a control that failed; by today's rules."""
+    """A report of these cells, or of one that passed beside a control that failed.
+
+    By today's rules.
+    """
     found = record(*cells, run=run, **more)
     return Report(place="x", record=found, signer="ci", key="SHA256:x", roles=("ci",))
 
@@ -158,7 +163,9 @@ def test_every_rule_of_the_documentation_is_asked() -> None:
 def test_the_revision_that_a_candidate_was_laid_out_from(
     changes: dict[str, str], require: str, word: str, words: str
 ) -> None:
-    """It is the commit's, or from another repository where the policy says so, and the row names which."""
+    """It is the commit's, or from another repository where the policy says so, and the row names
+    which.
+    """
     known = basis(require=f'{{scenario: meet, cells: ["{CELL}"], candidate: {require}}}')
     found = ruled("commit", known, revised(report(), **changes))
     assert found[0] == word
@@ -189,7 +196,9 @@ def test_a_candidate_of_the_working_tree_has_no_revision() -> None:
 def test_a_tree_that_is_not_the_commit(
     source: dict[str, Any], foreign: tuple[str, ...], words: str
 ) -> None:
-    """Changed, unknown or with files of its own: each is refused in its own words, unless any tree is accepted."""
+    """Changed, unknown or with files of its own: each is refused in its own words, unless any tree
+    is accepted.
+    """
     one = replace(report(source=source), foreign=foreign)
     word, reason = ruled("tree", basis(), one)
     assert word == "REFUSED"
@@ -198,7 +207,10 @@ def test_a_tree_that_is_not_the_commit(
 
 
 def test_code_that_is_not_the_commits_is_refused_by_name() -> None:
-    """What a rank loaded that is proved to be nobody's is enough; a policy that accepts any tree does not ask."""
+    """What a rank loaded that is proved to be nobody's is enough.
+
+    A policy that accepts any tree does not ask.
+    """
     one = replace(report(), strangers=("engine/fast.py is not the commit's",))
     assert not_met(basis(), one) == {"code": "REFUSED"}
     assert "engine/fast.py is not the commit's" in ruled("code", basis(), one)[1]
@@ -224,7 +236,9 @@ def test_a_subject_of_its_own_is_never_the_commits_code() -> None:
     ],
 )
 def test_code_that_nobody_knows(program: list[str], children: list[str], words: str) -> None:
-    """Of programs, and of processes that ranks started, the gate cannot tell, and is met only by the policy."""
+    """Of programs, and of processes that ranks started, the gate cannot tell, and is met only by
+    the policy.
+    """
     ran = {"ran": {"lists": {}, "children": children}}
     one = report({**cell(), **ran}, scenario={"program": program})
     word, reason = ruled("code", basis(), one)
@@ -242,7 +256,10 @@ def test_children_of_a_cell_that_is_not_asked_for_are_not_in_the_way() -> None:
 
 
 def test_the_row_names_whose_code_ran() -> None:
-    """The commit's, a patched one, another repository's, a ready subject's; and what its build alone wrote."""
+    """The commit's, a patched one, another repository's, a ready subject's.
+
+    And what its build alone wrote.
+    """
     own = "the candidate ran the commit's code, as far as ranks report"
     assert ruled("code", basis(), report())[1].startswith(own)
     assert ruled("code", basis(), revised(report()))[1].startswith(own)
@@ -262,7 +279,9 @@ def test_the_row_names_whose_code_ran() -> None:
 
 
 def test_a_scenario_that_is_no_claim_never_counts() -> None:
-    """A finding about others, or a self-test that must not pass, opens no gate, whoever states it: branch or record."""
+    """A finding about others, or a self-test that must not pass, opens no gate, whoever states it:
+    branch or record.
+    """
     for role, expects, is_met in (
         ("claim", None, True),
         ("claim", "PASS", True),
@@ -278,7 +297,10 @@ def test_a_scenario_that_is_no_claim_never_counts() -> None:
     [("FAIL", "REFUSED"), ("INCONCLUSIVE", "CANNOT TELL"), ("SKIPPED", "CANNOT TELL")],
 )
 def test_any_other_verdict_than_pass(verdict: str, word: str) -> None:
-    """A FAIL refuses, what is open cannot tell; the reasons of the judgement are the reason of the row."""
+    """A FAIL refuses, what is open cannot tell.
+
+    The reasons of the judgement are the reason of the row.
+    """
     reasons = ["5 trials are too few"]
     judgement = {"verdict": verdict, "as_expected": False, "reasons": reasons, "cells": [cell()]}
     assert ruled("verdict", basis(), report(judgement=judgement)) == (
@@ -304,7 +326,10 @@ BOTH = f'{{scenario: meet, cells: ["{CELL}", "{OTHER}"]}}'
 
 
 def test_a_cell_that_did_not_run() -> None:
-    """It is missing where the report lacks it, and cannot tell where it was skipped; neither is a PASS."""
+    """It is missing where the report lacks it, and cannot tell where it was skipped.
+
+    Neither is a PASS.
+    """
     both = basis(require=BOTH)
     assert ruled("cells", both, report()) == ("MISSING", f"no such cell in the report: {OTHER}")
     assert ruled("cells", both, report(cell(), skipped(OTHER))) == (
@@ -324,7 +349,9 @@ def held(name: str) -> dict[str, Any]:
 
 
 def test_a_control_that_failed_as_stated_in_every_cell() -> None:
-    """It failed in each required cell, or held as stated beside one where it failed, and the row counts those."""
+    """It failed in each required cell, or held as stated beside one where it failed, and the row
+    counts those.
+    """
     both = basis(require=BOTH)
     said = "a control failed as stated in every required cell that ran"
     assert ruled("control", both, report(cell(), cell(OTHER))) == ("MET", said)
@@ -357,7 +384,10 @@ def test_a_control_that_shows_nothing() -> None:
 
 @pytest.mark.parametrize("arm", ["candidate", "control"])
 def test_trials_are_counted_in_each_arm_and_cell(arm: str) -> None:
-    """As many as are asked are enough, one fewer in one arm of one cell is not; a void one is not counted."""
+    """As many as are asked are enough, one fewer in one arm of one cell is not.
+
+    A void one is not counted.
+    """
     known = basis(f"trials: {{{arm}: 5}}", require=BOTH)
     assert ruled("trials", known, report(cell(), cell(OTHER)))[0] == "MET"
     good = ("pass",) if arm == "candidate" else ("fail",)
@@ -379,7 +409,9 @@ def of_age(seconds: float) -> Report:
     ("seconds", "is_met"), [(-601, False), (-600, True), (86400, True), (86401, False)]
 )
 def test_the_edges_of_an_age(seconds: int, *, is_met: bool) -> None:
-    """A clock may be ten minutes ahead and a report as old as the policy says, and neither a second more."""
+    """A clock may be ten minutes ahead and a report as old as the policy says, and neither a second
+    more.
+    """
     assert (ruled("age", basis("max_age: 1d"), of_age(seconds))[0] == "MET") is is_met
 
 
@@ -405,12 +437,18 @@ def test_an_age_in_words() -> None:
     ],
 )
 def test_a_span_in_words(seconds: int, words: str) -> None:
-    """The largest unit, with the next one below ten of them; never a unit of which there are none."""
+    """The largest unit, with the next one below ten of them.
+
+    Never a unit of which there are none.
+    """
     assert ruled("age", basis(), of_age(seconds))[1] == f"it says it was made {words} ago"
 
 
 def test_a_challenge_is_borne_by_the_report() -> None:
-    """The one that is asked for, and no other; where the policy requires one, not asking is not enough."""
+    """The one that is asked for, and no other.
+
+    Where the policy requires one, not asking is not enough.
+    """
     asked = basis(challenge="run 7")
     assert ruled("challenge", asked, report(run={"challenge": "run 7"}))[0] == "MET"
     assert "bears no challenge," in ruled("challenge", asked, report())[1]
@@ -431,7 +469,10 @@ def test_a_challenge_is_borne_by_the_report() -> None:
     ],
 )
 def test_a_plugin_that_the_policy_does_not_list(run: dict[str, Any], refused: str) -> None:
-    """Used or only imported, each is refused unless listed; one that is listed does not speak for another."""
+    """Used or only imported, each is refused unless listed.
+
+    One that is listed does not speak for another.
+    """
     listed = basis("plugins: [{distribution: brings-mine}]")
     assert not_met(basis(), report(run=run)) == {"plugins": "REFUSED"}
     assert refused in ruled("plugins", basis(), report(run=run))[1]
@@ -495,7 +536,9 @@ def test_the_lock_of_a_run() -> None:
 
 @pytest.mark.parametrize("by", ["harness", "arm"])
 def test_start_files_of_every_environment_are_the_policys(by: str) -> None:
-    """A list, also an empty one, allows what it names: in the harness's environment, and in an arm's own."""
+    """A list, also an empty one, allows what it names: in the harness's environment, and in an
+    arm's own.
+    """
 
     def with_files(names: list[str]) -> Report:
         if by == "arm":
@@ -522,7 +565,9 @@ def test_start_files_of_every_environment_are_the_policys(by: str) -> None:
     ],
 )
 def test_start_files_of_other_machines_are_not_known(elsewhere: dict[str, Any]) -> None:
-    """The record has those of this machine only: a list cannot be met by ranks or trials that were elsewhere."""
+    """The record has those of this machine only: a list cannot be met by ranks or trials that were
+    elsewhere.
+    """
     one = report(run=elsewhere)
     assert ruled("start_files", basis(), one) == ("MET", "not asked")
     assert ruled("start_files", basis("environment: {start_files: []}"), one)[0] == "CANNOT TELL"

@@ -138,8 +138,8 @@ STORED = (
     ),
 )
 
-# No release has the tests of all four. Counted in their repositories, in the newest commits at hand:
-# trio 60d0c2f8, nox a976d7e, python-tuf 4abccdcf, structlog 025edaf.
+# No release has the tests of all four. Counted in their repositories, in the newest commits at
+# hand: trio 60d0c2f8, nox a976d7e, python-tuf 4abccdcf, structlog 025edaf.
 CONFTEST_IMPORTS = {"trio": 0, "nox": 0, "tuf": 0, "structlog": 0}
 
 

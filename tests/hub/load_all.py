@@ -1,4 +1,6 @@
-"""Runs in a process of its own: loads layouts from the hub and from a folder, and prints what each tokenizer is."""
+"""Runs in a process of its own: loads layouts from the hub and from a folder, and prints what each
+tokenizer is.
+"""
 
 from __future__ import annotations
 

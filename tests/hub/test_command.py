@@ -49,7 +49,9 @@ def endpoint_of(hub: subprocess.Popen[str]) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_serve_until_asked_to_stop(folder: Path, tmp_path: Path, how: signal.Signals) -> None:
-    """The command prints the endpoint, answers 8 processes, tells them apart in the log, and ends cleanly."""
+    """The command prints the endpoint, answers 8 processes, tells them apart in the log, and ends
+    cleanly.
+    """
     log = tmp_path / "log"
     with start("serve", str(folder), "--log", str(log)) as hub:
         endpoint = endpoint_of(hub)
@@ -70,7 +72,10 @@ def test_serve_until_asked_to_stop(folder: Path, tmp_path: Path, how: signal.Sig
 
 @pytest.mark.slow
 def test_rules_of_a_command(folder: Path, tmp_path: Path) -> None:
-    """Rules are read from their file; a mistake in it is exit code 64 with its place, before anything is served."""
+    """Rules are read from their file.
+
+    A mistake in it is exit code 64 with its place, before anything is served.
+    """
     rules = tmp_path / "rules.yaml"
     rules.write_text(
         "schema: 1\nrules:\n  - {id: no, answer: {kind: wrong-bytes, text: changed}}\n"

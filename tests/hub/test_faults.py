@@ -35,7 +35,9 @@ def struck(
 
 @pytest.mark.parametrize(("commit", "there"), [("true", True), ("false", False)])
 def test_missing(folder: Path, ask: Ask, commit: str, there: bool) -> None:
-    """`missing` is a 404 with the client's error code, with or without the commit that makes it stick."""
+    """`missing` is a 404 with the client's error code, with or without the commit that makes it
+    stick.
+    """
     reply, line = struck(
         folder,
         ask,
@@ -96,7 +98,9 @@ def test_no_answer_at_all(
 
 
 def test_truncate(folder: Path, ask: Ask) -> None:
-    """`truncate` announces all, sends a part and closes; HEAD, which it cannot change, is left alone."""
+    """`truncate` announces all, sends a part and closes; HEAD, which it cannot change, is left
+    alone.
+    """
     with Hub(
         folder, rules=one_rule("role: tokenizer.json, answer: {kind: truncate, after: 300000}")
     ) as hub:
@@ -121,7 +125,9 @@ def test_short(folder: Path, ask: Ask) -> None:
 
 
 def test_wrong_bytes_and_wrong_etag(folder: Path, ask: Ask) -> None:
-    """`wrong-bytes` changes one byte and nothing else; `wrong-etag` changes the ETag and no byte."""
+    """`wrong-bytes` changes one byte and nothing else; `wrong-etag` changes the ETag and no
+    byte.
+    """
     bytes_changed, _ = struck(
         folder, ask, "role: tokenizer.json, answer: {kind: wrong-bytes}", LARGE
     )
@@ -138,7 +144,10 @@ def test_wrong_bytes_and_wrong_etag(folder: Path, ask: Ask) -> None:
 
 
 def test_latency_waits_and_the_next_rule_answers(folder: Path, ask: Ask) -> None:
-    """`latency` delays what the rules after it, or nobody, make of the answer; both are in the log."""
+    """`latency` delays what the rules after it, or nobody, make of the answer.
+
+    Both are in the log.
+    """
     rules = parse_rules(
         "schema: 1\nrules:\n"
         "  - {id: slow, answer: {kind: latency, for: 80ms}}\n"
@@ -153,7 +162,9 @@ def test_latency_waits_and_the_next_rule_answers(folder: Path, ask: Ask) -> None
 
 
 def test_refuse_closes_the_port_for_a_time(folder: Path, ask: Ask) -> None:
-    """`refuse` resets the request and other connections, refuses new ones, and the hub returns on the same port."""
+    """`refuse` resets the request and other connections, refuses new ones, and the hub returns on
+    the same port.
+    """
     with Hub(
         folder,
         rules=one_rule("role: model_info, answer: {kind: refuse, for: 400ms}, when: {times: 1}"),
@@ -217,7 +228,9 @@ def test_when(folder: Path, ask: Ask) -> None:
 
 
 def test_a_quota_tells_its_window(folder: Path, ask: Ask) -> None:
-    """A 429 of a quota carries the policy and the seconds left of the window, as the public hub's does."""
+    """A 429 of a quota carries the policy and the seconds left of the window, as the public hub's
+    does.
+    """
     rule = "role: model_info, answer: {kind: rate-limit}, when: {quota: 1, window: 5min}"
     with Hub(folder, rules=one_rule(rule)) as hub:
         first, second = ask(hub, INFO), ask(hub, INFO)
@@ -240,7 +253,9 @@ def test_a_strike_that_changes_nothing_is_no_strike(folder: Path, ask: Ask) -> N
 
 
 def pattern(folder: Path, ask: Ask, seed: str, order: list[str]) -> dict[str, list[int]]:
-    """What each of 64 clients gets, all at once, each in a thread of its own, started in this order."""
+    """What each of 64 clients gets, all at once, each in a thread of its own, started in this
+    order.
+    """
     rules = parse_rules(
         f"schema: 1\nseed: {seed}\nrules:\n  - {{id: some, answer: {{kind: error}}, when:"
         " {probability: 0.3}}\n"
@@ -273,7 +288,9 @@ def pattern(folder: Path, ask: Ask, seed: str, order: list[str]) -> dict[str, li
 
 @pytest.mark.slow
 def test_the_seed_decides(folder: Path, ask: Ask) -> None:
-    """64 clients at once meet the same faults for the same seed in whatever order they come, others for another."""
+    """64 clients at once meet the same faults for the same seed in whatever order they come, others
+    for another.
+    """
     names = [f"c{number}" for number in range(64)]
     first, again = pattern(folder, ask, "one", names), pattern(folder, ask, "one", names[::-1])
     other = pattern(folder, ask, "two", names)

@@ -54,7 +54,9 @@ def raw(hub: Hub, data: bytes, *, finish: bool = False) -> bytes:
     ],
 )
 def test_bad_addresses_are_refused_and_logged(folder: Path, path: str) -> None:
-    """Dots, encoded slashes, NUL, backslashes, bad UTF-8: 400, a line in the log, and no byte of any file."""
+    """Dots, encoded slashes, NUL, backslashes, bad UTF-8: 400, a line in the log, and no byte of
+    any file.
+    """
     (folder.parent / "secret").write_text("SECRET")
     with Hub(folder) as hub:
         answer = raw(hub, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
@@ -83,7 +85,10 @@ def test_bad_addresses_are_refused_and_logged(folder: Path, path: str) -> None:
     ],
 )
 def test_bad_requests_are_refused_and_logged(folder: Path, data: bytes, status: int) -> None:
-    """What is not a request, or too large a one, gets the status that says so and one line; the hub goes on."""
+    """What is not a request, or too large a one, gets the status that says so and one line.
+
+    The hub goes on.
+    """
     with Hub(folder) as hub:
         answer = raw(hub, data, finish=True)
         lines = hub.requests()
@@ -93,7 +98,9 @@ def test_bad_requests_are_refused_and_logged(folder: Path, data: bytes, status: 
 
 @pytest.mark.slow
 def test_slow_clients_are_dropped(folder: Path) -> None:
-    """A head that never ends, an idle connection and a client that does not read cost a bounded time each."""
+    """A head that never ends, an idle connection and a client that does not read cost a bounded
+    time each.
+    """
     (folder / "acme" / "tiny" / "large.bin").write_bytes(b"x" * (32 << 20))
     limits = Limits(idle=0.3, head=0.3, send=0.3)
     with Hub(folder, limits=limits) as hub:
@@ -139,7 +146,9 @@ def test_a_client_that_leaves_is_logged(folder: Path) -> None:
 
 
 def test_stopping_logs_what_was_under_way(folder: Path, tmp_path: Path) -> None:
-    """A hub that stops ends its connections at once and writes a line for the request it did not answer."""
+    """A hub that stops ends its connections at once and writes a line for the request it did not
+    answer.
+    """
     rules = parse_rules("schema: 1\nrules:\n  - {id: slow, answer: {kind: latency, for: 1h}}\n")
     hub = Hub(folder, rules=rules, log=tmp_path / "log").start()
     with socket.create_connection(("127.0.0.1", int(hub.endpoint.rpartition(":")[2]))) as peer:
@@ -156,7 +165,9 @@ def test_stopping_logs_what_was_under_way(folder: Path, tmp_path: Path) -> None:
     not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full"
 )
 def test_a_full_disk_stops_the_hub(folder: Path, ask: Ask) -> None:
-    """A line that cannot be written ends the hub: no answer without evidence, and the error says what to do."""
+    """A line that cannot be written ends the hub: no answer without evidence, and the error says
+    what to do.
+    """
     hub = Hub(folder, log=Path("/dev/full")).start()
     with pytest.raises(ConnectionError):
         ask(hub, CONFIG)
@@ -171,7 +182,9 @@ def test_a_full_disk_stops_the_hub(folder: Path, ask: Ask) -> None:
 
 @pytest.mark.slow
 def test_64_clients_leak_nothing(folder: Path, ask: Ask, tmp_path: Path) -> None:
-    """64 clients at once, some of them rude: a line for every request, whole, and no connection left open."""
+    """64 clients at once, some of them rude: a line for every request, whole, and no connection
+    left open.
+    """
     log = tmp_path / "log"
     with Hub(folder, log=log) as hub:
         address = ("127.0.0.1", int(hub.endpoint.rpartition(":")[2]))
@@ -206,7 +219,9 @@ def test_64_clients_leak_nothing(folder: Path, ask: Ask, tmp_path: Path) -> None
 
 @given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=60))
 def test_any_address_is_parsed_or_refused(text: str) -> None:
-    """Whatever an address holds, parsing it gives a target without dots or empty parts, or a refusal."""
+    """Whatever an address holds, parsing it gives a target without dots or empty parts, or a
+    refusal.
+    """
     for address in ("/" + text, "/a/b/resolve/main/" + text, "/api/models/a/b/tree/main/" + text):
         try:
             target = parse(address)

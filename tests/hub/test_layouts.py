@@ -33,7 +33,9 @@ def load(hub: Hub, folder: Path, home: Path) -> dict[str, list[dict[str, object]
 @pytest.mark.slow
 @pytest.mark.whole
 def test_every_layout_loads_and_equals_its_folder(tmp_path: Path) -> None:
-    """AutoTokenizer gets from the hub exactly what it gets from the folder without one, for every layout."""
+    """AutoTokenizer gets from the hub exactly what it gets from the folder without one, for every
+    layout.
+    """
     write(tmp_path / "layouts")
     with Hub(tmp_path / "layouts") as hub:
         found = load(hub, tmp_path / "layouts", tmp_path / "home")
@@ -60,7 +62,9 @@ def test_every_layout_loads_and_equals_its_folder(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_one_404_makes_another_tokenizer(tmp_path: Path) -> None:
-    """The layouts show what they are for: one 404 on tokenizer.model is a tokenizer of three tokens, and no error."""
+    """The layouts show what they are for: one 404 on tokenizer.model is a tokenizer of three
+    tokens, and no error.
+    """
     write(tmp_path / "layouts", ["llama2"])
     rules = parse_rules(
         "schema: 1\nrules:\n  - {id: gone, role: tokenizer.model, answer: {kind: missing}, when:"
@@ -100,7 +104,10 @@ def test_layouts_are_the_same_bytes_every_time() -> None:
 
 
 def test_the_cache_is_made_once_and_mended(tmp_path: Path) -> None:
-    """The second call finds the first one's folder; a damaged one is made again; names have their own folders."""
+    """The second call finds the first one's folder; a damaged one is made again.
+
+    Names have their own folders.
+    """
     place = cached(["gpt2-files"], cache=tmp_path)
     merges = place / "rankproof" / "gpt2-files" / "merges.txt"
     stamp, whole = merges.stat().st_mtime_ns, merges.read_bytes()

@@ -24,7 +24,8 @@ def git_blob(data: bytes) -> str:
 
 @pytest.fixture(autouse=True)
 def no_public_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The client library asks the public hub for a list of its own, once; no test may wait for an answer.
+    # The client library asks the public hub for a list of its own, once; no test may wait for an
+    # answer.
     monkeypatch.setattr(
         "huggingface_hub.utils._detect_agent._registry", {"standardEnvVars": [], "harnesses": {}}
     )
@@ -34,7 +35,9 @@ CONFIG = "/acme/tiny/resolve/main/config.json"
 
 
 def test_the_real_client_sees_repositories_trees_and_revisions(folder: Path) -> None:
-    """model_info, list_repo_tree, list_repo_refs and list_repo_commits tell what lies in the folder."""
+    """model_info, list_repo_tree, list_repo_refs and list_repo_commits tell what lies in the
+    folder.
+    """
     with Hub(folder) as hub:
         api = HfApi(endpoint=hub.endpoint_for("c"), token=False)
         info = api.model_info("acme/tiny")
@@ -79,7 +82,10 @@ def test_the_real_client_downloads_by_branch_tag_and_commit(folder: Path, tmp_pa
 
 
 def test_what_is_not_there_is_told_by_kind(folder: Path, tmp_path: Path) -> None:
-    """The real client tells a missing file, revision and repository apart; a missing file is written into its cache."""
+    """The real client tells a missing file, revision and repository apart.
+
+    A missing file is written into its cache.
+    """
     with Hub(folder) as hub:
         api = HfApi(endpoint=hub.endpoint, token=False)
         with pytest.raises(EntryNotFoundError):
@@ -96,7 +102,9 @@ def test_what_is_not_there_is_told_by_kind(folder: Path, tmp_path: Path) -> None
 
 
 def test_a_tree_comes_in_pages(folder: Path, ask: Ask) -> None:
-    """A long listing has links to its next pages, which the real client follows, client name included."""
+    """A long listing has links to its next pages, which the real client follows, client name
+    included.
+    """
     for number in range(230):
         (folder / "acme" / "tiny" / f"extra-{number:03d}.txt").write_text(str(number))
     with Hub(folder) as hub:
@@ -117,7 +125,10 @@ def test_a_tree_comes_in_pages(folder: Path, ask: Ask) -> None:
 
 
 def test_headers_and_ranges(folder: Path, ask: Ask) -> None:
-    """HEAD tells ETag, commit and length; ranges give the bytes asked for, and 416 beyond the end."""
+    """HEAD tells ETag, commit and length.
+
+    Ranges give the bytes asked for, and 416 beyond the end.
+    """
     with Hub(folder) as hub:
         head = ask(hub, "/acme/tiny/resolve/main/tokenizer.json", "HEAD")
         lfs = ask(hub, "/acme/tiny/resolve/main/tokenizer.model", "HEAD")
@@ -168,7 +179,9 @@ def test_what_cannot_be_served_is_refused_at_start(folder: Path, tmp_path: Path)
 
 
 def test_a_file_that_changes_while_served_is_an_error(folder: Path, ask: Ask) -> None:
-    """What changed under the hub is answered with 500 and a reason, never with other bytes under an old ETag."""
+    """What changed under the hub is answered with 500 and a reason, never with other bytes under an
+    old ETag.
+    """
     with Hub(folder) as hub:
         (folder / "acme" / "tiny" / "config.json").write_text('{"model_type": "opt"}!!')
         reply = ask(hub, CONFIG)

@@ -112,7 +112,9 @@ WRONG = ("5m", "5 min", "010s", "1.s", ".5s", "10", "5S", "٥s")
 
 @pytest.mark.parametrize("given", RIGHT + WRONG)
 def test_a_duration_is_written_in_one_way_everywhere(given: str) -> None:
-    """A rank's fault, the hub's fault beside it, a rules file, a policy and the command line agree on a duration."""
+    """A rank's fault, the hub's fault beside it, a rules file, a policy and the command line agree
+    on a duration.
+    """
 
     def refused(read: Callable[[], object]) -> bool:
         try:
@@ -145,7 +147,9 @@ def test_a_duration_is_written_in_one_way_everywhere(given: str) -> None:
 
 @pytest.mark.parametrize("given", ["010", "1.", "+3", "0x3", "1_0", "3.0"])
 def test_a_number_is_what_it_is_in_a_scenario(given: str) -> None:
-    """What is not a whole number of JSON is not one in a rules file either: `010` is neither 10 nor 8."""
+    """What is not a whole number of JSON is not one in a rules file either: `010` is neither 10 nor
+    8.
+    """
     with pytest.raises(RulesError, match=r"rules\[0\]\.when\.times: "):
         parse_rules(HEAD + f"  - {{id: a, answer: {{kind: reset}}, when: {{times: {given}}}}}")
 

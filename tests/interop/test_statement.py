@@ -1,4 +1,5 @@
-"""What others make of our statement: the packages that in-toto and sigstore publish read it as we meant it.
+"""What others make of our statement: the packages that in-toto and sigstore publish read it as we
+meant it.
 
 `nox -s interop` brings those packages; elsewhere these tests are skipped.
 """
@@ -45,7 +46,9 @@ REVISION = RevisionFacts(
 
 @pytest.fixture
 def payload() -> bytes:
-    """A statement that uses everything: cells that pass, fail and decide nothing, a lock, inputs, revisions."""
+    """A statement that uses everything: cells that pass, fail and decide nothing, a lock, inputs,
+    revisions.
+    """
     full = record(
         cell("ranks=2"),
         cell("ranks=3", candidate=["fail", "pass", "pass"]),
@@ -70,7 +73,9 @@ def payload() -> bytes:
 
 
 def test_in_toto_reads_it(payload: bytes) -> None:
-    """in-toto's own classes take the statement and each of its descriptors, and find in it what we wrote."""
+    """in-toto's own classes take the statement and each of its descriptors, and find in it what we
+    wrote.
+    """
     found = json_format.Parse(payload, statement_pb2.Statement())
     in_toto.Statement.copy_from_pb(found).validate()
     assert found.predicate_type == "https://in-toto.io/attestation/test-result/v0.1"
@@ -102,7 +107,9 @@ def test_sigstore_reads_it(payload: bytes) -> None:
 
 
 def test_sigstore_reads_the_envelope(payload: bytes, tmp_path: Path) -> None:
-    """sigstore reads our envelope, and its pre-authentication encoding is the bytes that our key signed."""
+    """sigstore reads our envelope, and its pre-authentication encoding is the bytes that our key
+    signed.
+    """
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     signed = dsse.pae(dsse.PAYLOAD_TYPE, payload)

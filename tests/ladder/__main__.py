@@ -1,4 +1,6 @@
-"""`python -m tests.ladder`: each defect of each engine, at several seeds and world sizes, and as many clean runs."""
+"""`python -m tests.ladder`: each defect of each engine, at several seeds and world sizes, and as
+many clean runs.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,9 @@ def climb(
     seeds: range,
     below: Path,
 ) -> Iterator[tuple[str, int, str, list[float]]]:
-    """What is said of each session: defect, seed, a word with the layer that is named, and how far off it was."""
+    """What is said of each session: defect, seed, a word with the layer that is named, and how far
+    off it was.
+    """
     engine, size = rung["engine"], rung["ranks"]
     model, given = (
         folder(rung["model"], seeds.start, below),
@@ -192,7 +196,9 @@ def doubt_of(check: EquivalentCheck, reference: Session) -> str:
 
 
 def say(check: EquivalentCheck, session: Session, reference: Session) -> tuple[str, list[float]]:
-    """The word of a session's worst rank, and the middle and largest distance of its prefill in the envelope's."""
+    """The word of a session's worst rank, and the middle and largest distance of its prefill in the
+    envelope's.
+    """
     seen: History = judged(check, session, reference)
     parts = check.judge(seen).ranks
     if any(part.uncompared or part.missing for part in parts):
@@ -248,7 +254,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Of each engine, dtype and world size, as a table: defects with the fewest seeds of one, and healthy runs."""
+    """Of each engine, dtype and world size, as a table: defects with the fewest seeds of one, and
+    healthy runs.
+    """
     yield (
         "| engine | dtype | ranks | defects, seeds of each | named rightly | healthy | right | at"
         " least | furthest |"
@@ -292,7 +300,9 @@ def grouped(
 
 
 def refusals(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Of every world size and dtype that an engine was asked, the models that it does not run like that, and why."""
+    """Of every world size and dtype that an engine was asked, the models that it does not run like
+    that, and why.
+    """
     for engine, dtype, ranks in sorted(
         {(row["engine"], row["dtype"], row["ranks"]) for row in rows}
     ):

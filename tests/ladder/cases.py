@@ -1,4 +1,6 @@
-"""What the soak tries: each defect with the models that have what it is about, and what should be said of it."""
+"""What the soak tries: each defect with the models that have what it is about, and what should be
+said of it.
+"""
 
 from __future__ import annotations
 
@@ -34,24 +36,30 @@ CASES = {
 }
 WITH_EXPERTS = ("mixtral", "qwen3-moe", "minimax", WIDER, "glm4-moe")
 LENGTH, CHUNK, STEPS = 17, 8, 2
-"""Of each seed's prompts: two chunks and a token more, so that the prefill goes on twice, and a step of decoding."""
+"""Of each seed's prompts: two chunks and a token more, so that the prefill goes on twice, and a
+step of decoding.
+"""
 LAYERS = 4
 """Of every model of the catalogue."""
 CLEAN = "none"
-# Defects that are in the last layer, wherever it lies; and those of a message, which a pipeline has between stages.
+# Defects that are in the last layer, wherever it lies; and those of a message, which a pipeline has
+# between stages.
 LAST = ("swapped-heads", "dropped-layer", "scaled-layer")
 OF_A_MESSAGE = ("stale-position", "half-message", "fused-interleave")
 
 
 def prompts_each(model: str, dtype: str) -> int:
-    """Prompts of a seed: where routers choose, a tie can take most positions of one, and too few are left to judge."""
+    """Prompts of a seed: where routers choose, a tie can take most positions of one, and too few
+    are left to judge.
+    """
     return 2 if model in WITH_EXPERTS and dtype == "float32" else 1
 
 
 def asked(seeds: range, model: str, dtype: str) -> dict[str, Any]:
     """What each seed asks: prompts beyond the chunk of the prefill, and what is fed after them.
 
-    In 16 bits noise alone makes a router choose another expert at most positions: it is told what to take.
+    In 16 bits noise alone makes a router choose another expert at most positions: it is told what
+    to take.
     """
     prompts, teacher = [], []
     for seed in seeds:
@@ -75,12 +83,17 @@ def asked(seeds: range, model: str, dtype: str) -> dict[str, Any]:
 
 
 def refused(engine: str, model: str, *, ranks: int, dtype: str) -> str:
-    """Why an engine does not run a model over so many ranks; the ring of one is the engine's whole model."""
+    """Why an engine does not run a model over so many ranks.
+
+    The ring of one is the engine's whole model.
+    """
     return refusal(at(engine, ranks), model_of(model)[1], ranks=ranks, dtype=dtype)
 
 
 def offered(engine: str, model: str, *, ranks: int, dtype: str) -> bool:
-    """Whether a cell is tried: the wider model in 16 bits, where the other is not split over every number of ranks."""
+    """Whether a cell is tried: the wider model in 16 bits, where the other is not split over every
+    number of ranks.
+    """
     return (model != WIDER or dtype != "float32") and not refused(
         engine, model, ranks=ranks, dtype=dtype
     )
@@ -114,7 +127,8 @@ def layer_of(engine: str, defect: str, ranks: int) -> int:
     if defect in LAST or (defect == "other-router" and sharding == "pipeline"):
         return LAYERS - 1
     if defect in OF_A_MESSAGE and sharding == "pipeline":
-        # Where the last stage begins. The first ranks have the more layers, and rank 0 is mlx-lm's last stage.
+        # Where the last stage begins. The first ranks have the more layers, and rank 0 is mlx-lm's
+        # last stage.
         begin, end = share(LAYERS, size=ranks, rank=0 if engine.startswith("mlx") else ranks - 1)
         return LAYERS - (end - begin)
     return 0

@@ -1,4 +1,7 @@
-"""Models of the catalogue with other numbers, a folder for each seed; two of them as the catalogue has none."""
+"""Models of the catalogue with other numbers, a folder for each seed.
+
+Two of them as the catalogue has none.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from harness.engines.models.weights import DrawnTensor, draw, safetensors
 BIASED = "llama-bias"
 """A Llama with a bias wherever it may be."""
 WIDER = "minimax-wide"
-"""With experts twice as wide: in 16 bits transformers splits those of the catalogue over 2 or 3 ranks, not over 4."""
+"""With experts twice as wide: in 16 bits transformers splits those of the catalogue over 2 or 3
+ranks, not over 4.
+"""
 LIKE = {BIASED: "llama", WIDER: "minimax"}
 
 

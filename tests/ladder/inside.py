@@ -1,4 +1,6 @@
-"""What a rank of the soak does: many sessions of a ready subject in one world, each told apart by its number."""
+"""What a rank of the soak does: many sessions of a ready subject in one world, each told apart by
+its number.
+"""
 
 import importlib
 

@@ -1,4 +1,6 @@
-"""`python -m tests.ladder.invented`: defects that are not among the ready ones, and what `equivalent` says of them."""
+"""`python -m tests.ladder.invented`: defects that are not among the ready ones, and what
+`equivalent` says of them.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ INVENTED = {
 }
 # In the code of every rank; the others are on the last one, or in its part of a sum.
 EVERYWHERE = ("restarted-positions", "late-single-position")
-# Rounding to 16 bits is no defect in 16 bits; the last of three stages has a layer without a window.
+# Rounding to 16 bits is no defect in 16 bits; the last of three stages has a layer without a
+# window.
 NONE = (("rounded-message", "bfloat16"), ("window-short", "hf-pipeline", 3))
 AFTER = ("norm-skipped", "vocabulary-order", "gathered-in-another-order")
 
@@ -171,7 +174,9 @@ def tried(
 
 
 def told(check: EquivalentCheck, session: Session, reference: Session) -> dict[str, Any]:
-    """What a report says beside the word: the smallest defect that would have been seen, and each rank's complaint."""
+    """What a report says beside the word: the smallest defect that would have been seen, and each
+    rank's complaint.
+    """
     seen = judged(check, session, reference)
     parity = parity_of(check, seen)
     assert parity is not None

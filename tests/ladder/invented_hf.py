@@ -1,4 +1,6 @@
-"""Defects beside the ready ones, put into a decoder of transformers that is loaded: what a rank of the soak runs."""
+"""Defects beside the ready ones, put into a decoder of transformers that is loaded: what a rank of
+the soak runs.
+"""
 
 import torch
 from inference import hf, stages
@@ -27,7 +29,8 @@ class Share:
 def put(name):
     """Have every model that is loaded from here on spoilt; returns what takes that back.
 
-    The model, or the way in which it is split, may have nothing that the defect is about: an error of the rank.
+    The model, or the way in which it is split, may have nothing that the defect is about: an error
+    of the rank.
     """
     load = hf.Transformers.load
 
@@ -284,7 +287,9 @@ def _halves_of_vocabulary(share):
 
 
 def _indexers(share):
-    """What chooses which keys a position attends to: with a norm of its keys, and a number that is chosen."""
+    """What chooses which keys a position attends to: with a norm of its keys, and a number that is
+    chosen.
+    """
     return [
         one for name, one in share.model.named_modules() if name.rpartition(".")[2] == "indexer"
     ]

@@ -1,4 +1,6 @@
-"""Defects beside the ready ones, put into a decoder of mlx-lm that is loaded: what a rank of the soak runs."""
+"""Defects beside the ready ones, put into a decoder of mlx-lm that is loaded: what a rank of the
+soak runs.
+"""
 
 import mlx.core as mx
 from inference import mlx

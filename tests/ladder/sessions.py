@@ -90,7 +90,9 @@ class Worlds:
         self._pool.__exit__(*error)  # type: ignore[arg-type]
 
     def reference(self, engine: str, session: Mapping[str, Any], *, file: Path) -> Session:
-        """One session of the whole model, or what it kept in that file before: all engines of a library share it."""
+        """One session of the whole model, or what it kept in that file before: all engines of a
+        library share it.
+        """
         if not file.exists():
             (found,) = self.run(engine, size=1, sessions=[session])
             file.with_suffix(".new").write_bytes(pickle.dumps(found))
@@ -192,7 +194,10 @@ def digest(file: ArrayFile) -> str:
 def judged(
     check: AccountedCheck, session: Session, reference: Session, *, arm: str = "candidate"
 ) -> History:
-    """A session's events with its account; of the reference against itself with `arm: reference`."""
+    """A session's events with its account.
+
+    Of the reference against itself with `arm: reference`.
+    """
     whole = history(reference, None, arm="reference")
     events = history(session, whole, arm=arm)
     files = {

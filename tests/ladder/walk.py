@@ -1,4 +1,6 @@
-"""What a report would say of a defect that was tried on every rung: the attribution, by the harness's own."""
+"""What a report would say of a defect that was tried on every rung: the attribution, by the
+harness's own.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,12 @@ Walk = Mapping[int, str]
 
 
 def attributed(walk: Walk, defect: str) -> str:
-    """What is wrong with the attributions of a walk, one for each rung that is DIVERGENT; empty where all are right.
+    """What is wrong with the attributions of a walk, one for each rung that is DIVERGENT.
 
-    A defect of a single rank has to be `wrong already in a world of one` on each rung, of any other a world of one has
-    to be excluded, and two ranks the smallest world that is wrong.
+    Empty where all are right.
+
+    A defect of a single rank has to be `wrong already in a world of one` on each rung, of any other
+    a world of one has to be excluded, and two ranks the smallest world that is wrong.
     """
     rungs = [
         (Cell(f"ranks={ranks}", "", ranks, "gloo"), tally(word))
@@ -86,7 +90,9 @@ def tally(word: str) -> Tally:
 
 
 def walks(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Of each defect, how many seeds were walked from a world of one, and of how many the attribution is right."""
+    """Of each defect, how many seeds were walked from a world of one, and of how many the
+    attribution is right.
+    """
     said: defaultdict[tuple[str, ...], dict[int, str]] = defaultdict(dict)
     for row in rows:
         if row["defect"] != CLEAN:

@@ -12,7 +12,9 @@ WORLD = "0123456789abcdef"
 
 
 def ledger(rank: int, *calls: Call, size: int = 2, **rest: Any) -> Ledger:
-    """A ledger of calls, numbered as they come, each with its place among those it is counted with."""
+    """A ledger of calls, numbered as they come, each with its place among those it is counted
+    with.
+    """
     counts: dict[Any, int] = {}
     numbered = []
     for number, call in enumerate(calls, start=1):

@@ -1,4 +1,6 @@
-"""Coded payloads: what must come of a call is what real arithmetic gives, exactly, in every type and world."""
+"""Coded payloads: what must come of a call is what real arithmetic gives, exactly, in every type
+and world.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ def values(data: bytes, dtype: str) -> list[float]:
 
 @pytest.mark.parametrize("dtype", sorted(coded.MOST))
 def test_what_must_come_is_what_the_parts_make(dtype: str) -> None:
-    """Sums, maxima, and each rank's own, from element 0 and across blocks; a part twice still has its number."""
+    """Sums, maxima, and each rank's own, from element 0 and across blocks.
+
+    A part twice still has its number.
+    """
     for size, elements in [
         *itertools.product((1, 3, 8), (0, 1, 7)),
         *([(3, 4100)] if dtype == "float32" else []),

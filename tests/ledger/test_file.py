@@ -1,4 +1,6 @@
-"""The file of a ledger: read back as it was written, and refused where no rank can have written it."""
+"""The file of a ledger: read back as it was written, and refused where no rank can have written
+it.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def test_every_cut_is_refused() -> None:
 
 @pytest.mark.slow
 def test_no_byte_makes_it_raise_anything_else() -> None:
-    """Whatever a rank leaves there is a ledger, or is said not to be one: changed bytes, noise, huge counts."""
+    """Whatever a rank leaves there is a ledger, or is said not to be one: changed bytes, noise,
+    huge counts.
+    """
     chance = random.Random(7)
     for _ in range(1500):
         data = bytearray(DATA)
@@ -151,7 +155,9 @@ def test_a_call_that_cannot_be_is_refused(wrong: dict[str, Any], why: str) -> No
 
 
 def test_texts_are_printable_ascii() -> None:
-    """What a rank calls its functions cannot act on a terminal or differ between versions of Python."""
+    """What a rank calls its functions cannot act on a terminal or differ between versions of
+    Python.
+    """
     odd = replace(WRITTEN.calls[0], site="\x1b[31mü\u202e.py:1 in f" + "x" * 1000)
     (found,) = parse(encode(replace(WRITTEN, calls=(odd,), made=1))).calls
     assert found.site.startswith("\\x1b[31m\\xfc\\u202e.py:1 in f")
@@ -220,7 +226,10 @@ def test_threads_take_a_record_each(book: Book, tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_full_is_said(book: Book, tmp_path: Path) -> None:
-    """Places and shapes without room are left out and counted; a name that a record needs makes it not observed."""
+    """Places and shapes without room are left out and counted.
+
+    A name that a record needs makes it not observed.
+    """
     group = book.text(Group("torch", "0", (0, 1)).text())
     for number in range(5000):
         shape = book.text(f"{number}x" * 8, needed=False)
@@ -263,7 +272,9 @@ def test_a_child_writes_nothing_but_that_it_called(book: Book, tmp_path: Path) -
 
 
 def test_no_other_file_takes_its_place(tmp_path: Path) -> None:
-    """Where something lies there already, a link for one, no ledger is begun and nothing is written through it."""
+    """Where something lies there already, a link for one, no ledger is begun and nothing is written
+    through it.
+    """
     (tmp_path / FOLDER).mkdir()
     mine = tmp_path / "mine"
     mine.write_text("mine")
@@ -277,7 +288,9 @@ def test_no_other_file_takes_its_place(tmp_path: Path) -> None:
 def test_another_release_of_torch_is_not_observed(
     book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels whose schema is not the one that is known are not stood before, and the ledger says which."""
+    """Kernels whose schema is not the one that is known are not stood before, and the ledger says
+    which.
+    """
     pytest.importorskip("torch.distributed")
     import torch
 

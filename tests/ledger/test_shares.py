@@ -1,4 +1,6 @@
-"""How members of a group share out a collective: what one gives is what the other takes, or both are named."""
+"""How members of a group share out a collective: what one gives is what the other takes, or both
+are named.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def difference(*calls: Any) -> LedgerDifference | None:
 
 
 def exchanged(**changed: tuple[Sequence[int], Sequence[int]]) -> LedgerDifference | None:
-    """What three ranks differ by in an all-to-all, of which some state something else: `rank_1=(gives, takes)`."""
+    """What three ranks differ by in an all-to-all, of which some state something else:
+    `rank_1=(gives, takes)`.
+    """
     right = {f"rank_{rank}": (GIVEN[rank], [row[rank] for row in GIVEN]) for rank in range(3)}
     return difference(*(split(*sides) for sides in {**right, **changed}.values()))
 
@@ -92,7 +96,9 @@ def test_lists_of_the_same_sum_are_told_apart(operation: str, calls: list[Shares
 
 
 def test_arrays_of_one_call_are_alike_one_by_one() -> None:
-    """A sum of several arrays whose sizes are in another order adds what does not belong together."""
+    """A sum of several arrays whose sizes are in another order adds what does not belong
+    together.
+    """
     one, other = (
         split(sizes, operation="all_reduce_coalesced", elements=9)
         for sizes in ((4, 2, 3), (4, 3, 2))
@@ -109,7 +115,10 @@ def test_arrays_of_one_call_are_alike_one_by_one() -> None:
 def test_a_call_that_every_rank_had_refused_is_no_difference(
     states: tuple[str, ...], agrees: bool
 ) -> None:
-    """Each gave itself 3 and took 2 of it: refused alike, nothing went out. Where one was taken, they differ."""
+    """Each gave itself 3 and took 2 of it: refused alike, nothing went out.
+
+    Where one was taken, they differ.
+    """
     found = difference(
         *(split((3,), (2,), operation="all_gather", elements=3, state=state) for state in states)
     )
@@ -117,7 +126,10 @@ def test_a_call_that_every_rank_had_refused_is_no_difference(
 
 
 def test_what_is_not_known_is_no_difference_and_no_agreement() -> None:
-    """A ledger that states nothing contradicts nobody; what one could not hold is told, and is not agreement."""
+    """A ledger that states nothing contradicts nobody.
+
+    What one could not hold is told, and is not agreement.
+    """
     assert difference(split(elements=3), split(elements=9), split(elements=6)) is None
     lost = call("all_to_all_single", shares=Shares((4,), unheld=True))
     calls = [call("all_to_all_single", shares=Shares((4,), (4,))), lost]

@@ -19,7 +19,9 @@ SSHD = shutil.which("sshd") or shutil.which(
 
 @pytest.fixture(scope="session")
 def ssh_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The configuration of a client for which every name is this machine, through sshd; `nobody-here` refuses."""
+    """The configuration of a client for which every name is this machine, through sshd;
+    `nobody-here` refuses.
+    """
     if SSHD is None:
         pytest.skip("there is no sshd here: install OpenSSH's server")
     folder = tmp_path_factory.mktemp("sshd")

@@ -1,4 +1,6 @@
-"""Test machines as tests have them: skipped where none can be made, and asked what still lives on them."""
+"""Test machines as tests have them: skipped where none can be made, and asked what still lives on
+them.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def fill(line: Line) -> None:
 
 @pytest.mark.parametrize("full", [False, True], ids=["stopped", "stopped-and-full"])
 def test_stalled_machines_cost_the_others_no_lease(fleet: MachinePool, full: bool) -> None:
-    """SIGSTOP of three of four nodes, their pipes full or not: they are lost, and the fourth answers as before."""
+    """SIGSTOP of three of four nodes, their pipes full or not: they are lost, and the fourth
+    answers as before.
+    """
     lost = {index: threading.Event() for index in range(4)}
     for index, line in fleet._lines.items():
         line.loses = lambda _line, index=index: lost[index].set()  # type: ignore[misc]
@@ -72,7 +74,9 @@ def test_stalled_machines_cost_the_others_no_lease(fleet: MachinePool, full: boo
 
 
 def test_a_beat_of_which_the_pipe_took_a_part_is_sent_whole(fleet: MachinePool) -> None:
-    """What a full pipe left of a heartbeat goes before anything else, and the node understands what follows."""
+    """What a full pipe left of a heartbeat goes before anything else, and the node understands what
+    follows.
+    """
     line = fleet._lines[0]
     with line._writing:
         line._rest = b'\0\0\0\x21\0\0\0\0{"ask": "beat", "ns": 1000000001}'

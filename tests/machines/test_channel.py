@@ -46,7 +46,9 @@ def test_what_a_login_shell_prints_is_passed_over() -> None:
     ["", "rank", "rankproof-agent-1 ", "rankproof-agent-1 rankproof-agent-1 \n", "r" * 60_000],
 )
 def test_what_is_printed_before_looks_like_an_agent(before: str) -> None:
-    """The agent is found behind any beginning of its own first line, and behind much noise, in little time."""
+    """The agent is found behind any beginning of its own first line, and behind much noise, in
+    little time.
+    """
     command = ["sh", "-c", 'printf %s "$2"; exec "$0" -I -c "$1"', sys.executable, BOOT, before]
     began = time.thread_time()
     with Channel(command, within=30) as channel:
@@ -147,7 +149,9 @@ def test_without_the_interpreter_another_answers() -> None:
 
 
 def test_an_interrupt_waits_for_no_silent_machine() -> None:
-    """Machines that take a connection and then say nothing hold nobody up, and what reached them is ended at once."""
+    """Machines that take a connection and then say nothing hold nobody up, and what reached them is
+    ended at once.
+    """
     started = []
 
     def start() -> subprocess.Popen[bytes]:
@@ -172,7 +176,8 @@ def test_an_interrupt_waits_for_no_silent_machine() -> None:
         if thread.name.startswith("ThreadPoolExecutor"):
             thread.join(30)
     assert time.monotonic() - began < 10.0
-    # Ended and waited for by whoever started it: asked of that process, for others are children of ours too.
+    # Ended and waited for by whoever started it: asked of that process, for others are children of
+    # ours too.
     assert [one.returncode for one in started] == [-signal.SIGKILL]
     os.close(interrupted)
     os.close(alarm)

@@ -26,7 +26,10 @@ def checked(tmp_path: Path, ssh_config: Path, hosts: str, *more: str) -> tuple[i
 def test_a_machine_that_can(
     tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A machine with this environment can; its channel and its clock were measured over a real sshd."""
+    """A machine with this environment can.
+
+    Its channel and its clock were measured over a real sshd.
+    """
     code, _ = checked(tmp_path, ssh_config, "alpha slots=2\n", "--json")
     (found,) = json.loads(capsys.readouterr().out)
     assert code == 0, found["problems"]
@@ -39,7 +42,9 @@ def test_a_machine_that_can(
 def test_each_lack_is_named(
     tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two names of one machine, a closed port, an unknown key and a user without a right are told apart."""
+    """Two names of one machine, a closed port, an unknown key and a user without a right are told
+    apart.
+    """
     code, _ = checked(tmp_path, ssh_config, "alpha\nbeta\nnobody-here\na-stranger\nno-key\n")
     shown = capsys.readouterr().out
     assert code == 1
@@ -59,7 +64,9 @@ def test_each_lack_is_named(
 def test_another_interpreter_is_another_environment(
     tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the named interpreter is not, the one that answers lacks what ranks need, and that is said."""
+    """Where the named interpreter is not, the one that answers lacks what ranks need, and that is
+    said.
+    """
     code, _ = checked(tmp_path, ssh_config, "alpha\n", "--python", "/nowhere/python")
     shown = capsys.readouterr().out
     assert code == 1
@@ -72,7 +79,9 @@ def test_another_interpreter_is_another_environment(
 def test_a_python_that_cannot_be_executed(
     tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    """Not there, without the right, of another format, or ending at once: it is executed, and the answer is no."""
+    """Not there, without the right, of another format, or ending at once: it is executed, and the
+    answer is no.
+    """
     python = tmp_path / "python"
     if kind != "missing":
         texts = {
@@ -94,7 +103,9 @@ def test_a_python_that_cannot_be_executed(
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache that is a file, or on a full disk: writing there was tried, and the reason is the kernel's."""
+    """A cache that is a file, or on a full disk: writing there was tried, and the reason is the
+    kernel's.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert agent.unwritable() == ""
     assert list((tmp_path / agent.FOLDER).iterdir()) == []
@@ -158,7 +169,10 @@ def test_a_hostfile_with_an_option(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_environments_are_compared_by_wheel() -> None:
-    """A version, a wheel, and a package that one of them lacks each count; what installs packages does not."""
+    """A version, a wheel, and a package that one of them lacks each count.
+
+    What installs packages does not.
+    """
     here = {"a": ["1", "x"], "b": ["1", "x"], "c": ["1", "x"], "d": ["1", ""], "pip": ["1", "x"]}
     there = {"a": ["1", "x"], "b": ["2", "x"], "c": ["1", "y"], "d": ["1", ""], "e": ["1", "x"]}
     assert differences(there, here) == [

@@ -1,4 +1,6 @@
-"""The fault `cut-off` and the check `host-lost`: what proves that a machine was cut off, and that all ended for it."""
+"""The fault `cut-off` and the check `host-lost`: what proves that a machine was cut off, and that
+all ended for it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ KILLED = {"code": None, "signal": "SIGKILL"}
 
 
 def story() -> list[Event]:
-    """Three ranks on three machines; the second is cut off at 2 s, missed at 7 s, and joined again at 11 s."""
+    """Three ranks on three machines.
+
+    The second is cut off at 2 s, missed at 7 s, and joined again at 11 s.
+    """
     placed = {"called": ["a", "b", "c"], "of": [0, 1, 2]}
     told: list[tuple[float, str, int | None, str, dict[str, Any]]] = [
         (0, "harness", None, "world.begin", {"machines": placed}),
@@ -130,7 +135,9 @@ def returned(rank: int) -> History:
 
 
 def test_a_machine_that_was_cut_off_fails_nobody() -> None:
-    """Cut off, missed, ended by its lease, collected: the trial is good, though a machine did not stay."""
+    """Cut off, missed, ended by its lease, collected: the trial is good, though a machine did not
+    stay.
+    """
     scenario = parse_scenario(SCENARIO.encode(), name="s.yaml")
     trial, findings = judge(
         scenario, Cell("c", "c", 3, "gloo", {}, 3), "candidate", 0, History(story(), size=3)
@@ -191,7 +198,9 @@ def test_no_proof(history: Callable[[], History], why: str) -> None:
 def test_a_rank_that_does_not_end_as_it_has_to(
     history: Callable[[], History], rank: int, why: str
 ) -> None:
-    """Success, a lease that was not kept, evidence that is missing, and who went on too long fail that rank."""
+    """Success, a lease that was not kept, evidence that is missing, and who went on too long fail
+    that rank.
+    """
     parts = {part.rank: part for part in CHECK.judge(history()).ranks}
     assert not parts[rank].passed
     assert why in parts[rank].reason
@@ -199,7 +208,9 @@ def test_a_rank_that_does_not_end_as_it_has_to(
 
 @pytest.mark.parametrize("ahead", [-90.0, 90.0])
 def test_the_lease_is_told_by_the_machines_own_clock(ahead: float) -> None:
-    """With all times of that machine moved as a whole, as by a clock that is off, nothing is judged otherwise."""
+    """With all times of that machine moved as a whole, as by a clock that is off, nothing is judged
+    otherwise.
+    """
     moved = [
         (
             event._replace(ns=event.ns + round(ahead * S))
@@ -227,7 +238,9 @@ def test_what_could_never_be_shown(old: str, new: str, why: str) -> None:
 
 
 def test_the_headline_of_a_lost_machine_is_that_it_was_lost() -> None:
-    """Nobody counted survivors, and the rank ended by SIGKILL: first comes that its machine was lost, and why."""
+    """Nobody counted survivors, and the rank ended by SIGKILL: first comes that its machine was
+    lost, and why.
+    """
     events = [one for one in story() if one.name not in ("world.survivors", "world.stopped")]
     history = History(events, size=3)
     assert how_it_ended(history, 1).startswith("its machine b was lost: nothing was heard; ")

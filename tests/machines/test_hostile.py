@@ -1,4 +1,6 @@
-"""What a machine may say at control is bounded: who says something else is lost, and nothing of it is made right."""
+"""What a machine may say at control is bounded: who says something else is lost, and nothing of it
+is made right.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ EXITED = {"is": "exited", "rank": 0, "pid": 7, "ns": 2, "code": 0, "signal": Non
     ],
 )
 def test_a_keeper_that_says_what_it_cannot_know(before: list[dict[str, Any]], told: object) -> None:
-    """A rank of another machine, a second start or end, an end that is none, what is too long: each is refused."""
+    """A rank of another machine, a second start or end, an end that is none, what is too long: each
+    is refused.
+    """
     roll = Roll(PLACED, mark=MARK)
     for one in before:
         roll.check(0, dict(one))
@@ -71,7 +75,10 @@ def test_a_keeper_that_says_what_it_cannot_know(before: list[dict[str, Any]], to
 
 
 def test_a_keeper_that_says_what_happened() -> None:
-    """The same in their order, on the machine that has the rank, are taken; who is left is known."""
+    """The same in their order, on the machine that has the rank, are taken.
+
+    Who is left is known.
+    """
     roll = Roll(PLACED, mark=MARK)
     assert roll.check(0, dict(STARTED))["machine"] == "a"
     assert roll.left(0) == [0, 2]
@@ -93,7 +100,9 @@ def test_a_keeper_that_says_what_happened() -> None:
     ],
 )
 def test_a_file_that_no_rank_leaves(tmp_path: Path, name: str) -> None:
-    """A name that leads out of a rank's folder, or is none of those that ranks leave, is refused."""
+    """A name that leads out of a rank's folder, or is none of those that ranks leave, is
+    refused.
+    """
     left = _left(tmp_path)
     with pytest.raises(Hostile):
         left.begin(0, name, odd=False)
@@ -101,7 +110,10 @@ def test_a_file_that_no_rank_leaves(tmp_path: Path, name: str) -> None:
 
 
 def test_files_that_come_twice_or_unannounced(tmp_path: Path) -> None:
-    """A file begins once, and only then grows; what is not a file is named, and nothing is written through it."""
+    """A file begins once, and only then grows.
+
+    What is not a file is named, and nothing is written through it.
+    """
     left = _left(tmp_path)
     left.begin(0, "kept/a.npy", odd=False)
     left.add(0, "kept/a.npy", b"12")
@@ -130,7 +142,9 @@ def test_files_that_come_twice_or_unannounced(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_would_hide_evidence(change: Mapping[str, Any]) -> None:
-    """A machine may name its folders and itself, within bounds, and choose nothing that stands for them."""
+    """A machine may name its folders and itself, within bounds, and choose nothing that stands for
+    them.
+    """
     told = {
         "root": "/there",
         "places": [["/there/env", ""]],
@@ -144,7 +158,10 @@ def test_names_that_would_hide_evidence(change: Mapping[str, Any]) -> None:
 
 
 def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
-    """A tree is there once it is whole, and as it was named; another one is not, nor one that was changed since."""
+    """A tree is there once it is whole, and as it was named.
+
+    Another one is not, nor one that was changed since.
+    """
     given = tmp_path / "given"
     (given / "below").mkdir(parents=True)
     (given / "below/program").write_text("#!")
@@ -211,7 +228,9 @@ class Here:
     ],
 )
 def test_a_message_that_no_node_sends(tmp_path: Path, message: dict[str, Any], words: str) -> None:
-    """Out of order, of another machine's rank, of another time or of no known kind: refused, and nothing is written."""
+    """Out of order, of another machine's rank, of another time or of no known kind: refused, and
+    nothing is written.
+    """
     with _relaying(tmp_path) as (relay, lines, pipes, _):
         with pytest.raises(Hostile, match=words):
             relay.hear(lines[0], {"world": MARK, **message}, b"forged\n")
@@ -223,7 +242,10 @@ def test_a_message_that_no_node_sends(tmp_path: Path, message: dict[str, Any], w
 
 
 def test_a_machine_that_never_stops_talking(tmp_path: Path) -> None:
-    """What control keeps of a machine's words has an end, of whatever kind; what ranks write is bounded elsewhere."""
+    """What control keeps of a machine's words has an end, of whatever kind.
+
+    What ranks write is bounded elsewhere.
+    """
     states = [
         {"world": MARK, "n": number, "is": "state", "rank": 0, "state": "S" * 200_000}
         for number in range(1, 99)
@@ -242,7 +264,10 @@ def test_a_machine_that_never_stops_talking(tmp_path: Path) -> None:
 
 
 def test_a_world_is_gone_when_both_shares_are(tmp_path: Path) -> None:
-    """An order to all is answered once, when all have done it; survivors are added up; one end is told."""
+    """An order to all is answered once, when all have done it; survivors are added up.
+
+    One end is told.
+    """
     with _relaying(tmp_path) as (relay, lines, _, own):
         now = time.monotonic_ns()
         own.sendall(b'{"rank": null, "signal": 9}\n')
@@ -275,7 +300,9 @@ def test_answers_that_nobody_asked_for_are_not_kept() -> None:
 
 
 def test_numbers_that_no_machine_has() -> None:
-    """A clock or a size that nobody could count with is refused where it is heard, and ends nothing later."""
+    """A clock or a size that nobody could count with is refused where it is heard, and ends nothing
+    later.
+    """
     line = Line.__new__(Line)
     line._exchanges, line._walls = [], []
     beat = {"is": "beat", "echo": time.monotonic_ns(), "ns": 1, "wall": 10**400}
@@ -337,7 +364,8 @@ def test_what_ranks_change_on_a_machine_ends_the_run(tmp_path: Path, change: str
 def _relaying(folder: Path) -> Iterator[tuple[Relay, list[Any], list[int], socket.socket]]:
     own, theirs = socket.socketpair()
     ends = [os.pipe() for _ in range(9)]
-    # Of gates the relay has the end that is read; of events and logs, which are written to, the other.
+    # Of gates the relay has the end that is read; of events and logs, which are written to, the
+    # other.
     handed = [
         theirs.fileno(),
         *(read if place % 3 == 1 else write for place, (read, write) in enumerate(ends)),

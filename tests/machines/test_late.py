@@ -110,7 +110,10 @@ def late(messages: list[Message], scratch: Path) -> Late:
 
 
 def test_what_nobody_heard_is_what_came_late(tmp_path: Path) -> None:
-    """Of a journal, the events that the trial has not, by the clock here; what was heard then is not told twice."""
+    """Of a journal, the events that the trial has not, by the clock here.
+
+    What was heard then is not told twice.
+    """
     found = late(told(), tmp_path)
     assert [(event.name, event.rank, event.ns // SECOND) for event in found.events] == [
         ("step", 1, 4),
@@ -177,7 +180,9 @@ def _said(index: int, content: bytes) -> Callable[[list[Message]], None]:
 def test_a_journal_that_the_machine_cannot_have_written(
     tmp_path: Path, change: Callable[[list[Message]], None]
 ) -> None:
-    """Another world or rank, another time, a path that leads out, or other words than at the time: nothing is taken."""
+    """Another world or rank, another time, a path that leads out, or other words than at the time:
+    nothing is taken.
+    """
     messages = told()
     change(messages)
     scratch = tmp_path / "scratch"
@@ -187,7 +192,9 @@ def test_a_journal_that_the_machine_cannot_have_written(
 
 
 def test_a_rank_that_floods_after_the_fact(tmp_path: Path) -> None:
-    """Its channel is bounded as it was: what is too much is said once, and what is not an event is told as that."""
+    """Its channel is bounded as it was: what is too much is said once, and what is not an event is
+    told as that.
+    """
     messages = told()
     messages[3] = messages[3][0], b"x" * 3_000_000 + b"\n"
     names = [event.name for event in late(messages, tmp_path).events]
@@ -200,7 +207,9 @@ def test_a_rank_that_floods_after_the_fact(tmp_path: Path) -> None:
     [{0: None}, {1: None}, {6: None}, {0: BEGIN._replace(values={**BEGIN.values, "size": 3})}],
 )
 def test_a_trial_that_was_not_over_machines(change: dict[int, Event | None]) -> None:
-    """Events without a beginning, an end, or clocks, or of more ranks than are on machines, are joined with nothing."""
+    """Events without a beginning, an end, or clocks, or of more ranks than are on machines, are
+    joined with nothing.
+    """
     events = [change.get(index, event) for index, event in enumerate(TRIAL)]
     with pytest.raises(Hostile):
         LateShare([event for event in events if event is not None], machine=1)
@@ -226,7 +235,10 @@ def test_a_file_that_is_not_a_journal(tmp_path: Path, data: bytes) -> None:
 def test_a_run_remembers_how_its_machines_are_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the cache of who ran it, since the evidence names no machine; what is not that is passed over."""
+    """In the cache of who ran it, since the evidence names no machine.
+
+    What is not that is passed over.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     remember("ab" * 8, {"b": ["ssh", "--", "node-1"]})
     assert remembered("ab" * 8) == {"b": ["ssh", "--", "node-1"]}
@@ -236,7 +248,10 @@ def test_a_run_remembers_how_its_machines_are_reached(
 
 
 def test_cleaning_takes_nothing_that_is_used(tmp_path: Path) -> None:
-    """The oldest goes first, beyond the size or the age; what a process holds, or has just asked for, stays."""
+    """The oldest goes first, beyond the size or the age.
+
+    What a process holds, or has just asked for, stays.
+    """
     for age, name in enumerate(("new", "held", "mid", "old", ".half")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_bytes(bytes(100_000))

@@ -1,4 +1,6 @@
-"""Where ranks go on machines, what is refused before any starts, and what a lost machine does to a trial."""
+"""Where ranks go on machines, what is refused before any starts, and what a lost machine does to a
+trial.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,10 @@ def test_a_cell_says_on_how_many_machines(
     hosts: int,
     of: tuple[int, ...] | None,
 ) -> None:
-    """Ranks are on exactly as many machines as their cell says, or it is skipped; who verifies comes to the same."""
+    """Ranks are on exactly as many machines as their cell says, or it is skipped.
+
+    Who verifies comes to the same.
+    """
     cell = Cell("c", "c", size, "gloo", {}, hosts)
     machines = [Machine(name=f"m{index}", slots=room) for index, room in enumerate(slots)]
     given = Hostfile(machines=machines, interpreter="python3", placement=rule)  # type: ignore[arg-type]
@@ -101,7 +106,9 @@ def test_a_cell_says_on_how_many_machines(
 
 @pytest.mark.parametrize("given", ["scatter", "0=a,2=b", "0=a,0=b", "0=c", "-1=a", ""])
 def test_a_placement_that_is_none(given: str) -> None:
-    """A rank that is left out or comes twice, and a name that the hostfile does not have, are refused."""
+    """A rank that is left out or comes twice, and a name that the hostfile does not have, are
+    refused.
+    """
     machines = [Machine(name=name, slots=1) for name in "ab"]
     assert placement("1=a,0=b", machines=machines) == (1, 0)
     with pytest.raises(ScenarioError):
@@ -119,7 +126,9 @@ def test_a_placement_that_is_none(given: str) -> None:
     ],
 )
 def test_a_lost_machine_fails_the_trial(change: str, words: str) -> None:
-    """However good the rest looks, a rank whose machine was lost, or another one than planned, fails its trial."""
+    """However good the rest looks, a rank whose machine was lost, or another one than planned,
+    fails its trial.
+    """
     joined = [{"machine": "a"}, {"machine": "b"}] if change != "forgotten" else [{"machine": "a"}]
     where = {0: "a", 1: "b" if change != "moved" else "a"}
     events = [
@@ -152,7 +161,9 @@ def test_a_lost_machine_fails_the_trial(change: str, words: str) -> None:
 
 
 def test_a_control_that_lost_its_machine_did_not_fail_as_stated() -> None:
-    """A machine ends its ranks by SIGKILL when its lease is over: nobody's statement, whatever it says of signals."""
+    """A machine ends its ranks by SIGKILL when its lease is over: nobody's statement, whatever it
+    says of signals.
+    """
     must_fail = MustFail.model_validate({"check": "ready", "ranks": [1], "signal": "SIGKILL"})
     events = [
         (
@@ -187,7 +198,10 @@ def test_a_control_that_lost_its_machine_did_not_fail_as_stated() -> None:
 
 
 def test_a_number_that_the_harness_has_too() -> None:
-    """A rank on a machine may have the number that the harness has here; in a world of one machine none may."""
+    """A rank on a machine may have the number that the harness has here.
+
+    In a world of one machine none may.
+    """
     for over in ({"machines": {"called": ["a"], "of": [0]}}, {}):
         begin = Event(ns=1, by="harness", name="world.begin", values={**over, "harness_pid": 5})
         values = {"machine": "a"}
@@ -211,7 +225,9 @@ def test_a_number_that_the_harness_has_too() -> None:
 def test_machines_without_ranks_do_not_count(
     rule: str, placed: Sequence[tuple[int, int | None]], words: str
 ) -> None:
-    """A report says on how many machines the ranks of a world were, not how many a hostfile names."""
+    """A report says on how many machines the ranks of a world were, not how many a hostfile
+    names.
+    """
     machines = [MachineFacts.model_construct(slots=4) for _ in range(3)]
     assert (
         _of_machines(MachinesFacts.model_construct(machines=machines, placement=rule), placed)
@@ -245,7 +261,9 @@ def test_options_that_would_change_nothing(given: str, words: str) -> None:
     "change", [{"own_mounts": frozenset({1})}, {"clock_ahead": {1: 5}}, {"python": Path("/p")}]
 )
 def test_what_does_not_travel_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    """What a fault asks of a world, a plug-in's too, acts on its ranks or ends it: it is not left out."""
+    """What a fault asks of a world, a plug-in's too, acts on its ranks or ends it: it is not left
+    out.
+    """
     launch = launch_of(
         about={"trial": 0},
         size=2,
@@ -263,7 +281,9 @@ def test_what_does_not_travel_is_refused(tmp_path: Path, change: dict[str, Any])
 
 
 def test_a_kind_of_fault_that_does_not_say_so_is_not_over_machines() -> None:
-    """Each kind says by itself that it strikes ranks on machines: what it inherits counts for nothing."""
+    """Each kind says by itself that it strikes ranks on machines: what it inherits counts for
+    nothing.
+    """
     said = {name for name, kind in KINDS.items() if kind.is_over_machines()}
     assert {"kill", "pause", "delay", "raise", "exit", "skip-call"} <= said
     assert not said & {
@@ -311,7 +331,9 @@ def test_each_machine_is_asked_for_what_a_scenario_needs(needs: dict[str, Any], 
 def test_what_is_not_over_machines_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A scenario that needs what only one machine has is refused before anything starts, each reason with a remedy."""
+    """A scenario that needs what only one machine has is refused before anything starts, each
+    reason with a remedy.
+    """
     (tmp_path / "hosts").write_text("nowhere slots=4\n")
     (tmp_path / "subject.py").write_text("def go(context, slow=False): ...\n")
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
@@ -360,7 +382,9 @@ checks:
 
 
 def test_an_environment_below_tmp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test machines have another /tmp: there its packages would be gone, and some other Python's found."""
+    """Test machines have another /tmp: there its packages would be gone, and some other Python's
+    found.
+    """
     if why := test_machines.refusal():
         pytest.skip(why)
     monkeypatch.setattr(sys, "prefix", "/tmp/clone/.nox/env")  # noqa: S108

@@ -1,4 +1,6 @@
-"""Machines are made ready from a lock, cleaned, asked for what they wrote down, and left empty by a killed control."""
+"""Machines are made ready from a lock, cleaned, asked for what they wrote down, and left empty by a
+killed control.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,12 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
 
 
 def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
-    """Two machines without an index have the wheels of the lock and no others; half of it is never under its name.
+    """Two machines without an index have the wheels of the lock and no others.
 
-    The second time it is there; a wheel that is another file than the lock's makes none; who is used stays.
+    Half of it is never under its name.
+
+    The second time it is there; a wheel that is another file than the lock's makes none; who is
+    used stays.
     """
     wheel = tmp_path / "wheels/tiny-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
@@ -86,9 +91,11 @@ def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
 
 
 def test_the_lock_of_torch_finds_its_wheel(room: Room, tmp_path: Path) -> None:
-    """The shipped lock pins a torch that no index of Python's has: its page, named beside the lock, is asked too.
+    """The shipped lock pins a torch that no index of Python's has: its page, named beside the lock,
+    is asked too.
 
-    Without the page the answer names --wheels. A wheel from the page is held to the lock as any other.
+    Without the page the answer names --wheels. A wheel from the page is held to the lock as any
+    other.
     """
     wheel = tmp_path / "index/torch/torch-1.0+cpu-py3-none-any.whl"
     wheel.parent.mkdir(parents=True)
@@ -128,7 +135,10 @@ def test_the_lock_of_torch_finds_its_wheel(room: Room, tmp_path: Path) -> None:
 
 
 def test_each_shipped_lock_is_looked_up_where_its_torch_is(tmp_path: Path) -> None:
-    """The lock for processors alone names the page of its torch; a lock of another torch, or alone, names none."""
+    """The lock for processors alone names the page of its torch.
+
+    A lock of another torch, or alone, names none.
+    """
     locks = Path(__file__).parents[2] / "locks"
     found = {lock.name: page_of(lock) for lock in locks.glob("*.txt")}
     index = tomllib.loads((locks / TORCH).read_text())["index"]
@@ -142,9 +152,11 @@ def test_each_shipped_lock_is_looked_up_where_its_torch_is(tmp_path: Path) -> No
 
 
 def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path) -> None:
-    """When the run is over and signed: the union says why it ended its ranks, and the signed folder is as it was.
+    """When the run is over and signed: the union says why it ended its ranks, and the signed folder
+    is as it was.
 
-    A journal that says that all was well changes nothing: its trial has failed. One that contradicts is not joined.
+    A journal that says that all was well changes nothing: its trial has failed. One that
+    contradicts is not joined.
     """
     text = SUBJECT.replace(
         "def steps(context):", "def steps(context, missing=False):\n    assert not missing"
@@ -244,7 +256,9 @@ def _digests(folder: Path) -> dict[str, str]:
 def test_a_killed_control_leaves_nothing(
     room: Room, tmp_path: Path, often: Callable[..., range]
 ) -> None:
-    """Killed at whatever moment, connecting, giving, warming or in a world: after the lease no machine has anything."""
+    """Killed at whatever moment, connecting, giving, warming or in a world: after the lease no
+    machine has anything.
+    """
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("candidate: 2", "candidate: 2000"))
     command = [

@@ -1,4 +1,6 @@
-"""Times of two machines: whoever slips with a clock, or sorts events anew and signs, changes no verdict."""
+"""Times of two machines: whoever slips with a clock, or sorts events anew and signs, changes no
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ checks:
 
 
 def over(events: list[Event], *, later: int = 0) -> list[Event]:
-    """The same events of ranks on two machines, those of the second so many nanoseconds later, in order of time."""
+    """The same events of ranks on two machines, those of the second so many nanoseconds later, in
+    order of time.
+    """
     placed = {"machines": {"called": ["a", "b"], "of": [0, 1]}}
     moved = [
         (
@@ -95,7 +99,9 @@ def failing() -> Iterator[Event]:
 
 @pytest.mark.parametrize("later", [-90 * 10**9, -1_000_000, 1_000_000, 90 * 10**9])
 def test_a_clock_that_is_off_changes_no_verdict(later: int) -> None:
-    """Times of one machine moved as a whole, as by a slipped clock or a signer who sorts anew, leave what is judged."""
+    """Times of one machine moved as a whole, as by a slipped clock or a signer who sorts anew,
+    leave what is judged.
+    """
     scenario = parse_scenario(SCENARIO, name="s.yaml")
     cell = Cell("c", "c", 2, "gloo", {}, 2)
     for events in (list(healthy()), list(failing())):
@@ -114,7 +120,9 @@ def test_a_clock_that_is_off_changes_no_verdict(later: int) -> None:
 
 @pytest.mark.parametrize("later", [-90 * 10**9, 0, 90 * 10**9])
 def test_a_cause_elsewhere_is_one_before_and_after(later: int) -> None:
-    """A rank that ended on another machine by what nobody stated is another cause, however its times are moved."""
+    """A rank that ended on another machine by what nobody stated is another cause, however its
+    times are moved.
+    """
     must_fail = MustFail.model_validate(
         {"check": "ready", "ranks": [1], "error": "ValueError", "message": "broken 1"}
     )
@@ -133,7 +141,10 @@ def test_a_cause_elsewhere_is_one_before_and_after(later: int) -> None:
 
 @pytest.mark.parametrize("off", [-90.0, 0.0, 90.0])
 def test_a_wall_clock_that_is_off_is_told_and_not_used(off: float) -> None:
-    """A machine whose wall clock is 90 s off says so in the report; its ranks' times go by its monotonic clock."""
+    """A machine whose wall clock is 90 s off says so in the report.
+
+    Its ranks' times go by its monotonic clock.
+    """
     line = Line.__new__(Line)
     line._exchanges, line._walls = [], []
     ahead = 50_000 * 10**9

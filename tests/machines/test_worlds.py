@@ -1,4 +1,6 @@
-"""Worlds whose ranks are on three machines, each with a real sshd, a network and a clock of its own."""
+"""Worlds whose ranks are on three machines, each with a real sshd, a network and a clock of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,10 @@ def named(capture: Capture, name: str) -> list[Event]:
 
 
 def test_ranks_of_three_machines_meet(fleet: MachinePool, code: Path) -> None:
-    """Six ranks, two on each machine, meet by gloo and by MLX's ring; what each says and prints comes home."""
+    """Six ranks, two on each machine, meet by gloo and by MLX's ring.
+
+    What each says and prints comes home.
+    """
     for backend in ("gloo", "mlx-ring"):
         capture = world(fleet, code, "meet", size=6, backend=backend).run()
         assert [event.values["ranks"] for event in named(capture, "met")] == [list("012345")] * 6, (
@@ -147,7 +152,8 @@ def test_ranks_of_three_machines_meet(fleet: MachinePool, code: Path) -> None:
         # torch says so where an address has no name.
         assert all(f"rank {rank} was here\n".encode() in capture.logs[rank] for rank in range(6))
         (joined,) = named(capture, "machines.joined")
-        # Their clocks are 50,000 s apart: what ranks stamp is told by ours all the same, in the order of their lives.
+        # Their clocks are 50,000 s apart: what ranks stamp is told by ours all the same, in the
+        # order of their lives.
         ahead = [one["clock_ahead"] for one in joined.values["machines"]]  # type: ignore[union-attr, call-overload, index]
         assert [round(one / machine_room.CLOCKS / 1e9) for one in ahead] == [1, 2, 3]  # type: ignore[operator]
         for rank in range(6):
@@ -156,7 +162,8 @@ def test_ranks_of_three_machines_meet(fleet: MachinePool, code: Path) -> None:
                 for event in capture.events
                 if event.rank == rank and event.by in ("rank", "server")
             ]
-            # The rank before the last of a ring stands still for a moment while it joins, as on one machine.
+            # The rank before the last of a ring stands still for a moment while it joins, as on one
+            # machine.
             turn = backend == "mlx-ring" and rank == 4
             assert own.count("rank.stopped") == own.count("rank.continued") == turn
             lived = [name for name in own if name not in ("rank.stopped", "rank.continued")]
@@ -175,7 +182,9 @@ def test_a_machine_tells_which_rank_closed_its_channel(fleet: MachinePool, code:
 
 
 def test_a_machine_whose_disk_is_full_says_so(fleet: MachinePool, code: Path, room: Room) -> None:
-    """It fills up during a run: the world is as before, and the machine tells that it could not write it down."""
+    """It fills up during a run: the world is as before, and the machine tells that it could not
+    write it down.
+    """
     world(fleet, code, "meet").run()
     assert fleet.unwritten == {}
     inside = ["nsenter", "-t", str(room.pids[1]), "-m", "sh", "-c"]
@@ -193,7 +202,9 @@ def test_a_machine_whose_disk_is_full_says_so(fleet: MachinePool, code: Path, ro
 
 
 def test_a_machine_that_is_cut_off(fleet: MachinePool, code: Path, room: Room) -> None:
-    """It ends its ranks with the lease, the others end soon after, and what it wrote down comes when it is back."""
+    """It ends its ranks with the lease, the others end soon after, and what it wrote down comes
+    when it is back.
+    """
     struck: dict[str, float] = {}
     seen = threading.Event()
 
@@ -249,9 +260,11 @@ def once_stepping(seen: threading.Event) -> Callable[[World], None]:
 
 
 def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
-    """The command runs a scenario there, its report holds when it is judged again, and names no machine.
+    """The command runs a scenario there, its report holds when it is judged again, and names no
+    machine.
 
-    Killed in the middle, it leaves nothing on any of them; and an interpreter with other packages is refused.
+    Killed in the middle, it leaves nothing on any of them; and an interpreter with other packages
+    is refused.
     """
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "scenario.yaml").write_text(SCENARIO)

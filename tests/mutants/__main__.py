@@ -1,9 +1,10 @@
-"""Put one slip after the other into the judging code and count which ones the tests see: `nox -s mutants`.
+"""Put one slip after the other into the judging code and count which ones the tests see: `nox -s
+mutants`.
 
 A mutant is killed by a test that fails, or that does not end; the same test has to pass without the
-change, before all mutants and after them. The tests of a mutant are those that reach its line; a line
-that no test reaches leaves its mutants alive. What stays alive is named, and is either a test to write
-or a line of `equivalents.txt` with the reason why no input tells the two apart.
+change, before all mutants and after them. The tests of a mutant are those that reach its line; a
+line that no test reaches leaves its mutants alive. What stays alive is named, and is either a test
+to write or a line of `equivalents.txt` with the reason why no input tells the two apart.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ class Outcome:
     """What became of a mutant.
 
     Attributes:
-        word: `killed`; `alive`; `unreached`, where no test comes by; `unsure`, where its tests do not
-            pass without the change either.
+        word: `killed`; `alive`; `unreached`, where no test comes by; `unsure`, where its tests do
+            not pass without the change either.
         why: the test that killed it, or how the session ended that no test did.
     """
 

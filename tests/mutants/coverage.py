@@ -1,4 +1,6 @@
-"""Which tests reach which lines, in the process of the tests: a plug-in of pytest that traces some modules."""
+"""Which tests reach which lines, in the process of the tests: a plug-in of pytest that traces some
+modules.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Mutants of a module: one comparison, bound or negation changed in each.
 
-Only the code that decides is changed: what is compared, with which bound, and which way a condition goes. Texts,
-arguments and arithmetic stay, because a sentence that reads differently is no wrong verdict.
+Only the code that decides is changed: what is compared, with which bound, and which way a condition
+goes. Texts, arguments and arithmetic stay, because a sentence that reads differently is no wrong
+verdict.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ def _change(node: ast.AST, turn: int) -> str:
     bounds = _bounds(node)
     if turn < len(bounds):
         bound = bounds[turn]
-        # Twice a rate of 0.05 is the slip that was seen; of a count the neighbour is the nearest wrong one.
+        # Twice a rate of 0.05 is the slip that was seen; of a count the neighbour is the nearest
+        # wrong one.
         bound.value = (
             bound.value * 2 if isinstance(bound.value, float) and bound.value else bound.value + 1
         )  # type: ignore[operator]

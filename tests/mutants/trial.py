@@ -293,7 +293,8 @@ class Collected:
         }
 
 
-# -- code that is there already ------------------------------------------------------------------------
+# -- code that is there already
+# ------------------------------------------------------------------------
 
 
 def _functions(code: CodeType) -> Iterator[CodeType]:
@@ -310,7 +311,9 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def _body(code: CodeType) -> object:
-    """What runs once, when the module is imported: of the module and of its classes, the code alone."""
+    """What runs once, when the module is imported: of the module and of its classes, the code
+    alone.
+    """
     functions = set(_functions(code))
     own = [repr(one) for one in code.co_consts if not isinstance(one, CodeType)]
     classes = [one for one in code.co_consts if isinstance(one, CodeType) and one not in functions]
@@ -318,7 +321,9 @@ def _body(code: CodeType) -> object:
 
 
 def is_in_functions(mutant: Mutant, original: Mutant) -> bool:
-    """Whether a mutant differs in its functions alone, so that its module need not be imported again."""
+    """Whether a mutant differs in its functions alone, so that its module need not be imported
+    again.
+    """
     one, other = _compiled(original.source, mutant.path), _compiled(mutant.source, mutant.path)
     names = [[code.co_qualname for code in _functions(each)] for each in (one, other)]
     return names[0] == names[1] and _body(one) == _body(other)

@@ -1,9 +1,12 @@
-"""A real build of the flake, with this machine's Python and programs in the place of nixpkgs: `nox -s nix -- --build`.
+"""A real build of the flake, with this machine's Python and programs in the place of nixpkgs: `nox
+-s nix -- --build`.
 
-Every wheel of the cpu lock is downloaded, held to its hash by Nix, installed by the flake's own derivation into the
-store, entered with `nix develop`, and runs ranks there. Then its package table is compared with that of plain nox.
+Every wheel of the cpu lock is downloaded, held to its hash by Nix, installed by the flake's own
+derivation into the store, entered with `nix develop`, and runs ranks there. Then its package table
+is compared with that of plain nox.
 
-What it does not show: nixpkgs' Python, C library and patched library paths. Run in the environment that nox made.
+What it does not show: nixpkgs' Python, C library and patched library paths. Run in the environment
+that nox made.
 """
 
 from __future__ import annotations
@@ -74,7 +77,9 @@ def run(command: list[str], *, what: str, remedy: str = "") -> str:
 
 
 def download(store: Store) -> Path:
-    """Every wheel of the locks, from where pip is configured to look, each held to the lock's hashes by pip already."""
+    """Every wheel of the locks, from where pip is configured to look, each held to the lock's
+    hashes by pip already.
+    """
     folder = store.folder / "wheels"
     folder.mkdir()
     # torch's CPU wheel has a place of its own to come from, as in the noxfile.
@@ -116,7 +121,9 @@ def download(store: Store) -> Path:
 
 
 def prepare(store: Store, *, lock_python: Path) -> None:
-    """Give the flake the table of wheels for this Python, where it is not the one that Nix takes, and fetch them."""
+    """Give the flake the table of wheels for this Python, where it is not the one that Nix takes,
+    and fetch them.
+    """
     table = store.flake / "locks" / "wheels.json"
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if json.loads(table.read_text())["python"] != version:

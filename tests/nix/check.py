@@ -1,4 +1,5 @@
-"""Everything about the flake that can be checked without the network: `python -m tests.nix.check`, `nox -s nix`.
+"""Everything about the flake that can be checked without the network: `python -m tests.nix.check`,
+`nox -s nix`.
 
 A stand-in takes the place of nixpkgs (tests/nix/nixpkgs). What it cannot show, docs/nix.md says.
 """
@@ -41,7 +42,10 @@ def parses(store: Store) -> None:
 
 
 def lock_answers(store: Store) -> None:
-    """flake.lock answers flake.nix: the inputs of both are the same. A stale lock would ask the network."""
+    """flake.lock answers flake.nix: the inputs of both are the same.
+
+    A stale lock would ask the network.
+    """
     done = store.nix(
         "nix", "flake", "metadata", "--no-update-lock-file", "--json", store.reference()
     )
@@ -108,7 +112,10 @@ def evaluates(store: Store) -> None:
 
 
 def source_is_filtered(store: Store) -> None:
-    """What runs write, and documentation, rebuild nothing; the harness' code does rebuild what it is in."""
+    """What runs write, and documentation, rebuild nothing.
+
+    The harness' code does rebuild what it is in.
+    """
 
     def derivation() -> str:
         output = "apps.x86_64-linux.validate.program"
@@ -135,7 +142,9 @@ def source_is_filtered(store: Store) -> None:
 
 
 def develops(store: Store) -> None:
-    """`nix develop -c nox --list` builds the environment, enters it, and lists our sessions with the nox in it."""
+    """`nix develop -c nox --list` builds the environment, enters it, and lists our sessions with
+    the nox in it.
+    """
     tiny_environment(store)
     script = (
         "set -e; echo env=$RANKPROOF_ENV variant=$RANKPROOF_VARIANT shell=$RANKPROOF_SHELL"
@@ -181,7 +190,9 @@ def develops(store: Store) -> None:
 
 
 def runs(store: Store) -> None:
-    """`nix run .#validate -- --help` reaches `rankproof run`, and `nix run . -- --version` reaches `rankproof`."""
+    """`nix run .#validate -- --help` reaches `rankproof run`, and `nix run . -- --version` reaches
+    `rankproof`.
+    """
     for output, arguments, expected in (
         ("validate", ("--help",), "rankproof run"),
         ("", ("--version",), "rankproof 0"),

@@ -1,7 +1,7 @@
 """Nix in a folder of its own: no daemon, no build users, no network, nothing written anywhere else.
 
-Works as any user, with Debian's nix-bin 2.8 and with Nix 2.26. Standard library only: `nox -s nix` runs this before
-any environment was made.
+Works as any user, with Debian's nix-bin 2.8 and with Nix 2.26. Standard library only: `nox -s nix`
+runs this before any environment was made.
 """
 
 from __future__ import annotations
@@ -180,7 +180,10 @@ class Store:
         return ("--override-input", "nixpkgs", f"path:{self.stand_in}", "--no-write-lock-file")
 
     def reference(self, output: str = "") -> str:
-        """The flake, or an output of it, as Nix wants it named; a path, so that files count that git does not know."""
+        """The flake, or an output of it, as Nix wants it named.
+
+        A path, so that files count that git does not know.
+        """
         return f"path:{self.flake}" + (f"#{output}" if output else "")
 
 
@@ -191,7 +194,8 @@ def scratch_store() -> Iterator[Store]:
     Raises:
         NoNix: this machine has none.
     """
-    # Short, because a script's first line names the environment's Python with its folder, in 127 bytes at most.
+    # Short, because a script's first line names the environment's Python with its folder, in 127
+    # bytes at most.
     folder = Path(tempfile.mkdtemp(prefix="rp-nix-"))
     try:
         yield Store(folder)

@@ -225,7 +225,9 @@ def test_a_fault_is_found(store: Store, name: str) -> None:
 
 
 def test_the_lock_is_that_of_the_flake() -> None:
-    """Without Nix: flake.lock has the one input of flake.nix, its branch, its revision and a hash of it."""
+    """Without Nix: flake.lock has the one input of flake.nix, its branch, its revision and a hash
+    of it.
+    """
     lock = json.loads((PROJECT / "flake.lock").read_text())
     node = lock["nodes"]["nixpkgs"]
     asked = node["original"]

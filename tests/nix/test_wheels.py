@@ -1,4 +1,7 @@
-"""What stops when a wheel, its lock or its table is not what it must be. Built for real, from wheels of a few bytes."""
+"""What stops when a wheel, its lock or its table is not what it must be.
+
+Built for real, from wheels of a few bytes.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ def edit_table(store: Store, change: Callable[[dict[str, str]], None]) -> None:
 
 @pytest.mark.slow
 def test_an_environment_knows_its_locks(store: Store) -> None:
-    """The built environment imports its packages and says which lock, with its sha256, it was made from."""
+    """The built environment imports its packages and says which lock, with its sha256, it was made
+    from.
+    """
     tiny_environment(store)
     shown = build(store)
     assert shown.code == 0, shown.err
@@ -134,7 +139,10 @@ def test_a_wheel_that_is_not_the_locks_stops_the_build(store: Store, fault: str)
 
 @pytest.mark.slow
 def test_an_unknown_missing_library_stops_the_build(store: Store) -> None:
-    """A wheel with a library that nobody has stops the build and names the library; one on the list does not."""
+    """A wheel with a library that nobody has stops the build and names the library.
+
+    One on the list does not.
+    """
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler to make a library with")

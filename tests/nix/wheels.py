@@ -1,4 +1,6 @@
-"""Tiny wheels with locks of their own, so that the flake can be built for real within seconds and without a network."""
+"""Tiny wheels with locks of their own, so that the flake can be built for real within seconds and
+without a network.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ def sha256(path: Path) -> str:
 
 
 def write_locks(store: Store, wheels: Mapping[str, list[Path]]) -> None:
-    """Write the flake's locks for these wheels alone: lock name to wheels. Both systems of Linux get the same files."""
+    """Write the flake's locks for these wheels alone: lock name to wheels.
+
+    Both systems of Linux get the same files.
+    """
     locks = store.flake / "locks"
     for name in ("cpu", "cuda", "metal", "dev"):
         lines = []
@@ -85,7 +90,8 @@ def write_locks(store: Store, wheels: Mapping[str, list[Path]]) -> None:
 
 
 def tiny_environment(store: Store) -> dict[str, list[Path]]:
-    """Give the flake locks for a torch of a few bytes and for the nox that runs this, and the stand-in those wheels.
+    """Give the flake locks for a torch of a few bytes and for the nox that runs this, and the
+    stand-in those wheels.
 
     Returns:
         The wheels, by the lock that names them.
@@ -125,7 +131,9 @@ def host_for(wheels: Path) -> Host:
 
 
 def find_pip(scratch: Path) -> Path:
-    """The package pip: of this interpreter, else unpacked from the one that virtualenv, a part of nox, brings along."""
+    """The package pip: of this interpreter, else unpacked from the one that virtualenv, a part of
+    nox, brings along.
+    """
     if (spec := importlib.util.find_spec("pip")) is not None and spec.origin:
         return Path(spec.origin).parent
     if (spec := importlib.util.find_spec("virtualenv")) is not None and spec.origin:

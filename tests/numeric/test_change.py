@@ -1,4 +1,6 @@
-"""One element changed by a stated size: by how much, in which dtype, and worked back from what it became."""
+"""One element changed by a stated size: by how much, in which dtype, and worked back from what it
+became.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def order(change: str, size: float | None = None, *, seed: int = 0) -> dict[str,
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("value", [1.0, -1.0, 0.0, -2.5, 1.9921875, 6.1e-5, 60000.0])
 def test_so_many_numbers_of_its_dtype_lie_between(dtype: str, value: float) -> None:
-    """An ulp is one of the dtype's own, away from zero, and so far as the check that compares counts them."""
+    """An ulp is one of the dtype's own, away from zero, and so far as the check that compares
+    counts them.
+    """
     value = _in(dtype, value)
     for many in (1, 3):
         after = change_number(value, order("ulp", many), dtype=dtype)
@@ -98,7 +102,10 @@ ORDERS = st.builds(
 
 @given(JSON, ORDERS)
 def test_what_was_changed_can_be_worked_back(value: Any, order: Any) -> None:
-    """One element differs, and putting it back gives the value that was; doing it again gives the same."""
+    """One element differs, and putting it back gives the value that was.
+
+    Doing it again gives the same.
+    """
     changed = change_value(value, order)
     if changed is None:
         return
@@ -117,7 +124,10 @@ DTYPES = ["<f8", ">f4", "<f2", "<i4", "|u1", ">i8"]
 def test_an_element_of_a_file_is_the_one_at_its_position(
     dtype: str, fortran: bool, seed: int
 ) -> None:
-    """NumPy sees one other element, at the position that is told; and the file is worked back byte for byte."""
+    """NumPy sees one other element, at the position that is told.
+
+    And the file is worked back byte for byte.
+    """
     array = np.arange(24).reshape(2, 3, 4).astype(dtype)
     array = np.asfortranarray(array) if fortran else array
     file = io.BytesIO()
@@ -138,7 +148,10 @@ def test_an_element_of_a_file_is_the_one_at_its_position(
 
 
 def test_an_element_that_cannot_be_changed_is_passed_over() -> None:
-    """NaN and infinities are left alone: the next one that can be is taken; where there is none, nothing is done."""
+    """NaN and infinities are left alone: the next one that can be is taken.
+
+    Where there is none, nothing is done.
+    """
     for content, there in (
         ([math.nan, math.inf, 2.0, -math.inf], True),
         ([math.nan] * (MOST // 64), False),

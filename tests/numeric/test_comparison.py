@@ -1,4 +1,6 @@
-"""Two arrays compared: what NumPy finds of ten million is what exact arithmetic finds of each pair."""
+"""Two arrays compared: what NumPy finds of ten million is what exact arithmetic finds of each
+pair.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,8 @@ def test_arrays_are_compared_as_pairs_are(
         assert getattr(found, name) == getattr(expected, name), name
     assert len(found.excess) == len(expected.excess)
     for ours, theirs in zip(found.excess, expected.excess, strict=True):
-        # Beyond any tolerance and a number too large for float64 are the same to whoever looks at a picture.
+        # Beyond any tolerance and a number too large for float64 are the same to whoever looks at a
+        # picture.
         assert (
             ours == theirs
             or None in (ours, theirs)
@@ -115,7 +118,9 @@ def test_arrays_are_compared_as_pairs_are(
 def test_the_worst_pair_is_one_that_is_beyond(
     tmp_path: Path, tolerance: Tolerance, found: list[float], expected: list[float], dtype: str
 ) -> None:
-    """Beside one that differs by no step of the coarser dtype, or whose distance and limit are both infinite."""
+    """Beside one that differs by no step of the coarser dtype, or whose distance and limit are both
+    infinite.
+    """
     files = saved(tmp_path, "found", found, "float64"), saved(tmp_path, "expected", expected, dtype)
     got = compare(*files, tolerance)
     assert got.contradiction(tolerance) == ""
@@ -243,7 +248,10 @@ def test_the_order_in_memory_and_of_bytes_is_not_a_difference(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_ten_million_elements_at_the_limit(tmp_path: Path) -> None:
-    """Each lies at the limit, where only exact arithmetic knows; one in the last row lies beyond."""
+    """Each lies at the limit, where only exact arithmetic knows.
+
+    One in the last row lies beyond.
+    """
     values = np.random.default_rng(0).integers(0, 1 << 20, (10_000, 1000)).astype("float32")
     other = values + np.float32(0.5)
     files = (
@@ -273,7 +281,9 @@ def test_ten_million_elements_at_the_limit(tmp_path: Path) -> None:
     ],
 )
 def test_a_comparison_that_was_changed_contradicts_itself(change: dict[str, Any]) -> None:
-    """What a record holds of two arrays hangs together, so that a changed count is seen without them."""
+    """What a record holds of two arrays hangs together, so that a changed count is seen without
+    them.
+    """
     found = compare_values([1, 5, 3], [1, 2, 3], CLOSE)
     assert (found.contradiction(CLOSE), found.beyond) == ("", 1)
     changed = Comparison.of({**found.values(), **change})
@@ -293,7 +303,9 @@ def test_a_comparison_that_was_changed_contradicts_itself(change: dict[str, Any]
     ],
 )
 def test_values_of_events_are_compared_likewise(found: Any, expected: Any, close: bool) -> None:
-    """Numbers and lists of numbers nested to one depth, whole numbers of any size without rounding."""
+    """Numbers and lists of numbers nested to one depth, whole numbers of any size without
+    rounding.
+    """
     assert (compare_values(found, expected, CLOSE).complaint(CLOSE) == "") is close
 
 
@@ -328,7 +340,10 @@ def test_a_file_that_is_not_an_array_is_refused(
 
 
 def test_arrays_of_anything_but_numbers_are_refused(tmp_path: Path) -> None:
-    """Objects would be unpickled, which runs code; cut off or padded files are not what their header says."""
+    """Objects would be unpickled, which runs code.
+
+    Cut off or padded files are not what their header says.
+    """
     good = saved(tmp_path, "good", [1.0], "float64")
     for name, values in (
         ("objects", np.array([{}])),
@@ -361,7 +376,9 @@ def test_the_next_number_is_one_step_away(value: float) -> None:
     "shape", ["(10**30, 0)", f"({1 << 62}, 0)", f"({1 << 40}, {1 << 40}, 0)", f"(0x{'F' * 3900},)"]
 )
 def test_a_shape_that_numpy_cannot_make_is_not_an_array(tmp_path: Path, shape: str) -> None:
-    """Whether it holds no element or more than can be counted: a rank's file must not end the run."""
+    """Whether it holds no element or more than can be counted: a rank's file must not end the
+    run.
+    """
     path = saved(tmp_path, "x", np.zeros(0), "float64")
     text = (
         "{'descr': '<f8', 'fortran_order': False, 'shape':"

@@ -1,4 +1,6 @@
-"""Logits compared as distributions: NumPy's answer is that of plain arithmetic, position by position."""
+"""Logits compared as distributions: NumPy's answer is that of plain arithmetic, position by
+position.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ def refused(values: Any, **asked: Any) -> list[bool]:
 
 
 def test_an_array_is_rolled_along_each_axis_that_this_changes() -> None:
-    """The last axis first, by one where half changes nothing; an axis along which none does makes no needle."""
+    """The last axis first, by one where half changes nothing.
+
+    An axis along which none does makes no needle.
+    """
     of = [what for what, _ in wrong_ones(file(RANDOM.standard_normal((1, 4, 6))), {})]
     assert of == ["rolled by 3 along axis 2", "rolled by 2 along axis 1"]
     rows = np.repeat(np.arange(6.0)[:, None], 4, 1)
@@ -53,7 +56,9 @@ def test_an_array_is_rolled_along_each_axis_that_this_changes() -> None:
 
 
 def test_a_mask_stays_where_it_is_in_one_needle() -> None:
-    """In the first the numbers are rolled among themselves, and what is masked in the right array is masked too."""
+    """In the first the numbers are rolled among themselves, and what is masked in the right array
+    is masked too.
+    """
     masked = np.where(np.arange(16).reshape(4, 4) % 3, LOGITS[:4, :4], -np.inf)
     what, wrong = next(wrong_ones(file(masked), {}))
     assert what == "its numbers rolled by 5, the mask in place"
@@ -75,7 +80,9 @@ def test_a_mask_stays_where_it_is_in_one_needle() -> None:
     ],
 )
 def test_a_number_that_stands_for_a_mask(values: list[float], *, masks: bool) -> None:
-    """Of the largest magnitude, there more than once, and further from all others than they are from each other."""
+    """Of the largest magnitude, there more than once, and further from all others than they are
+    from each other.
+    """
     array = np.array(values)
     expected = np.where(np.abs(array) == np.abs(array).max(), -np.inf, array) if masks else array
     assert (numbers(unmasked(file(array))) == expected).all()
@@ -157,19 +164,25 @@ def test_what_was_kept_elsewhere_is_a_needle_where_most_of_it_differs() -> None:
     ],
 )
 def test_what_a_tolerance_refuses(values: Any, asked: dict[str, Any], *, sharp: bool) -> None:
-    """By half of what says anything, and not by the few elements that a narrow tolerance happens to see."""
+    """By half of what says anything, and not by the few elements that a narrow tolerance happens to
+    see.
+    """
     assert any(refused(values, **asked)) == sharp
 
 
 def test_what_says_anything() -> None:
-    """Equal numbers do not, NaN and rows without a finite number do, a masked number among finite ones does not."""
+    """Equal numbers do not, NaN and rows without a finite number do, a masked number among finite
+    ones does not.
+    """
     right = np.array([[1, 2, -np.inf], [np.nan, 5, 6], [-np.inf, -np.inf, -np.inf]])
     wrong = np.array([[1, 9, -np.inf], [np.nan, 5, 6], [-np.inf, -np.inf, -np.inf]])
     assert telling(file(wrong), file(right)) == 1 + 1 + 3
 
 
 def test_how_far_an_array_reaches() -> None:
-    """Its floats, the largest magnitude that is finite, whether it is one number, and how many are none."""
+    """Its floats, the largest magnitude that is finite, whether it is one number, and how many are
+    none.
+    """
     assert extent(file(np.array([-3.0, 2.0, np.nan, np.inf]))) == (4, 3.0, False, 2)
     assert extent(file(np.zeros((2, 3)))) == (6, 0.0, True, 0)
     assert extent(file(np.arange(9))) == (0, None, False, 0)
@@ -186,7 +199,10 @@ def test_lists_of_numbers_are_tried_as_arrays_are(atol: float) -> None:
 
 
 def test_few_numbers_whole_ones_and_reports_of_other_times() -> None:
-    """Fewer than eight have no needle, whole numbers neither; another report of the same shape is one."""
+    """Fewer than eight have no needle, whole numbers neither.
+
+    Another report of the same shape is one.
+    """
     assert try_values([1.5] * 7, [], Tolerance(atol=1)).tried == []
     assert try_values(list(range(20)), [], Tolerance(atol=1)).elements == 0
     one = try_values([1.0] * 8, [[1.0] * 8, [2.0] * 8, [3.0] * 9, "text"], Tolerance(atol=0.5))

@@ -26,7 +26,10 @@ def of(gaps: Any, variant: Any) -> int:
 
 
 def test_each_choice_is_held_against_its_own_noise() -> None:
-    """A router is decided by little, and without noise; an indexer by more, and less than its scores move."""
+    """A router is decided by little, and without noise.
+
+    An indexer by more, and less than its scores move.
+    """
     gaps = np.array([[0.01, 5.0]] * 8)
     gaps[5, 1] = 0.05
     moved = np.add(gaps, [0.0, 0.04])
@@ -36,7 +39,9 @@ def test_each_choice_is_held_against_its_own_noise() -> None:
 
 
 def test_where_nothing_is_left_out_nothing_is_undecided() -> None:
-    """Before there are more keys than are chosen, margins are infinite, and they are no noise that others have."""
+    """Before there are more keys than are chosen, margins are infinite, and they are no noise that
+    others have.
+    """
     gaps = np.full((8, 1), np.inf)
     gaps[5:, 0] = 1.0
     assert of(gaps, gaps) == 8
@@ -45,7 +50,9 @@ def test_where_nothing_is_left_out_nothing_is_undecided() -> None:
 
 
 def test_a_tie_is_one_without_any_noise() -> None:
-    """Two scores that are the same number, as two that are both cut off at 0: who is taken is no matter of noise."""
+    """Two scores that are the same number, as two that are both cut off at 0: who is taken is no
+    matter of noise.
+    """
     assert of([[1.0], [0.0], [1.0]], [[1.0], [0.0], [1.0]]) == 1
 
 

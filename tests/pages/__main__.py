@@ -1,4 +1,6 @@
-"""`nox -s pages`: the report pages of the sample, of a FAIL and of a hang control, looked at and kept as pictures."""
+"""`nox -s pages`: the report pages of the sample, of a FAIL and of a hang control, looked at and
+kept as pictures.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def made(place: Path) -> dict[str, Path]:
-    """The folders of the runs whose pages are looked at: the sample, and two that are made for it."""
+    """The folders of the runs whose pages are looked at: the sample, and two that are made for
+    it.
+    """
     failing = place / "failing"
     failing.mkdir()
     # The candidate has the bug too: on other ranks, so that the arms differ.
@@ -79,7 +83,10 @@ def made(place: Path) -> dict[str, Path]:
 
 
 def run(*arguments: str, place: Path, code: int) -> Path:
-    """Run a scenario that ends with this exit code, signed with a key of its own; returns the run's folder."""
+    """Run a scenario that ends with this exit code, signed with a key of its own.
+
+    Returns the run's folder.
+    """
     place.mkdir()
     key = place / "key"
     subprocess.run(
@@ -99,7 +106,9 @@ def run(*arguments: str, place: Path, code: int) -> Path:
 
 
 def first_screen(run: Path) -> list[Expected]:
-    """What a report must say before anybody scrolls, by its record, its scenario and its signature."""
+    """What a report must say before anybody scrolls, by its record, its scenario and its
+    signature.
+    """
     record = Record.decode((run / "results.json").read_bytes())
     text = (run / SCENARIO_PATH).read_bytes()
     control = parse_scenario(

@@ -1,4 +1,7 @@
-"""Chromium without a window, spoken to over a pipe in the DevTools protocol; nothing but the standard library."""
+"""Chromium without a window, spoken to over a pipe in the DevTools protocol.
+
+Nothing but the standard library.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,8 @@ class Browser:
     """A browser with one page. Use it as a context manager.
 
     Attributes:
-        complaints: what the page that was opened last wrote to its console as an error, or failed to load.
+        complaints: what the page that was opened last wrote to its console as an error, or failed
+            to load.
     """
 
     def __init__(self) -> None:

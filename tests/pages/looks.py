@@ -1,4 +1,6 @@
-"""What a page must keep to on a desktop, a phone, in the dark and on paper, as far as no eyes are needed for it."""
+"""What a page must keep to on a desktop, a phone, in the dark and on paper, as far as no eyes are
+needed for it.
+"""
 
 from __future__ import annotations
 

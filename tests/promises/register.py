@@ -1,4 +1,6 @@
-"""The register of absolute sentences: each with the tests that try to break it, or with why it is not a promise."""
+"""The register of absolute sentences: each with the tests that try to break it, or with why it is
+not a promise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The absolute sentences of pages and of the code that writes gates and reports: found by their words."""
+"""The absolute sentences of pages and of the code that writes gates and reports: found by their
+words.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,12 @@ WORDS = re.compile(
     r"|every|everybody|everything|all|whatever|bound|bounds|bounded|impossible|guarantee[sd]?)\b",
     re.IGNORECASE,
 )
-"""A sentence is absolute if it has one of these words: they say something of all cases, or of no case.
+"""A sentence is absolute if it has one of these words: they say something of all cases, or of no
+case.
 
-"must", "exactly", "whole" and "each" are left out: nearly everywhere they ask something of the reader, or count. So a
-promise in other words ("the files are compared") is not found. The list makes a new absolute sentence fail a test until
-it is judged; it does not find every promise.
+"must", "exactly", "whole" and "each" are left out: nearly everywhere they ask something of the
+reader, or count. So a promise in other words ("the files are compared") is not found. The list
+makes a new absolute sentence fail a test until it is judged; it does not find every promise.
 """
 # Shorter texts are labels of tables and words of verdicts: "no control", "CANNOT TELL".
 WORDS_LEAST = 3
@@ -75,7 +78,10 @@ def _of_module(name: str, source: str) -> tuple[Sentence, ...]:
 
 
 def of_module(name: str, source: str) -> Iterator[Sentence]:
-    """The absolute sentences among a module's texts, without its docstrings; of rows that are met, every sentence."""
+    """The absolute sentences among a module's texts, without its docstrings.
+
+    Of rows that are met, every sentence.
+    """
     tree = ast.parse(source)
     for text in _texts(tree):
         yield from _absolute(name, text)

@@ -1,8 +1,9 @@
-"""Every absolute sentence is held by a test that tries to break it, or is listed with why it is not a promise.
+"""Every absolute sentence is held by a test that tries to break it, or is listed with why it is not
+a promise.
 
-The lists beside this file (`*.toml`) have a table for each file and a line for each sentence. A new sentence of that
-kind fails the first test until somebody names its tests or weakens it. That a named test does try to break its sentence
-is for whoever lists it to judge: read the test first.
+The lists beside this file (`*.toml`) have a table for each file and a line for each sentence. A new
+sentence of that kind fails the first test until somebody names its tests or weakens it. That a
+named test does try to break its sentence is for whoever lists it to judge: read the test first.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ HELD = Sentence("README.md", "Every report is right.")
 
 
 def test_every_absolute_sentence_is_judged() -> None:
-    """Pages, the gate and what writes reports hold no sentence without a judgement, and the lists nothing else."""
+    """Pages, the gate and what writes reports hold no sentence without a judgement, and the lists
+    nothing else.
+    """
     assert sorted(problems(absolute(), read())) == []
 
 
 def test_most_promises_are_kept_by_tests() -> None:
-    """The way out is not the usual one: half of the sentences at least name tests, a hundred or more."""
+    """The way out is not the usual one: half of the sentences at least name tests, a hundred or
+    more.
+    """
     judged = read().values()
     held = [one for one in judged if not isinstance(one, str)]
     assert len(held) >= max(100, len(judged) / 2)
@@ -62,7 +67,10 @@ def test_most_promises_are_kept_by_tests() -> None:
     ],
 )
 def test_a_new_sentence_is_found(tmp_path: Path, file: str, old: str, new: str, found: str) -> None:
-    """Wherever an absolute sentence is added, it has to be judged; in a row that opens the gate, any sentence."""
+    """Wherever an absolute sentence is added, it has to be judged.
+
+    In a row that opens the gate, any sentence.
+    """
     root = copy(tmp_path)
     text = (root / file).read_text()
     assert text.count(old) == 1
@@ -119,7 +127,9 @@ def test_a_sentence_is_listed_once(tmp_path: Path) -> None:
 
 
 def test_what_is_a_sentence() -> None:
-    """Texts of code and of pages, without docstrings, code blocks, questions, labels and descriptions of keys."""
+    """Texts of code and of pages, without docstrings, code blocks, questions, labels and
+    descriptions of keys.
+    """
     code = '''
 """Never a docstring."""
 def f(x):

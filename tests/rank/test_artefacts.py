@@ -1,4 +1,7 @@
-"""What a rank keeps lies as NumPy reads it, whichever library it came from; what cannot be kept is said."""
+"""What a rank keeps lies as NumPy reads it, whichever library it came from.
+
+What cannot be kept is said.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,9 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_it_needs_no_package(tmp_path: Path) -> None:
-    """The file that an arm's environment runs imports neither NumPy nor anything else that it may lack."""
+    """The file that an arm's environment runs imports neither NumPy nor anything else that it may
+    lack.
+    """
     code = (
         "import array, sys, pathlib; from harness.rank.artefacts import keep;"
         " keep(pathlib.Path(sys.argv[1]), 'x', array.array('d', [1.0, 2.0])); assert 'numpy' not in"

@@ -10,7 +10,10 @@ from harness.rank import environment as told
 
 
 def test_variables_are_told_without_paths_and_without_what_each_rank_has_of_its_own() -> None:
-    """A value with a path becomes a digest that still tells two apart; a rank's number is not compared."""
+    """A value with a path becomes a digest that still tells two apart.
+
+    A rank's number is not compared.
+    """
     given = {
         "OMP_NUM_THREADS": "1",
         "PATH": "/home/somebody/bin",
@@ -26,7 +29,10 @@ def test_variables_are_told_without_paths_and_without_what_each_rank_has_of_its_
 
 
 def test_a_large_library_is_told_apart_by_its_ends_and_its_size(tmp_path: Path) -> None:
-    """A change at the beginning, at the end or of the size shows; of a small file every byte counts."""
+    """A change at the beginning, at the end or of the size shows.
+
+    Of a small file every byte counts.
+    """
     file, size = tmp_path / "lib.so", 3 * told.SAMPLE
     seen = set()
     for place in (None, 0, size - 1):
@@ -46,7 +52,9 @@ def test_a_large_library_is_told_apart_by_its_ends_and_its_size(tmp_path: Path) 
 
 
 def test_what_is_mapped_here_is_told() -> None:
-    """On Linux the C library is among the libraries, with a digest, and a second look is as the first."""
+    """On Linux the C library is among the libraries, with a digest, and a second look is as the
+    first.
+    """
     found = told.libraries()
     if sys.platform.startswith("linux"):
         assert any(name.startswith("libc.") for name in found)
@@ -60,7 +68,10 @@ def test_the_offset_is_that_of_the_two_clocks() -> None:
 
 
 def test_packages_are_told_by_version_and_others_by_their_files() -> None:
-    """An installed distribution is told by its version; what none brought by a digest that a changed file changes."""
+    """An installed distribution is told by its version.
+
+    What none brought by a digest that a changed file changes.
+    """
     other = {
         "package": "mine",
         "distribution": None,

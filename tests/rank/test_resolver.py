@@ -1,4 +1,6 @@
-"""A rank joins its group without asking a name server, on a machine whose name server never answers."""
+"""A rank joins its group without asking a name server, on a machine whose name server never
+answers.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def isolated(tmp_path: Path, code: str) -> object:
 
 @pytest.mark.slow
 def test_names_are_asked_of_nobody_while_it_lasts(tmp_path: Path) -> None:
-    """The address is told as a number, at once; afterwards the name server is asked again, and makes us wait."""
+    """The address is told as a number, at once.
+
+    Afterwards the name server is asked again, and makes us wait.
+    """
     code = """
 with without_name_server():
     inside = timed(name)

@@ -11,7 +11,9 @@ ROOT = Path(harness.__file__).parent
 
 
 def test_the_runtime_imports_nothing_of_ours_late() -> None:
-    """Once the subject is loaded, `harness` may be the subject's: what runs in a rank has its own modules by then."""
+    """Once the subject is loaded, `harness` may be the subject's: what runs in a rank has its own
+    modules by then.
+    """
     files = [
         file
         for room in ("rank/*", "backends/*_inside", "faults/*_inside")

@@ -9,7 +9,8 @@ from harness.events import Event
 from harness.history import History
 from harness.record.changed import FILE_LINES, LINES, LOADED_LINES, Changed
 
-# By arm and file: `engine.py` and the long `model.py` are loaded, the first file by its name is not.
+# By arm and file: `engine.py` and the long `model.py` are loaded, the first file by its name is
+# not.
 FILES = {
     "a_download.py": ("old\n" * 300, "new\n" * 300),
     "engine.py": ("wrong\n", "right\n"),

@@ -23,7 +23,10 @@ def here() -> Environment:
 
 
 def test_packages_have_digests_and_the_host_has_no_name(here: Environment) -> None:
-    """Every package stands with the digest of its RECORD where it has one; the machine is a digest of its boot."""
+    """Every package stands with the digest of its RECORD where it has one.
+
+    The machine is a digest of its boot.
+    """
     packages = {package.name.lower(): package for package in here.packages}
     assert packages["pydantic"].record is not None
     assert len(packages["pydantic"].record) == 64
@@ -42,7 +45,9 @@ def test_names_and_versions_are_those_that_python_gives(here: Environment) -> No
 
 
 def test_a_distribution_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was worked out from a text is not taken for another: a changed RECORD has another digest, a name its own."""
+    """What was worked out from a text is not taken for another: a changed RECORD has another
+    digest, a name its own.
+    """
     info = tmp_path / "changing-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
@@ -64,7 +69,10 @@ def test_a_distribution_is_read_each_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_only_listed_variables_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable outside the allow-list is counted, never shown; a listed one stands with its value."""
+    """A variable outside the allow-list is counted, never shown.
+
+    A listed one stands with its value.
+    """
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     found = environment.capture()
@@ -76,7 +84,10 @@ def test_only_listed_variables_are_recorded(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_environment_that_nox_made_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The note that nox leaves tells variant and lock, with or without nox; one that cannot be read says nothing."""
+    """The note that nox leaves tells variant and lock, with or without nox.
+
+    One that cannot be read says nothing.
+    """
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     note = tmp_path / environment.MADE
     note.write_text(json.dumps({"variant": "cpu", "lock": "cpu.txt", "lock_sha256": "a" * 64}))

@@ -54,7 +54,9 @@ RUN = run(node(0), node(1, lost="NodeLost: gone"), node(2, lost="ActorGone: gone
 
 
 def test_a_trial_is_of_the_place_it_names() -> None:
-    """Host and process of a trial are those of its node, and those of control where it went with its node."""
+    """Host and process of a trial are those of its node, and those of control where it went with
+    its node.
+    """
     assert Places(RUN).of({"node": 0}, "e") == {
         "host": "h0",
         "harness_pid": 10,
@@ -100,7 +102,9 @@ def test_a_node_takes_along_what_it_had() -> None:
 
 
 def test_the_end_of_a_node_is_told_alike() -> None:
-    """Trials are void where the run says that the node was lost, and not where only our process there ended."""
+    """Trials are void where the run says that the node was lost, and not where only our process
+    there ended.
+    """
     demand_kind(RUN, 1, "NodeLost")
     demand_kind(RUN, 2, "ActorGone")
     for number, kind in ((2, "NodeLost"), (1, "ActorGone"), (0, "NodeLost")):
@@ -109,7 +113,10 @@ def test_the_end_of_a_node_is_told_alike() -> None:
 
 
 def test_clocks_and_lanes() -> None:
-    """Times of a node are held against those of the same node; its lanes bound what went on at once."""
+    """Times of a node are held against those of the same node.
+
+    Its lanes bound what went on at once.
+    """
     assert [clock_of(about) for about in ({"node": 1}, {"node": 1, "lost": True}, {})] == [
         1,
         None,
@@ -134,7 +141,10 @@ def trial(code: VoidCode | None = None, on: int | None = None) -> Trial:
 
 
 def test_one_lost_node_uses_one_void() -> None:
-    """Its trials are made again together; any other void trial uses one of `max_voids` for itself."""
+    """Its trials are made again together.
+
+    Any other void trial uses one of `max_voids` for itself.
+    """
     lost, other = VoidCode.NODE_LOST, VoidCode.HARNESS_ERROR
     three = [trial(), trial(lost, 1), trial(lost, 1), trial(lost, 1)]
     assert replaced(three, max_voids=1) == (3, 3)
@@ -145,7 +155,10 @@ def test_one_lost_node_uses_one_void() -> None:
 
 @pytest.mark.parametrize(("kind", "code"), [("NodeLost", VoidCode.NODE_LOST), ("ActorGone", None)])
 def test_only_a_lost_node_voids_what_nobody_saw(kind: str, code: VoidCode | None) -> None:
-    """A trial whose node was lost is void; where our process ended on a node that stayed, it counts, and fails."""
+    """A trial whose node was lost is void.
+
+    Where our process ended on a node that stayed, it counts, and fails.
+    """
     events = [
         Event(ns=1, by="harness", name="world.begin", values={"node": 1, "lost": True}),
         Event(ns=2, by="harness", name="harness.error", values={"type": kind, "message": "gone"}),
@@ -188,7 +201,9 @@ def test_what_a_run_over_machines_cannot_say(change: dict[str, Any], why: str) -
 
 @pytest.mark.parametrize(("later", "refused"), [(0, False), (4, False), (6, True)])
 def test_what_goes_with_a_node_goes_at_once(later: int, refused: bool) -> None:
-    """A node is lost once: a trial that began seconds after another went with it did not go with it too."""
+    """A node is lost once: a trial that began seconds after another went with it did not go with it
+    too.
+    """
 
     def gone(begin: int) -> bytes:
         about = {"node": 1, "lost": True}

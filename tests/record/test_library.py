@@ -1,4 +1,6 @@
-"""Modules of libraries compared, by lists made by hand: which texts are kept, and what the difference of two shows."""
+"""Modules of libraries compared, by lists made by hand: which texts are kept, and what the
+difference of two shows.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,16 @@ NO_PAIR: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", NO_PAIR)
 def test_what_has_no_two_texts_to_compare(name: str) -> None:
-    """One content, one arm, no Python text, or a path that leads out of the package: nothing is read for it."""
+    """One content, one arm, no Python text, or a path that leads out of the package: nothing is
+    read for it.
+    """
     assert list(loaded(*NO_PAIR[name]).pairs()) == []
 
 
 def test_only_the_packages_in_question_count() -> None:
-    """A distribution that nobody named has no text in the evidence, and a list that cannot be read tells nothing."""
+    """A distribution that nobody named has no text in the evidence, and a list that cannot be read
+    tells nothing.
+    """
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}).pairs()) == [("engine", "a.py", OLD, NEW)]
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}, name="numpy").pairs()) == []
     found = Loaded(ARMS)
@@ -68,7 +74,9 @@ def test_only_the_packages_in_question_count() -> None:
 
 
 def test_a_module_that_some_ranks_loaded_or_that_is_not_one() -> None:
-    """Ranks that loaded a file where others did not are named, and two contents in one arm are no text to compare."""
+    """Ranks that loaded a file where others did not are named, and two contents in one arm are no
+    text to compare.
+    """
     found = Loaded(ARMS)
     found.add("control", listing({"a.py": OLD}), of=["engine"], ranks=[0, 1])
     found.add("candidate", listing({"a.py": NEW, "b.py": NEW}), of=["engine"], ranks=[1])
@@ -82,7 +90,10 @@ def test_a_module_that_some_ranks_loaded_or_that_is_not_one() -> None:
 
 
 def test_small_pairs_are_kept_before_large_ones() -> None:
-    """Both texts of a pair or none, within the limit of a file and of a run; a text in two pairs counts once."""
+    """Both texts of a pair or none, within the limit of a file and of a run.
+
+    A text in two pairs counts once.
+    """
     half = BUDGET // 2
     assert chosen([], {}) == set()
     assert chosen([("a", "b")], {"a": TEXT_LIMIT, "b": TEXT_LIMIT}) == {"a", "b"}

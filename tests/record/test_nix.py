@@ -73,7 +73,9 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_clean_shell_is_described(project: Path, shell: None) -> None:
-    """Store path, derivation and digests stand as the shell left them, and nothing is said to have changed."""
+    """Store path, derivation and digests stand as the shell left them, and nothing is said to have
+    changed.
+    """
     found = nix.describe(wheels_sha256=sha256(WHEELS), project=project)
     assert found is not None
     assert (found.environment, found.shell) == (sys.prefix, "/nix/store/x-rankproof-cpu.drv")
@@ -86,7 +88,10 @@ def test_a_clean_shell_is_described(project: Path, shell: None) -> None:
 
 
 def test_what_differs_from_the_commit_is_named(project: Path, shell: None) -> None:
-    """A changed file, a file that git does not know, and a lock newer than the shell are named; results are not."""
+    """A changed file, a file that git does not know, and a lock newer than the shell are named.
+
+    Results are not.
+    """
     (project / "nix" / "shell.nix").write_text("{ } ")
     (project / "nix" / "new.nix").write_text("")
     (project / "flake.lock").write_bytes(b"newer")
@@ -100,7 +105,9 @@ def test_what_differs_from_the_commit_is_named(project: Path, shell: None) -> No
 
 
 def test_another_nixpkgs_is_noticed(project: Path, shell: None, tmp_path: Path) -> None:
-    """A nixpkgs that flake.lock does not name is recorded as such, and a file that cannot be read leaves it unknown."""
+    """A nixpkgs that flake.lock does not name is recorded as such, and a file that cannot be read
+    leaves it unknown.
+    """
     told = {"nixpkgs": "sha256-b", "flake_lock_nixpkgs": "sha256-a"}
     (tmp_path / "told.json").write_text(json.dumps(told))
     found = nix.describe(wheels_sha256="0" * 64, project=project)
@@ -133,7 +140,9 @@ def test_code_from_the_store_has_no_working_tree(
 def test_a_variable_alone_makes_no_nix(
     project: Path, shell: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    """Unless this interpreter is the environment's own and Nix built it, there is no Nix in the record."""
+    """Unless this interpreter is the environment's own and Nix built it, there is no Nix in the
+    record.
+    """
     wheels: str | None = sha256(WHEELS)
     if why == "no variable":
         monkeypatch.delenv("RANKPROOF_ENV")
@@ -147,7 +156,10 @@ def test_a_variable_alone_makes_no_nix(
 
 
 def test_a_package_has_one_digest_wherever_it_is_installed() -> None:
-    """Scripts, compiled files and what the installer adds do not count; a file of the wheel does."""
+    """Scripts, compiled files and what the installer adds do not count.
+
+    A file of the wheel does.
+    """
     plain = "a/__init__.py,sha256=x,1\na-1.dist-info/METADATA,sha256=y,2\n"
     installed = (
         "../../../bin/a,sha256=shebang,9\na/__pycache__/__init__.cpython-313.pyc,,\n"

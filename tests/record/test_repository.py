@@ -69,7 +69,9 @@ def test_evidence_in_git_that_was_changed_is_a_change(repo: Path) -> None:
 def test_a_repository_of_somebody_else_is_told_as_that(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Git refuses a folder of another user: the record says so and what to do, and not that it has no commit."""
+    """Git refuses a folder of another user: the record says so and what to do, and not that it has
+    no commit.
+    """
     if os.geteuid() != 0:
         pytest.skip("only root can give a repository to somebody else")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")

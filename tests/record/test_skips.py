@@ -99,7 +99,9 @@ def test_what_ran_contradicts_a_reason(
     ],
 )
 def test_only_an_engine_refuses_a_model(subject: str, made: str, why: str, told: str) -> None:
-    """A cell that was left out as refused has an engine that cannot split its model, as far as the scenario tells."""
+    """A cell that was left out as refused has an engine that cannot split its model, as far as the
+    scenario tells.
+    """
     text = TEXT.replace("entry: subject:meet", subject).replace(
         "matrix:", f"inputs: {{model: {{made: {made}}}}}\nmatrix:"
     )
@@ -119,7 +121,9 @@ def test_only_an_engine_refuses_a_model(subject: str, made: str, why: str, told:
 
 
 def test_a_machine_that_lacks_what_is_needed_skips_for_that(scenario: Scenario) -> None:
-    """Where the machine is too small for the scenario, no other reason is stated, and nothing can have run."""
+    """Where the machine is too small for the scenario, no other reason is stated, and nothing can
+    have run.
+    """
     run = record(environment={"cores": 2}).run
     here: Environment = run.environment
     lacking = unmet(scenario.needs, here)

@@ -1,4 +1,6 @@
-"""What Python may read before anybody's code runs is in the record, of the harness's environment and of an arm's."""
+"""What Python may read before anybody's code runs is in the record, of the harness's environment
+and of an arm's.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ LAID = (
 
 
 def test_an_interpreter_tells_what_it_may_read(python: Path, tmp_path: Path) -> None:
-    """A `.pth` file with or without an import, one in a folder that another one adds, and sitecustomize."""
+    """A `.pth` file with or without an import, one in a folder that another one adds, and
+    sitecustomize.
+    """
     there, below = packages(tmp_path), tmp_path / "below"
     below.mkdir()
     assert told(python) == []
@@ -76,7 +80,9 @@ def test_a_package_is_named_with_its_folder(python: Path, tmp_path: Path) -> Non
 
 
 def test_a_customize_module_of_an_archive_is_named(python: Path, tmp_path: Path) -> None:
-    """Python imports sitecustomize from an archive on its path too, and its digest is that of the module."""
+    """Python imports sitecustomize from an archive on its path too, and its digest is that of the
+    module.
+    """
     text = "import sys\nsys.evil = True\n"
     with zipfile.ZipFile(tmp_path / "custom.zip", "w") as archive:
         archive.writestr("sitecustomize.py", text)
@@ -88,7 +94,9 @@ def test_a_customize_module_of_an_archive_is_named(python: Path, tmp_path: Path)
 
 
 def test_an_environment_is_looked_at_from_outside(python: Path, tmp_path: Path) -> None:
-    """What an environment of an arm reads at its start is found without starting it, so nothing there can deny it."""
+    """What an environment of an arm reads at its start is found without starting it, so nothing
+    there can deny it.
+    """
     there, stdlib = packages(tmp_path), tmp_path / "stdlib"
     stdlib.mkdir()
     (there / "evil.pth").write_text("import os; os._exit(0)\n")
@@ -103,7 +111,9 @@ def test_an_environment_is_looked_at_from_outside(python: Path, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_run_names_what_a_pth_file_imported(python: Path, tmp_path: Path) -> None:
-    """A plug-in that no scenario names, imported by a `.pth` file, is in the record with the file that imported it."""
+    """A plug-in that no scenario names, imported by a `.pth` file, is in the record with the file
+    that imported it.
+    """
     there = packages(tmp_path)
     info = there / "evil-1.0.dist-info"
     info.mkdir()

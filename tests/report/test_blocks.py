@@ -59,7 +59,9 @@ def test_references_stay_in_the_folder(path: str) -> None:
 
 
 def test_shapes() -> None:
-    """Tables are rectangular, headings have a level, languages are words, lines are counted from 1."""
+    """Tables are rectangular, headings have a level, languages are words, lines are counted from
+    1.
+    """
     with pytest.raises(BlockError, match="row 2 has 1 cells, the header has 2"):
         Table(("a", "b"), (("1", "2"), ("1",)))
     with pytest.raises(BlockError, match="align"):

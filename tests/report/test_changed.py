@@ -1,4 +1,6 @@
-"""The section on what changed: which modules of a library stand there with a diff, and which without, and why."""
+"""The section on what changed: which modules of a library stand there with a diff, and which
+without, and why.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ def test_lanes_are_the_same_bytes_every_time() -> None:
 
 
 def test_a_failure_is_red_and_a_rank_that_never_started_has_no_life() -> None:
-    """A rank that failed is drawn otherwise than one that did not, and nothing is drawn for one that was not there."""
+    """A rank that failed is drawn otherwise than one that did not, and nothing is drawn for one
+    that was not there.
+    """
     events = [event for event in healthy(2) if event.rank != 1]
     events.append(
         Event(ns=10_000_000, by="rank", rank=0, pid=200, name="rank.error", values={"type": "E"})
@@ -72,7 +74,9 @@ def joined(
     links: object = None,
     carried: object = None,
 ) -> History:
-    """A trial of a rank on each of some hosts: a link of the last one was struck, and what each carried is told."""
+    """A trial of a rank on each of some hosts: a link of the last one was struck, and what each
+    carried is told.
+    """
     made = [{"name": f"{name}-{host}", "address": f"10.77.0.{host + 1}"} for host in range(hosts)]
     sent = [
         {"source": one, "target": other, "packets": 7, "bytes": 3000, "lost": 0}
@@ -103,7 +107,10 @@ def joined(
 def test_hosts_that_were_joined_have_a_line_and_the_struck_one_is_red(
     hosts: int, lines: int
 ) -> None:
-    """Each two of at most eight hosts, the struck ones among them; beside it, what was done to how many packets."""
+    """Each two of at most eight hosts, the struck ones among them.
+
+    Beside it, what was done to how many packets.
+    """
     found = wires(joined(hosts))
     assert found is not None
     first, second = (wires_picture(found, title="it") for _ in range(2))
@@ -141,7 +148,9 @@ HOSTILE = st.recursive(
 def test_whatever_a_wire_is_said_to_have_done_can_be_drawn(
     name: str, links: object, carried: object
 ) -> None:
-    """Forged evidence of any form, and hosts and faults of any name, give a picture, whole and without their markup."""
+    """Forged evidence of any form, and hosts and faults of any name, give a picture, whole and
+    without their markup.
+    """
     found = wires(joined(3, name=name, fault=name, links=[[2, 0], links], carried=[carried]))
     assert found is not None
     root = ET.fromstring(wires_picture(found, title=name))

@@ -1,4 +1,6 @@
-"""What a report shows of measurements: of many ranks those with the largest values, and below them all."""
+"""What a report shows of measurements: of many ranks those with the largest values, and below them
+all.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from tests.records import cell, record
 
 
 def test_the_ranks_with_the_largest_values_come_first() -> None:
-    """Of nine ranks the three that took longest are above, whichever they are, and every one is in the fold."""
+    """Of nine ranks the three that took longest are above, whichever they are, and every one is in
+    the fold.
+    """
     seconds = [0.1, 7.0, 0.2, 0.3, 9.0, 0.4, 0.5, 8.0, 6.0]
     wide = cell("ranks=9", candidate=["pass"] * 5, control=["fail"] * 5)
     rows = [

@@ -1,4 +1,6 @@
-"""The text for an issue: it stands alone, calls nobody, tells of no machine, and stays within its length."""
+"""The text for an issue: it stands alone, calls nobody, tells of no machine, and stays within its
+length.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,10 @@ def prose(text: str) -> str:
 
 
 def test_it_stands_alone() -> None:
-    """Question, verdict, control, traceback, diff, versions, files and commands are in it; nothing leads elsewhere."""
+    """Question, verdict, control, traceback, diff, versions, files and commands are in it.
+
+    Nothing leads elsewhere.
+    """
     text = issue(made(scenario={"question": "Do all ranks meet?"}))
     for part in (
         "## **PASS** Ranks meet",
@@ -78,7 +83,9 @@ def test_it_stands_alone() -> None:
 
 
 def test_the_lines_of_a_library_go_along() -> None:
-    """Where two releases are compared, the short diffs of their modules come first, as long as there is room."""
+    """Where two releases are compared, the short diffs of their modules come first, as long as
+    there is room.
+    """
 
     def change(file: str, lines: list[str]) -> ModuleChange:
         return ModuleChange(file=file, digests={}, only={}, lines=lines, more=0, why="")
@@ -117,7 +124,10 @@ def test_the_lines_of_a_library_go_along() -> None:
     ],
 )
 def test_folders_and_people_go(text: str, kept: str) -> None:
-    """Of a path from the root of a machine the last name stays; addresses of people go; other slashes stay."""
+    """Of a path from the root of a machine the last name stays; addresses of people go.
+
+    Other slashes stay.
+    """
     assert without_places(text) == kept
 
 
@@ -134,7 +144,9 @@ def test_nobody_is_called() -> None:
 @settings(max_examples=40)
 @given(FOREIGN, FOREIGN)
 def test_nothing_breaks_out_of_its_fence(log: str, source: str) -> None:
-    """Whatever a log, a diff or a file holds, the headings are ours, and there is no HTML but what folds."""
+    """Whatever a log, a diff or a file holds, the headings are ours, and there is no HTML but what
+    folds.
+    """
     found = MADE.model_copy(update={"changed": source.split("\n")})
     text = issue(found, log, source)
     parsed = tokens(text)

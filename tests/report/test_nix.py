@@ -44,7 +44,9 @@ def test_without_nix_the_lock_is_named(plain: Environment) -> None:
 
 
 def test_a_clean_shell_warns_of_nothing(plain: Environment) -> None:
-    """A shell as committed is named by its store path, its derivation and its locks, without a warning."""
+    """A shell as committed is named by its store path, its derivation and its locks, without a
+    warning.
+    """
     here = inside(plain)
     assert made_by(here).startswith("Nix shell, store path /nix/store/a-rankproof-env-cpu; Python")
     assert [row[0] for row in nix_rows(here)] == ["Nix built it from", "Nix shell, derivation"]

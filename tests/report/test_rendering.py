@@ -129,7 +129,9 @@ def _hidden(rendered: str) -> list[str]:
 @example(text=MARKER)
 @pytest.mark.parametrize("render", [render_markdown, plain])
 def test_nothing_invisible_and_no_landmark(render: Callable[[list[Block]], str], text: str) -> None:
-    """No rendering of foreign text holds control, direction or format characters, or a verifier's landmark."""
+    """No rendering of foreign text holds control, direction or format characters, or a verifier's
+    landmark.
+    """
     rendered = render(_everywhere(text))
     assert not _hidden(rendered)
     assert MARKER not in rendered
@@ -158,7 +160,9 @@ def test_code_block_stays_closed(text: str) -> None:
 
 @given(text=FOREIGN)
 def test_whitespace_fixers_change_nothing(text: str) -> None:
-    """No line of a report ends with a blank, and the text ends with one newline: fixers leave a signed file alone."""
+    """No line of a report ends with a blank, and the text ends with one newline: fixers leave a
+    signed file alone.
+    """
     rendered = render_markdown(_everywhere(text))
     assert not re.search(r"[ \t]$", rendered, re.MULTILINE)
     assert rendered.endswith("\n")
@@ -178,7 +182,9 @@ def test_html_holds_no_markup(text: str) -> None:
 
 @given(text=FOREIGN)
 def test_markdown_shows_the_words(text: str) -> None:
-    """A markdown parser reads escaped text, as a paragraph and as code, back as exactly the visible characters."""
+    """A markdown parser reads escaped text, as a paragraph and as code, back as exactly the visible
+    characters.
+    """
     markdown_it = pytest.importorskip("markdown_it", reason="comes with rich")
     parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
     for block, shown in (
@@ -211,7 +217,9 @@ def test_rendering_is_deterministic(text: str) -> None:
 
 @pytest.mark.parametrize("text", CLEAN)
 def test_clean_text_is_left_alone(text: str) -> None:
-    """What people write comes through unchanged: CJK, accents, right-to-left scripts, joiners, emoji."""
+    """What people write comes through unchanged: CJK, accents, right-to-left scripts, joiners,
+    emoji.
+    """
     assert visible(text) == text
     assert escape.markdown(text) == text
     assert visible(text) == text
@@ -275,7 +283,9 @@ def test_markdown_as_a_whole() -> None:
 
 
 def test_a_long_claim_keeps_its_evidence_behind_it() -> None:
-    """A sentence is not one long link: the last steps of the path, and the line, stand behind it."""
+    """A sentence is not one long link: the last steps of the path, and the line, stand behind
+    it.
+    """
     text = "word " * 40
     proof = Evidence("evidence/cell/candidate-00001/events.jsonl", 7)
     shown = render_markdown([Paragraph(Claim(text.strip(), (proof,)))])
@@ -304,7 +314,10 @@ def test_terminal_fits_its_width() -> None:
 
 
 def test_a_terminal_shows_structure_in_styles() -> None:
-    """Headings, verdicts and changed lines have styles of ours; foreign text has none, whatever it says."""
+    """Headings, verdicts and changed lines have styles of ours.
+
+    Foreign text has none, whatever it says.
+    """
     blocks: list[Block] = [
         Heading(2, "Results"),
         Paragraph(Strong("FAIL"), " ", Foreign("[bold]PASS[/bold] \x1b[32mPASS")),

@@ -1,4 +1,6 @@
-"""The first screen: it says what the evidence says, of the control above all, and changes with it."""
+"""The first screen: it says what the evidence says, of the control above all, and changes with
+it.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,10 @@ def page(made: Record) -> str:
     ],
 )
 def test_how_the_control_failed_is_said_in_words(control: Sequence[list[Event]], said: str) -> None:
-    """Type, line and ranks of the control's failure, in how many trials; where it failed elsewhere, that it did."""
+    """Type, line and ranks of the control's failure, in how many trials.
+
+    Where it failed elsewhere, that it did.
+    """
     first = shown(judged(clean(59), control))
     assert said in re.sub(r" \(control-\d+/events\.jsonl\)", "", first)
 
@@ -139,7 +144,9 @@ checks:
 
 
 def test_a_scenario_without_a_control_says_so() -> None:
-    """No control, and a control of which nothing was run: nothing shows that the checks can fail."""
+    """No control, and a control of which nothing was run: nothing shows that the checks can
+    fail.
+    """
     without = record(scenario={"must_fail": None})
     assert "**Control.** There is none: nothing shows that these checks can fail." in text(without)
     skipped = cell(verdict="SKIPPED")
@@ -148,7 +155,10 @@ def test_a_scenario_without_a_control_says_so() -> None:
 
 
 def test_who_signs_is_on_the_first_screen() -> None:
-    """The key that the record names, with the name it is listed under; and that nobody signed where nobody did."""
+    """The key that the record names, with the name it is listed under.
+
+    And that nobody signed where nobody did.
+    """
     assert "**Signed by.** **nobody**: whoever had this file may have written it." in text(record())
     signed = text(record(run={"signer": {"key": KEY, "name": "release@example.org"}})).split(
         "\n## "
@@ -158,7 +168,10 @@ def test_who_signs_is_on_the_first_screen() -> None:
 
 
 def test_the_worst_cell_comes_first() -> None:
-    """FAIL, then INCONCLUSIVE, what was skipped, PASS; of two failures the one with the larger share."""
+    """FAIL, then INCONCLUSIVE, what was skipped, PASS.
+
+    Of two failures the one with the larger share.
+    """
     skipped = cell("e=5", verdict="SKIPPED")
     skipped.update(candidate=None, control=None)
     made = record(
@@ -173,7 +186,9 @@ def test_the_worst_cell_comes_first() -> None:
 
 
 def test_a_finding_does_not_look_like_a_fix() -> None:
-    """`role: upstream`: neither a green verdict nor green cells, and it is said that nothing is fixed."""
+    """`role: upstream`: neither a green verdict nor green cells, and it is said that nothing is
+    fixed.
+    """
     made = record(cell(verdict="PASS"), scenario={"role": "upstream"})
     drawn = page(made)
     assert '<header class="finding">' in drawn
@@ -186,7 +201,9 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
 
 
 def test_each_commit_is_there_in_full_once() -> None:
-    """Of arms from revisions both commits are named, each in full once, and no commit is called unknown."""
+    """Of arms from revisions both commits are named, each in full once, and no commit is called
+    unknown.
+    """
     made = record(
         source={"commit": None, "tree": None, "dirty": None, "why_unknown": "no repository"}
     )
@@ -205,7 +222,9 @@ def test_each_commit_is_there_in_full_once() -> None:
 
 
 def test_packages_that_no_arm_saw_are_one_line() -> None:
-    """Of programs, and of arms in environments of their own, the harness' packages are counted, not listed."""
+    """Of programs, and of arms in environments of their own, the harness' packages are counted, not
+    listed.
+    """
     assert "torch==2.13.0" in text(record())
     programs = text(record(scenario={"program": ["sh", "rank.sh"]}))
     assert "torch==" not in programs
@@ -238,7 +257,9 @@ def test_ranks_in_words(ranks: Sequence[int], words: str) -> None:
 
 
 def test_a_world_of_64_ranks_is_told_in_groups() -> None:
-    """Ranks that did the same share a line, a lane and a row: rank 7, which failed, stands alone and first."""
+    """Ranks that did the same share a line, a lane and a row: rank 7, which failed, stands alone
+    and first.
+    """
     badly = {"code": 3, "signal": None}
     events = [
         event._replace(values=badly) if (event.rank, event.name) == (7, "rank.exited") else event
@@ -298,7 +319,10 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
 
 
 def test_a_control_that_no_rank_failed_is_worded() -> None:
-    """A trial that failed by a check alone says by which and why; one in which all held says that."""
+    """A trial that failed by a check alone says by which and why.
+
+    One in which all held says that.
+    """
     fine = shown_control([loosened()] * 5)
     assert "no rank raised an error, every rank came to its end; these checks do not hold:" in fine
     assert "outcome fail" not in fine
@@ -332,7 +356,10 @@ def shown_control(control: Sequence[list[Event]]) -> str:
     ],
 )
 def test_what_was_not_looked_at_is_not_said(run: dict[str, Any], said: str, unsaid: str) -> None:
-    """Nobody recorded what a server had imported; what a trial leaves behind, trials of the other arm can read."""
+    """Nobody recorded what a server had imported.
+
+    What a trial leaves behind, trials of the other arm can read.
+    """
     page = re.sub(r"\\", "", text(record(run=run)))
     assert said in page
     assert unsaid not in page

@@ -1,4 +1,7 @@
-"""Runs to be reproduced: programs without a group, so that each takes about a second; and people to reproduce them."""
+"""Runs to be reproduced: programs without a group, so that each takes about a second.
+
+And people to reproduce them.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,9 @@ def bob(tmp_path: Path) -> Person:
 
 @pytest.fixture
 def project(ann: Person) -> Callable[..., Path]:
-    """Ann's repository with the scenario in `scenarios/words`; `files` are added, or replace the usual ones."""
+    """Ann's repository with the scenario in `scenarios/words`; `files` are added, or replace the
+    usual ones.
+    """
     return lambda files=None: repository(ann, files)
 
 

@@ -1,4 +1,6 @@
-"""Archives from strangers: what is not, byte for byte, a bundle is refused, and nothing of it stays."""
+"""Archives from strangers: what is not, byte for byte, a bundle is refused, and nothing of it
+stays.
+"""
 
 from __future__ import annotations
 
@@ -272,7 +274,9 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused_and_leaves_nothing(name: str, tmp_path: Path) -> None:
-    """It is refused with a reason, nothing is written in or outside the target, and memory stays small."""
+    """It is refused with a reason, nothing is written in or outside the target, and memory stays
+    small.
+    """
     data = HOSTILE[name]()
     before = sorted(tmp_path.iterdir())
     tracemalloc.start()

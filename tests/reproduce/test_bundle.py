@@ -1,4 +1,6 @@
-"""Bundles of real runs: the same bytes each time, nothing missing, and nothing of the machine they were made on."""
+"""Bundles of real runs: the same bytes each time, nothing missing, and nothing of the machine they
+were made on.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ def contents(bundle: Path) -> dict[str, bytes]:
 def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(
     ann: Person, project: Project
 ) -> None:
-    """Two bundles of one run are byte-equal, wherever it was copied to; every member has its size and sha256."""
+    """Two bundles of one run are byte-equal, wherever it was copied to.
+
+    Every member has its size and sha256.
+    """
     place = project()
     ran = ann("run", WORDS, cwd=place)
     one, other = ann.folder / "one", ann.folder / "other"
@@ -95,7 +100,9 @@ def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(
 def test_a_bundle_is_verified_and_shown_as_its_run_is(
     usual: tuple[Person, Ran], bob: Person
 ) -> None:
-    """`verify` and `show` take a bundle as they take a run, with the same words and codes, and leave nothing."""
+    """`verify` and `show` take a bundle as they take a run, with the same words and codes, and
+    leave nothing.
+    """
     ann, ran = usual
     bundle = bob.folder / "run.rankproof.tar.xz"
     assert ann("bundle", str(ran.folder), "--out", str(bundle)).code == 0
@@ -123,7 +130,9 @@ def test_a_bundle_is_verified_and_shown_as_its_run_is(
 
 @pytest.mark.whole
 def test_nothing_planted_leaves_the_machine(ann: Person, project: Project) -> None:
-    """Values of variables, a token in the remote's address, user, host and home folder are in no file of a bundle."""
+    """Values of variables, a token in the remote's address, user, host and home folder are in no
+    file of a bundle.
+    """
     text = SCENARIO.replace('[sh, rank.sh, "{fixed}"]', '[python3, rank.py, "{fixed}", "{rest}"]')
     text = text.replace('fixed: "yes"', 'fixed: "yes", rest: somewhere').replace(
         'fixed: "no"', 'fixed: "no", rest: elsewhere'
@@ -179,7 +188,10 @@ def test_nothing_planted_leaves_the_machine(ann: Person, project: Project) -> No
 
 
 def test_a_leak_that_is_the_authors_own_is_found(ann: Person, project: Project) -> None:
-    """A secret or a name in the code itself stops the bundle with the place; a kind can be let out by name."""
+    """A secret or a name in the code itself stops the bundle with the place.
+
+    A kind can be let out by name.
+    """
     home = ann.folder / "home"
     place = project(
         {f"{WORDS}/rank.sh": RANK + f"# ask mary.jane\n# see {home}/notes\n# hf_planted_token\n"}
@@ -204,7 +216,9 @@ def test_a_leak_that_is_the_authors_own_is_found(ann: Person, project: Project) 
 
 @pytest.mark.whole
 def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: Project) -> None:
-    """An edited, an added, a missing file, an unfinished folder, a link and a file in the way are refused by name."""
+    """An edited, an added, a missing file, an unfinished folder, a link and a file in the way are
+    refused by name.
+    """
     place = project()
     ran = ann("run", WORDS, cwd=place)
     out = ann.folder / "bundle"
@@ -261,7 +275,9 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
 
 
 def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_path: Path) -> None:
-    """They are found where the run had them, whoever calls from where, and taken only if they are still the same."""
+    """They are found where the run had them, whoever calls from where, and taken only if they are
+    still the same.
+    """
     place, elsewhere = ann.folder / "loose", ann.folder / "elsewhere" / "other.txt"
     given = (
         "{words: {path: words.txt}, own: {path: data}, far: {path: x}, made: {layouts:"
@@ -303,7 +319,10 @@ def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_
 
 
 def test_secrets_are_told_by_the_names_of_variables() -> None:
-    """Values are looked for where a name speaks of a secret; short ones, people and paths that exist are not."""
+    """Values are looked for where a name speaks of a secret.
+
+    Short ones, people and paths that exist are not.
+    """
     environ = {
         "API_KEY": "0123456789",
         "TOKEN": "short",
@@ -319,7 +338,10 @@ def test_secrets_are_told_by_the_names_of_variables() -> None:
 
 
 def test_a_private_key_among_the_code_is_found(tmp_path: Path) -> None:
-    """A key lies in the copy where `subject.path` took in more than was meant; talk of one is none."""
+    """A key lies in the copy where `subject.path` took in more than was meant.
+
+    Talk of one is none.
+    """
     key = tmp_path / "key"
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)],

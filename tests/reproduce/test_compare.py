@@ -38,7 +38,9 @@ def test_the_same_run_is_the_same() -> None:
 
 
 def test_shared_seeds_are_paired() -> None:
-    """With the same seeds McNemar judges the discordant pairs: six on one side are a change, five are not."""
+    """With the same seeds McNemar judges the discordant pairs: six on one side are a change, five
+    are not.
+    """
     base = record(cell(candidate=["pass"] * 30))
     for failed, word in ((6, "changed"), (5, "cannot tell")):
         other = record(cell(candidate=["fail"] * failed + ["pass"] * (30 - failed)))
@@ -59,7 +61,9 @@ def test_other_seeds_are_counted() -> None:
 
 
 def test_three_failures_of_59_are_no_change() -> None:
-    """3 of 59 against 0 of 59 is p = 0.24: the verdicts differ, nobody can tell, and it says what would settle it."""
+    """3 of 59 against 0 of 59 is p = 0.24: the verdicts differ, nobody can tell, and it says what
+    would settle it.
+    """
     found = compare(
         record(cell(candidate=CLEAN, seed=1)), record(cell(candidate=["fail"] * 3 + CLEAN[3:]))
     )
@@ -99,7 +103,9 @@ def test_void_trials_are_not_counted_and_not_paired() -> None:
 
 
 def test_check_by_check() -> None:
-    """The same number of failures by another check is a change of both checks, and the trials stay the same."""
+    """The same number of failures by another check is a change of both checks, and the trials stay
+    the same.
+    """
     one = record(cell(candidate=["fail"] * 30, check="met"))
     other = record(cell(candidate=["fail"] * 30, check="ended"))
     found = compare(one, other)
@@ -194,7 +200,10 @@ def test_context() -> None:
 
 
 def test_environments_of_the_arms() -> None:
-    """What an arm's own environment holds is compared by version and files; where a wheel came from says nothing."""
+    """What an arm's own environment holds is compared by version and files.
+
+    Where a wheel came from says nothing.
+    """
 
     def installed(**more: str) -> dict[str, object]:
         return {"name": "tool", "version": "1.0", "wheel": "aa" * 32, "record": "bb" * 32, **more}
@@ -233,7 +242,9 @@ def test_two_scenarios_are_not_compared() -> None:
     st.integers(0, 1),
 )
 def test_any_two_records(one: list[str], other: list[str], seed: int) -> None:
-    """Whatever became of the trials, comparing ends, in the same word from either side, and in every form."""
+    """Whatever became of the trials, comparing ends, in the same word from either side, and in
+    every form.
+    """
     first, second = record(cell(candidate=one)), record(cell(candidate=other, seed=seed))
     found = compare(first, second)
     assert found.word == compare(second, first).word

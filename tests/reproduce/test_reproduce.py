@@ -25,7 +25,10 @@ BROKEN = "subject.candidate.with.fixed=not yet"
 def test_a_report_is_reproduced_on_a_second_clone(
     more: tuple[str, ...], verdict: str, ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """PASS and FAIL reports give REPRODUCED without the first clone; the reproduction verifies and names the report."""
+    """PASS and FAIL reports give REPRODUCED without the first clone.
+
+    The reproduction verifies and names the report.
+    """
     place = project()
     ran = made(ann, place, *more)
     report, mine = ann.send(bob, ran), clone(place)
@@ -51,7 +54,9 @@ def test_a_report_is_reproduced_on_a_second_clone(
 def test_a_change_of_the_subject_is_source_differs(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """One changed line, committed or not: nothing runs, the file is named, and --repo runs the report's own commit."""
+    """One changed line, committed or not: nothing runs, the file is named, and --repo runs the
+    report's own commit.
+    """
     place = project()
     report, mine = ann.send(bob, made(ann, place)), clone(place)
     (mine / WORDS / "rank.sh").write_text(RANK + "# one line more\n")
@@ -83,7 +88,10 @@ def test_another_scenario_file_is_source_differs(
 def test_a_fixed_bug_is_not_reproduced_and_only_with_enough_trials(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """Three trials against three cannot tell, and say how many would; enough of them refute the FAIL."""
+    """Three trials against three cannot tell, and say how many would.
+
+    Enough of them refute the FAIL.
+    """
     broken = RANK.replace('"$fixed" != yes', '"$fixed" != never')
     place = project({f"{WORDS}/rank.sh": broken})
     ran = made(
@@ -130,7 +138,9 @@ def test_the_same_verdict_by_another_failure_is_told_apart(
 
 
 def test_a_bundle_is_enough(ann: Person, bob: Person, project: Project) -> None:
-    """Without a clone, a bundle of a changed tree runs the code it holds, and with the inputs it carries."""
+    """Without a clone, a bundle of a changed tree runs the code it holds, and with the inputs it
+    carries.
+    """
     text = SCENARIO.replace(
         "matrix:", "inputs: {words: {path: words.txt}, own: {path: data}}\nmatrix:"
     )
@@ -160,7 +170,10 @@ def test_a_bundle_is_enough(ann: Person, bob: Person, project: Project) -> None:
 def test_a_changed_tree_is_rebuilt_from_commit_and_patch(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """A dirty run is laid out from its commit and its patch; hooks and filters of the repository do not run."""
+    """A dirty run is laid out from its commit and its patch.
+
+    Hooks and filters of the repository do not run.
+    """
     place = project()
     mine = clone(place)
     (place / WORDS / "rank.sh").write_text(RANK + "# not committed\n")
@@ -186,7 +199,9 @@ def test_a_changed_tree_is_rebuilt_from_commit_and_patch(
 def test_files_git_never_knew_are_named(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """A run of an uncommitted scenario cannot be rebuilt from its commit, and the evidence is named as the way."""
+    """A run of an uncommitted scenario cannot be rebuilt from its commit, and the evidence is named
+    as the way.
+    """
     place = project()
     mine = clone(place)
     (place / "scenarios" / "more").mkdir()
@@ -202,7 +217,9 @@ def test_files_git_never_knew_are_named(
 def test_arms_from_revisions_and_patches_are_rebuilt(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """Arms that are a revision and a patch of the repository are found in the clone, also where a branch has moved."""
+    """Arms that are a revision and a patch of the repository are found in the clone, also where a
+    branch has moved.
+    """
     place = project(
         {
             "src/rank.sh": RANK.replace('"$fixed" != yes', "0 = 1"),
@@ -238,7 +255,10 @@ def test_arms_from_revisions_and_patches_are_rebuilt(
 def test_arms_of_another_repository_are_rebuilt(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """A run with --repo is compared with that repository's clone; where it is not here, the evidence is used."""
+    """A run with --repo is compared with that repository's clone.
+
+    Where it is not here, the evidence is used.
+    """
     place = project()
     text = (
         SCENARIO.replace(', "{fixed}"', "")
@@ -271,7 +291,9 @@ def test_arms_of_another_repository_are_rebuilt(
 def test_faults_files_and_measurements_are_reproduced(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """A scenario with a fault, another file as its control and a measurement is reproduced with all of them."""
+    """A scenario with a fault, another file as its control and a measurement is reproduced with all
+    of them.
+    """
     text = SCENARIO.replace('{with: {fixed: "yes"}}', "{}").replace(
         'with: {fixed: "no"}', "file: broken.py"
     )
@@ -318,7 +340,9 @@ def test_faults_files_and_measurements_are_reproduced(
 
 
 def test_seeds_are_the_same_unless_asked(usual: Usual, bob: Person) -> None:
-    """The rerun derives the same seeds; --only-fresh-seeds derives others, and compares no numbers by seed."""
+    """The rerun derives the same seeds; --only-fresh-seeds derives others, and compares no numbers
+    by seed.
+    """
     ann, ran = usual
     report = ann.send(bob, ran)
 
@@ -348,7 +372,9 @@ def test_a_reproduction_can_be_reproduced(usual: Usual, bob: Person) -> None:
 def test_ranks_of_gloo_in_a_clone_end_to_end(
     ann: Person, bob: Person, project: Project, clone: Clone
 ) -> None:
-    """Warm ranks joined over gloo: a bundle made in one clone is reproduced in another, down to the source line."""
+    """Warm ranks joined over gloo: a bundle made in one clone is reproduced in another, down to the
+    source line.
+    """
     from tests.run.conftest import MEETING, MEETING_SUBJECT
 
     text = MEETING.replace("control: 2", "control: 5")

@@ -1,4 +1,6 @@
-"""What is not run again, and why: reports that nobody verified, inputs and machines that lack something, forgeries."""
+"""What is not run again, and why: reports that nobody verified, inputs and machines that lack
+something, forgeries.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.whole]  # each makes a run and repro
 
 
 def test_an_unverified_report_runs_nothing(usual: Usual, bob: Person) -> None:
-    """Unknown signer, unsigned, edited: refused with 3 and no run; only --i-trust-this-file runs it, and says so."""
+    """Unknown signer, unsigned, edited: refused with 3 and no run.
+
+    Only --i-trust-this-file runs it, and says so.
+    """
     ann, ran = usual
     report = ann.send(bob, ran)
     bob.trusts = []
@@ -68,7 +73,10 @@ def test_what_will_run_is_told_and_a_dry_run_runs_nothing(usual: Usual, bob: Per
 
 
 def test_an_input_that_is_not_here_cannot_tell(ann: Person, bob: Person, project: Project) -> None:
-    """A missing or a different input ends with 2 and names the way out; the right one is accepted wherever it lies."""
+    """A missing or a different input ends with 2 and names the way out.
+
+    The right one is accepted wherever it lies.
+    """
     text = SCENARIO.replace("matrix:", "inputs: {words: {path: words.txt}}\nmatrix:")
     place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/words.txt": "two words\n"})
     report = ann.send(bob, made(ann, place))
@@ -119,7 +127,9 @@ def test_bad_usage_is_told(usual: Usual, bob: Person) -> None:
 
 
 def test_a_forged_reproduction_is_refused(usual: Usual, bob: Person) -> None:
-    """Whoever edits what the first run was, the answer, or the code that ran, is found out even with their own key."""
+    """Whoever edits what the first run was, the answer, or the code that ran, is found out even
+    with their own key.
+    """
     ann, ran = usual
     done = bob("reproduce", str(ann.send(bob, ran)))
     bob.trusts = [bob.fingerprint]
@@ -142,7 +152,9 @@ def test_a_forged_reproduction_is_refused(usual: Usual, bob: Person) -> None:
 
 
 def test_evidence_of_any_form_is_read_or_refused(usual: Usual, tmp_path: Path) -> None:
-    """Somebody who trusts a forged report gets a refusal or a run of what was printed, never a crash."""
+    """Somebody who trusts a forged report gets a refusal or a run of what was printed, never a
+    crash.
+    """
     _, ran = usual
     strange: list[Any] = [
         None,
@@ -196,7 +208,10 @@ def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def test_a_hostile_bundle_runs_nothing(bob: Person) -> None:
-    """A bundle that leads out of its folder is refused with 3, trusted or not; nothing is written, and nothing runs."""
+    """A bundle that leads out of its folder is refused with 3, trusted or not.
+
+    Nothing is written, and nothing runs.
+    """
     sent = bob.folder / "desk" / "sent.tar.xz"
     for name in ("up-from-inside", "link", "two-streams", "bomb-behind-the-end"):
         sent.write_bytes(HOSTILE[name]())

@@ -1,4 +1,6 @@
-"""A report that is not reproduced: which one thing makes the difference? And does the answer hang on the seeds?"""
+"""A report that is not reproduced: which one thing makes the difference? And does the answer hang
+on the seeds?
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,10 @@ def varied(person: Person) -> dict[str, Record]:
 def test_the_variable_that_makes_the_difference_is_named(
     ann: Person, bob: Person, project: Project
 ) -> None:
-    """One change per run, each signed: TZ flips the answer, threads and worlds at a time do not; the rest is listed."""
+    """One change per run, each signed: TZ flips the answer, threads and worlds at a time do not.
+
+    The rest is listed.
+    """
     place = odd(project, '[ "$TZ" = Etc/GMT-1 ]')
     report = ann.send(
         bob, ann("run", WORDS, cwd=place, env={"TZ": "Etc/GMT-1", "OMP_NUM_THREADS": "3"})
@@ -133,7 +138,10 @@ def answer_of(folder: Path) -> str:
 def test_a_different_failure_is_explained_as_well(
     ann: Person, bob: Person, project: Project
 ) -> None:
-    """The verdict is the same and the line is not: the walk is made, and names the variable; threads flip it too."""
+    """The verdict is the same and the line is not: the walk is made, and names the variable.
+
+    Threads flip it too.
+    """
     broken = RANK.replace('"$fixed" != yes', '"$fixed" != never')
     place = odd(project, '{ [ "$TZ" = Etc/GMT-1 ] || [ "$OMP_NUM_THREADS" != 1 ]; }', rank=broken)
     report = ann.send(bob, ann("run", WORDS, cwd=place, env={"TZ": "Etc/GMT-1"}))
@@ -149,7 +157,8 @@ def test_a_different_failure_is_explained_as_well(
 
 
 def test_where_nothing_flips_it_that_is_said(ann: Person, bob: Person, project: Project) -> None:
-    """A difference that no report holds: every change is tried, none is shown to make it REPRODUCED.
+    """A difference that no report holds: every change is tried, none is shown to make it
+    REPRODUCED.
 
     Where the counts exclude nothing, nothing is tried.
     """
@@ -188,7 +197,10 @@ def usable(count: int) -> Iterator[None]:
 def test_the_number_of_usable_processors_is_varied(
     ann: Person, bob: Person, project: Project
 ) -> None:
-    """A first run on one processor is run again on one of the two here; the other way round cannot be."""
+    """A first run on one processor is run again on one of the two here.
+
+    The other way round cannot be.
+    """
     place = odd(project, '[ "$(env -u OMP_NUM_THREADS nproc)" = 1 ]')
     with usable(1):
         ran = made(ann, place, "--jobs", "1")
@@ -217,7 +229,9 @@ def _only(folder: Path) -> Path:
 
 
 def test_fresh_seeds_are_a_second_pass(ann: Person, bob: Person, project: Project) -> None:
-    """The candidate fails with the report's seeds only: each pass has its answer and report, and the seeds decide."""
+    """The candidate fails with the report's seeds only: each pass has its answer and report, and
+    the seeds decide.
+    """
     known = "|".join(
         str(derive_seed("7", "words", "ranks=2,backend=none", index, 1)) for index in range(5)
     )
@@ -254,7 +268,9 @@ def test_fresh_seeds_are_a_second_pass(ann: Person, bob: Person, project: Projec
 def test_where_the_seeds_do_not_decide_both_passes_are_reproduced(
     usual: tuple[Person, Ran], bob: Person
 ) -> None:
-    """Both passes end alike: exit code 0, and no word says more than that no sign of it was seen."""
+    """Both passes end alike: exit code 0, and no word says more than that no sign of it was
+    seen.
+    """
     ann, ran = usual
     done = bob("reproduce", str(ann.send(bob, ran)), "--fresh-seeds", "--vary")
     assert done.code == 0, done.out
@@ -284,7 +300,10 @@ def test_wishes_that_exclude_each_other_run_nothing(more: tuple[str, ...], bob: 
 
 
 def test_a_word_needs_an_effect_and_a_difference() -> None:
-    """A change that nobody sees did nothing; what the counts do not tell from the first pass only may have done it."""
+    """A change that nobody sees did nothing.
+
+    What the counts do not tell from the first pass only may have done it.
+    """
     assert word(shown=False, answer="REPRODUCED", against="NOT REPRODUCED") == "took no effect"
     assert word(shown=True, answer="REPRODUCED", against="NOT REPRODUCED") == "flips it"
     assert (
@@ -300,7 +319,9 @@ def test_a_word_needs_an_effect_and_a_difference() -> None:
 def test_what_cannot_be_changed_here_is_named_with_the_reason(
     usual: tuple[Person, Ran], tmp_path: Path
 ) -> None:
-    """Another machine in all that matters: what can be set is varied, everything else has a reason, nothing is lost."""
+    """Another machine in all that matters: what can be set is varied, everything else has a reason,
+    nothing is lost.
+    """
     opened = open_report(usual[1].report, policy=SignerPolicy(), trust=True, scratch=tmp_path)
     reproduced = opened.reproduced()
     there = reproduced.environment
@@ -363,7 +384,9 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(
 
 
 def test_only_what_the_facts_show_took_effect(usual: tuple[Person, Ran]) -> None:
-    """The value that a run says it was given is looked for in its own facts, for every kind of change."""
+    """The value that a run says it was given is looked for in its own facts, for every kind of
+    change.
+    """
     run = usual[1].record.run
     environment = run.environment.model_copy(update={"variables": {"TZ": "UTC"}, "affinity": 2})
     overrides = ['seed="x"', "trials.candidate=5", 'seed="y"', 'world.env.OMP_NUM_THREADS="2"']
@@ -396,7 +419,9 @@ def test_one_answer_of_several_passes() -> None:
 
 
 def test_a_change_is_undone_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that was not there is not there afterwards, one that was has its value, also behind an error."""
+    """A variable that was not there is not there afterwards, one that was has its value, also
+    behind an error.
+    """
     monkeypatch.setenv("TZ", "Etc/GMT-2")
     monkeypatch.delenv("CXX", raising=False)
     change = Change(

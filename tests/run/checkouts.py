@@ -1,4 +1,6 @@
-"""Git repositories with a package that is built by a backend of its own, so that no index is asked for one."""
+"""Git repositories with a package that is built by a backend of its own, so that no index is asked
+for one.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def write(
     alter: str = "pass",
     tag: str = "",
 ) -> str:
-    """Commit a package with one module; `alter` is what its build does to the files. Returns the commit's id."""
+    """Commit a package with one module; `alter` is what its build does to the files.
+
+    Returns the commit's id.
+    """
     (folder / name).mkdir(parents=True, exist_ok=True)
     if not (folder / ".git").exists():
         git(folder, "init", "--quiet")

@@ -1,7 +1,7 @@
 """Commands of ours in processes of their own, forked from one that has imported what they need.
 
-An interpreter that imports it all takes as long as most commands. Folder, streams, variables and arguments are those
-that a process started for the command would have.
+An interpreter that imports it all takes as long as most commands. Folder, streams, variables and
+arguments are those that a process started for the command would have.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ LIMIT = 1 << 20
 def run(
     *arguments: str, cwd: Path, env: Mapping[str, str], merged: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and until nobody holds its streams, as `subprocess.run` would, without an input.
+    """Run a command to its end, and until nobody holds its streams, as `subprocess.run` would,
+    without an input.
 
     Args:
         *arguments: its words.
         cwd: the folder that it begins in.
-        env: its whole environment; one that acts on a starting interpreter gets an interpreter of its own.
+        env: its whole environment; one that acts on a starting interpreter gets an interpreter of
+            its own.
         merged: whether its errors come among its output.
     """
     if _at_start(env) != _at_start(_environment()):
@@ -101,7 +103,10 @@ def _server() -> socket.socket:
 
 
 def serve(control: int) -> None:
-    """Fork for one request after the other, until who asks is gone. Returns in each child, ready to be the command."""
+    """Fork for one request after the other, until who asks is gone.
+
+    Returns in each child, ready to be the command.
+    """
     import harness.cli.running
     from harness import checks, faults
     from harness.record.environment import packages
@@ -114,7 +119,8 @@ def serve(control: int) -> None:
     for kind in (*checks.KINDS.own.values(), *faults.KINDS.own.values()):
         kind.model_rebuild()
     Record.model_rebuild()
-    # What is worked out from the texts of installed distributions is kept; the texts are read each time.
+    # What is worked out from the texts of installed distributions is kept; the texts are read each
+    # time.
     packages()
     installed(search_path(None), names=(), wanted=lambda _: False)
     gc.freeze()

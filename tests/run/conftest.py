@@ -52,7 +52,8 @@ checks:
   - {id: ended, kind: exit, ranks: every, code: 0}
   - {id: nobody-left, kind: no-survivors}
 """
-# The same in a group, for what has to do with one: a server that imports torch takes ten times as long to be ready.
+# The same in a group, for what has to do with one: a server that imports torch takes ten times as
+# long to be ready.
 MEETING = SCENARIO.replace("backend: [none]", "backend: [gloo]")
 MEETING_SUBJECT = f"{SUBJECT}    context.group.barrier()\n"
 
@@ -93,7 +94,9 @@ def needs_packages(ran: Ran) -> None:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a command: a home of its own, so that a test never signs with somebody's key."""
+    """The environment of a command: a home of its own, so that a test never signs with somebody's
+    key.
+    """
     kept = {
         name: os.environ[name]
         for name in ("PATH", "LANG", "VIRTUAL_ENV", "TMPDIR")
@@ -153,7 +156,8 @@ def run_command(
 ) -> Ran:
     """Run a command of ours to its end, in a home and a results folder at a place.
 
-    In a process of its own, but for `verify`: an interpreter that imports all it needs takes longer than what it does.
+    In a process of its own, but for `verify`: an interpreter that imports all it needs takes longer
+    than what it does.
     """
     results = place / "results"
     if arguments[0] == "verify" and cwd is None and env is None:
@@ -166,7 +170,9 @@ def run_command(
 
 
 def verified_here(place: Path, *arguments: str) -> Ran:
-    """`rankproof verify` in this process, in the home and the folder that it would have in its own."""
+    """`rankproof verify` in this process, in the home and the folder that it would have in its
+    own.
+    """
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.chdir(place),
@@ -208,7 +214,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Two versions of a package that needs another; variables under which pip finds them and nothing else."""
+    """Two versions of a package that needs another.
+
+    Variables under which pip finds them and nothing else.
+    """
     folder = tmp_path / "wheels"
     wheels.write(
         folder,
@@ -229,7 +238,8 @@ def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def kept_environments(pytestconfig: pytest.Config) -> dict[str, str]:
-    """A cache of environments that is kept from one run of the tests to the next: for what takes a minute to make.
+    """A cache of environments that is kept from one run of the tests to the next: for what takes a
+    minute to make.
 
     Every use checks its files, and all tests that need such a one ask for the same.
     """

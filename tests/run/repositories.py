@@ -86,7 +86,10 @@ def commit(folder: Path, files: Mapping[str, str], *, tag: str = "") -> str:
 
 
 def make(folder: Path, *, module: str = "proj.py") -> Path:
-    """A repository with the tags `broken` and `fixed`, in this order; the working tree is at `fixed`."""
+    """A repository with the tags `broken` and `fixed`, in this order.
+
+    The working tree is at `fixed`.
+    """
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "-b", "main")
     commit(folder, {module: BROKEN, "README": "read me\n"}, tag="broken")

@@ -1,4 +1,6 @@
-"""Arrays, comparisons and events changed by who signs them again: refused, with NumPy and without it."""
+"""Arrays, comparisons and events changed by who signs them again: refused, with NumPy and without
+it.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def changed_array(folder: Path) -> None:
 
 
 def renamed_array(folder: Path) -> None:
-    """The array of the candidate in the place of the control's, under the name that the events give."""
+    """The array of the candidate in the place of the control's, under the name that the events
+    give.
+    """
     path, _ = array(folder, "control-00000")
     shutil.copyfile(array(folder, "candidate-00000")[0], path)
 
@@ -136,7 +140,9 @@ def no_difference(folder: Path) -> None:
 def test_a_changed_array_or_comparison_is_refused_under_a_good_signature(
     ran: Ran, place: Path, tmp_path: Path, forgery: Any
 ) -> None:
-    """Whoever signs it again: the arrays give another comparison, or are not what the events name."""
+    """Whoever signs it again: the arrays give another comparison, or are not what the events
+    name.
+    """
     refused(ran, place, tmp_path, forgery)
 
 
@@ -215,7 +221,9 @@ def not_stored(folder: Path) -> None:
 
 
 def other_shape(folder: Path) -> None:
-    """Of the same number of elements, in every event that tells of the file, the comparison's too."""
+    """Of the same number of elements, in every event that tells of the file, the comparison's
+    too.
+    """
 
     def reshape(event: dict[str, Any]) -> list[dict[str, Any]]:
         values = event["values"]
@@ -328,7 +336,9 @@ def test_another_tolerance_is_that_of_other_trials(ran: Ran, place: Path, tmp_pa
 def test_events_that_no_run_leaves_are_refused(
     ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], None], *, without_numpy: bool
 ) -> None:
-    """Whoever worked record and report out again from them, and whether the verifier has NumPy or not."""
+    """Whoever worked record and report out again from them, and whether the verifier has NumPy or
+    not.
+    """
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
     shutil.copytree(ran.folder, folder)
     forgery(folder)

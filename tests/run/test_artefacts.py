@@ -1,4 +1,6 @@
-"""Arrays that ranks keep: compared by the harness, kept as evidence, judged again with NumPy and without it."""
+"""Arrays that ranks keep: compared by the harness, kept as evidence, judged again with NumPy and
+without it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def place(sums: Ran) -> Path:
 
 
 def test_the_control_s_array_differs_and_the_report_says_where(ran: Ran) -> None:
-    """The worst pair, its place and the limit stand in the signed report; the arrays lie there once each."""
+    """The worst pair, its place and the limit stand in the signed report.
+
+    The arrays lie there once each.
+    """
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
     assert "off by 0.5 at \\[1, 2\\] (1 of 12 beyond atol 0.25): 6.5, expected 6" in report
@@ -52,7 +57,10 @@ def test_the_control_s_array_differs_and_the_report_says_where(ran: Ran) -> None
 
 
 def test_it_is_judged_again_with_numpy_and_without(ran: Ran, place: Path) -> None:
-    """The verifier says which was done; without NumPy the comparison that the events hold is judged."""
+    """The verifier says which was done.
+
+    Without NumPy the comparison that the events hold is judged.
+    """
     arguments = [
         "verify",
         str(ran.folder / "report.md"),
@@ -110,7 +118,9 @@ def linked(place: Path) -> Path:
 
 @pytest.mark.whole
 def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
-    """Pipes, links, holes, objects and cut files are told, and neither waited for nor followed nor unpickled."""
+    """Pipes, links, holes, objects and cut files are told, and neither waited for nor followed nor
+    unpickled.
+    """
     folder = tmp_path / "scenario"
     folder.mkdir()
     # What is no array was not kept.
@@ -140,7 +150,10 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
 def test_what_is_beyond_the_budget_is_compared_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a trial and of a run the evidence holds so many bytes; the rest is known by digest and comparison."""
+    """Of a trial and of a run the evidence holds so many bytes.
+
+    The rest is known by digest and comparison.
+    """
     big = SUBJECT.replace("np.arange(12.0", "np.arange(12.0 * (1 << 20)").replace(
         "reshape(3, 4)", "reshape(3, -1)"
     )
@@ -187,7 +200,9 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(
 def test_a_control_in_which_nothing_was_compared_did_not_fail_as_stated(
     tmp_path: Path, slip: str, why: str
 ) -> None:
-    """A slip of its author, which says nothing of how far apart the arrays are: INCONCLUSIVE, with the reason."""
+    """A slip of its author, which says nothing of how far apart the arrays are: INCONCLUSIVE, with
+    the reason.
+    """
     subject = SUBJECT.replace("total[1, 2] += 0.5", "pass").replace(
         "    context.keep(", f"    {slip}\n    context.keep(", 1
     )

@@ -1,4 +1,6 @@
-"""The scenarios about the tokenizer's backend under a quota: one runs here, and its answer follows the fault."""
+"""The scenarios about the tokenizer's backend under a quota: one runs here, and its answer follows
+the fault.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ FOLDER = ROOT / "scenarios" / "tokenizer-backend-under-quota"
 
 
 def test_findings_about_others_are_marked_so() -> None:
-    """None of these scenarios gates anything, each runs on demand, and each names the public thread it is about."""
+    """None of these scenarios gates anything, each runs on demand, and each names the public thread
+    it is about.
+    """
     loaded = [load_scenario(file) for file in scenario_files(FOLDER)]
     assert len(loaded) >= 9
     for found in loaded:
@@ -39,7 +43,10 @@ def test_findings_about_others_are_marked_so() -> None:
 def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
     rankproof: Callable[..., Ran], kept_environments: dict[str, str]
 ) -> None:
-    """The symptom is found with the trace of what was swallowed; without the fault nothing is claimed."""
+    """The symptom is found with the trace of what was swallowed.
+
+    Without the fault nothing is claimed.
+    """
     file = str(FOLDER / "one-request.yaml")
     ran = rankproof("run", file, "--unsigned", env=kept_environments)
     needs_packages(ran)
@@ -48,7 +55,8 @@ def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
     assert cell.control is not None
     seen = events(ran, cell.control.trials[0].evidence)
     (slot,) = [values for name, values in seen if name == "tokenizer.slot"]
-    # The chain of what was raised does not know of the refusal; what was handled while a debug line was written does.
+    # The chain of what was raised does not know of the refusal; what was handled while a debug line
+    # was written does.
     assert [link["type"] for link in slot["error"]] == ["NotImplementedError"]
     (logs,) = [values for name, values in seen if name == "tokenizer.logs"]
     handled = [link for row in logs["messages"] for link in row.get("handling", [])]
@@ -74,7 +82,9 @@ def events(ran: Ran, evidence: str) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.slow
 def test_the_sweeps_tables_count_every_trial_and_come_out_the_same(tmp_path: Path) -> None:
-    """Trials held void are counted, the model follows the single loads, and the picture's bytes are always the same."""
+    """Trials held void are counted, the model follows the single loads, and the picture's bytes are
+    always the same.
+    """
     quota = evidence(tmp_path / "quota", [(2, [0, 0, 0, 0]), (16, [16, 15, 16, 16])])
     chance = evidence(tmp_path / "chance", [(1, [0, 1, 0, 0]), (2, [0, 0, 1, 0])])
     told = [sweep(quota, chance, tmp_path / name) for name in ("one.svg", "two.svg")]
@@ -99,7 +109,9 @@ def sweep(*arguments: Path) -> subprocess.CompletedProcess[str]:
 
 
 def evidence(folder: Path, cells: list[tuple[int, list[int]]]) -> Path:
-    """Write what a sweep's run leaves: per cell one trial of four ranks, with how many loads of each failed."""
+    """Write what a sweep's run leaves: per cell one trial of four ranks, with how many loads of
+    each failed.
+    """
     folder.mkdir()
     found = []
     for index, (threads, failed) in enumerate(cells):

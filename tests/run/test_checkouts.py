@@ -1,4 +1,6 @@
-"""Packages of arms that are built from a git checkout: which commit, which wheel, and what a forger tries."""
+"""Packages of arms that are built from a git checkout: which commit, which wheel, and what a forger
+tries.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def found(wanted: Environment, folder: Path) -> Supply:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Path) -> None:
-    """What is committed is built, not what lies there; one tree is built once, whatever it is called, to one wheel."""
+    """What is committed is built, not what lies there.
+
+    One tree is built once, whatever it is called, to one wheel.
+    """
     repository = tmp_path / "own"
     first = checkouts.write(repository, "own", "1.0", "NUMBER = 1\n", requires="word", tag="v1")
     second = checkouts.write(repository, "own", "1.0", "NUMBER = 2\n", requires="word")
@@ -95,7 +100,10 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_checkout_beside_a_file_of_requirements(offered: dict[str, str], tmp_path: Path) -> None:
-    """Its dependencies are those of the file, each by hash; one that the file lacks stops the run by name."""
+    """Its dependencies are those of the file, each by hash.
+
+    One that the file lacks stops the run by name.
+    """
     checkouts.write(tmp_path / "own", "own", "1.0", "NUMBER = 1\n", requires="word")
     wanted = Environment(packages={"own": Checkout(path="own")}, requirements="r.txt")
     word = sha256(Path(offered["PIP_FIND_LINKS"]) / "word-1.2-py3-none-any.whl")
@@ -114,7 +122,9 @@ def test_a_checkout_beside_a_file_of_requirements(offered: dict[str, str], tmp_p
 @pytest.mark.slow
 @pytest.mark.whole
 def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -> None:
-    """A folder that is not a repository, no such revision, no package, a build that fails, another package."""
+    """A folder that is not a repository, no such revision, no package, a build that fails, another
+    package.
+    """
     repository = tmp_path / "own"
     checkouts.write(repository, "own", "1.0", "", alter="raise RuntimeError('no compiler is here')")
 
@@ -222,7 +232,9 @@ def committed(folder: Path) -> str:
 def test_two_commits_of_a_package_are_compared(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """The report names both commits, and the run is made again where neither repository nor scenario is."""
+    """The report names both commits, and the run is made again where neither repository nor
+    scenario is.
+    """
     head = committed(tmp_path / "own")
     folder = scenario(FILES)
     ran = rankproof("run", str(folder), env=offered)
@@ -334,7 +346,10 @@ def installed_from(wheel: bytes, *, record: str | None = None) -> Callable[[dict
 def test_a_package_that_was_never_built_cannot_be_brought_along(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """Cells are SKIPPED where a checkout needs what nobody offers; a reproduction says what is missing, and where."""
+    """Cells are SKIPPED where a checkout needs what nobody offers.
+
+    A reproduction says what is missing, and where.
+    """
     checkouts.write(tmp_path / "own", "own", "1.0", "NUMBER = 1\n", requires="nowhere", tag="v1")
     ran = rankproof("run", str(scenario(FILES)), env=offered)
     assert ran.code == 2, ran.out + ran.err

@@ -13,7 +13,9 @@ from tests.run.conftest import command, environment
 def test_a_forked_command_answers_as_a_started_one(
     scenario: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Exit code, output and errors are the same, in the folder and under the variables that it is given."""
+    """Exit code, output and errors are the same, in the folder and under the variables that it is
+    given.
+    """
     scenario()
     for words, more in (
         ("list scenario", {}),

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.whole
 def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
-    """A run compared with itself is verified, pairs every trial, and is the same: half is what it accepts."""
+    """A run compared with itself is verified, pairs every trial, and is the same: half is what it
+    accepts.
+    """
     ran = rankproof(
         "compare", str(pair.good), str(pair.good / "report.md"), "--signer", pair.signer, "--json"
     )
@@ -33,7 +35,10 @@ def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
 def test_an_unverified_run_is_refused(
     pair: Pair, rankproof: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    """What verification refuses is not compared, unless it is asked for by name; it is then marked."""
+    """What verification refuses is not compared, unless it is asked for by name.
+
+    It is then marked.
+    """
     edited = shutil.copytree(pair.good, tmp_path / "edited")
     (edited / "results.json").write_bytes(
         (edited / "results.json").read_bytes().replace(b"Ranks meet", b"Ranks MEET")

@@ -1,4 +1,6 @@
-"""DistributedInferenceValidator: what it asks is run for real, and its reports can be judged again."""
+"""DistributedInferenceValidator: what it asks is run for real, and its reports can be judged
+again.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def asking(folder: Path, **given: Any) -> DistributedInferenceValidator:
 def test_each_question_is_a_signed_run_with_a_control_that_failed(
     tmp_path: Path, question: str
 ) -> None:
-    """PASS, with every fault proved, and a report that is judged the same again by whoever verifies it."""
+    """PASS, with every fault proved, and a report that is judged the same again by whoever verifies
+    it.
+    """
     signer = find_signer()
     finished = getattr(asking(tmp_path, signer=signer), question)(PROMPTS)
     judged = finished.record.judgement
@@ -82,7 +86,9 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(
 def test_what_cannot_be_asked_is_refused_before_any_rank_starts(
     tmp_path: Path, question: str, engine: str, prompts: list[list[int]], why: str
 ) -> None:
-    """No prompts, none with tokens, and a stress test of an engine that cannot mend what it hands on."""
+    """No prompts, none with tokens, and a stress test of an engine that cannot mend what it hands
+    on.
+    """
     with pytest.raises(ScenarioError, match=why.replace(".", "[.]")):
         getattr(asking(tmp_path, engine=engine), question)(prompts)
     assert not (tmp_path / "results").exists()
@@ -91,7 +97,9 @@ def test_what_cannot_be_asked_is_refused_before_any_rank_starts(
 def test_a_reset_strikes_the_rank_that_receives_and_nothing_else_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """gloo may never wake a rank that sends: the stress test and the shipped scenario strike the one after it."""
+    """gloo may never wake a rank that sends: the stress test and the shipped scenario strike the
+    one after it.
+    """
     asked = list[Any]()
     monkeypatch.setattr(
         distributed_inference, "run", lambda scenario, *_, **__: asked.append(scenario)

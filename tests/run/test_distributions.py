@@ -22,7 +22,9 @@ def over_the_whole(record: str) -> set[str]:
 @example('"a,b.py",sha256=c/d,1\n')
 @example("a\nb/c.py,,\n/d,,\n")
 def test_each_line_says_what_the_expression_finds_in_it(record: str) -> None:
-    """Folders that are seen once and lines without one give the names that each line alone gives."""
+    """Folders that are seen once and lines without one give the names that each line alone
+    gives.
+    """
     assert _tops(record) == over_the_whole(record)
 
 

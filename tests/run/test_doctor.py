@@ -18,7 +18,9 @@ Run = Callable[..., Ran]
 
 
 def test_every_no_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine without programs on its path, each missing one is a no with what to do, as signing says."""
+    """On a machine without programs on its path, each missing one is a no with what to do, as
+    signing says.
+    """
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     answers = examine(results=tmp_path / "results", measure=False)
@@ -31,7 +33,10 @@ def test_every_no_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_it_makes_nothing(rankproof: Run, tmp_path: Path) -> None:
-    """Looking makes no key and no results folder, quickly it starts no rank; the key a run would make is announced."""
+    """Looking makes no key and no results folder, quickly it starts no rank.
+
+    The key a run would make is announced.
+    """
     ran = rankproof("doctor", "--quick")
     assert ran.code == 0, ran.out + ran.err
     assert "is not made yet" in ran.out
@@ -62,7 +67,9 @@ def test_a_limit_that_is_too_low_is_told(tmp_path: Path, rankproof: Run) -> None
 @pytest.mark.slow
 @pytest.mark.whole  # worlds of every backend and size
 def test_what_a_rank_costs_is_measured(tmp_path: Path) -> None:
-    """Small worlds are started, and what one rank more takes is told with how many the machine bears; nothing stays."""
+    """Small worlds are started, and what one rank more takes is told with how many the machine
+    bears; nothing stays.
+    """
     answers = examine(results=tmp_path / "results")
     costs = {answer.what: answer.detail for answer in answers if answer.topic == "a rank costs"}
     assert {"gloo, warm", "gloo, fresh", "program (sh)"} <= set(costs)
@@ -86,7 +93,9 @@ def test_what_a_rank_costs_is_measured(tmp_path: Path) -> None:
 def test_the_state_of_nix_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str
 ) -> None:
-    """In a Nix environment doctor names its store path, a shell that is too old, and a driver that was not found."""
+    """In a Nix environment doctor names its store path, a shell that is too old, and a driver that
+    was not found.
+    """
     made = {
         "variant": variant,
         "lock": f"{variant}.txt",

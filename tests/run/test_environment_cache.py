@@ -42,7 +42,9 @@ def files(made: ArmEnvironment) -> Path:
 def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(
     offered: dict[str, str],
 ) -> None:
-    """The second time it comes from the cache without a word, also where nothing can be installed any more."""
+    """The second time it comes from the cache without a word, also where nothing can be installed
+    any more.
+    """
     told: list[str] = []
     made = provide(asked(greeting="2.0"), says=told.append)
     assert [text.partition(" ")[0] for text in told] == ["making", "installing"]
@@ -72,7 +74,9 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(
 @pytest.mark.slow
 @pytest.mark.whole
 def test_what_an_environment_reads_at_its_start_is_named(offered: dict[str, str]) -> None:
-    """A wheel may bring a `.pth` file, which runs in every rank before the code under test, also out of the cache."""
+    """A wheel may bring a `.pth` file, which runs in every rank before the code under test, also
+    out of the cache.
+    """
     line = b"import sys; sys.evil = True\n"
     wheels.write(Path(offered["PIP_FIND_LINKS"]), "tool", "1.0", "", more={"evil.pth": line})
     for _ in range(2):
@@ -85,7 +89,9 @@ def test_what_an_environment_reads_at_its_start_is_named(offered: dict[str, str]
 def test_where_an_environment_lies_makes_no_difference(
     offered: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command's script names its interpreter, and pip notes where a wheel came from: neither tells two apart."""
+    """A command's script names its interpreter, and pip notes where a wheel came from: neither
+    tells two apart.
+    """
     wheel = wheels.write(
         Path(offered["PIP_FIND_LINKS"]), "tool", "1.0", "def main(): pass\n", script="tool"
     )
@@ -120,7 +126,9 @@ def test_where_an_environment_lies_makes_no_difference(
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[str, str]) -> None:
-    """One byte, also with its old time and size, a new file, a missing one: told by name, and made again."""
+    """One byte, also with its old time and size, a new file, a missing one: told by name, and made
+    again.
+    """
     made = provide(asked(word="1.2"))
     module = files(made) / "word.py"
     before, status = module.read_text(), module.stat()
@@ -157,7 +165,10 @@ def test_a_cache_that_was_copied_is_still_whole(offered: dict[str, str], tmp_pat
 
 
 def writer_of(pipe: Path, reader: subprocess.Popen[str]) -> io.FileIO:
-    """The writing end of a named pipe, once it is read; opened plainly, it would wait for a dead reader for ever."""
+    """The writing end of a named pipe, once it is read.
+
+    Opened plainly, it would wait for a dead reader for ever.
+    """
     while True:
         try:
             descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
@@ -173,7 +184,10 @@ def writer_of(pipe: Path, reader: subprocess.Popen[str]) -> io.FileIO:
 
 
 def nobody_reads(writer: io.RawIOBase) -> None:
-    """Return when the pipe's reader is gone. A write that it leaves is cut short, the next one fails."""
+    """Return when the pipe's reader is gone.
+
+    A write that it leaves is cut short, the next one fails.
+    """
     with contextlib.suppress(BrokenPipeError):
         while True:
             writer.write(b"x" * 10_000_000)
@@ -200,7 +214,10 @@ def make_elsewhere(name: str, version: str, env: dict[str, str]) -> subprocess.P
 def test_who_waits_says_so_and_makes_it_where_the_other_could_not(
     offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """While one process makes it, another says that it waits; when the first is killed, it goes on."""
+    """While one process makes it, another says that it waits.
+
+    When the first is killed, it goes on.
+    """
     wheel = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
     os.mkfifo(wheel)
     env = {**environment(tmp_path / "home"), **offered}
@@ -225,7 +242,9 @@ def test_who_waits_says_so_and_makes_it_where_the_other_could_not(
 def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
     scenario: Callable[..., Path], offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """Ctrl-C while an environment is made is an interrupted run: pip is gone, and so is what it had written."""
+    """Ctrl-C while an environment is made is an interrupted run: pip is gone, and so is what it had
+    written.
+    """
     wheel = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
     os.mkfifo(wheel)
     own = [
@@ -270,7 +289,9 @@ def test_processes_at_once_make_one_environment(offered: dict[str, str], tmp_pat
 def test_who_is_killed_while_making_leaves_nothing_that_counts(
     offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """A SIGKILL while pip reads a wheel ends pip too, and the next one makes the environment from the beginning."""
+    """A SIGKILL while pip reads a wheel ends pip too, and the next one makes the environment from
+    the beginning.
+    """
     pipe = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
     os.mkfifo(pipe)
     making = make_elsewhere("stuck", "1.0", {**environment(tmp_path / "home"), **offered})
@@ -312,7 +333,10 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(
 @pytest.mark.slow
 @pytest.mark.whole
 def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None:
-    """A version that is not there and versions that exclude each other are errors; what nobody offers is a reason."""
+    """A version that is not there and versions that exclude each other are errors.
+
+    What nobody offers is a reason.
+    """
     with pytest.raises(
         EnvironmentProblem, match=r"greeting==3\.0 does not exist, or has no wheel .* 1\.0, 2\.0"
     ) as no:
@@ -332,7 +356,10 @@ def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None
 
 
 def test_words_of_pip_are_told_without_addresses() -> None:
-    """The last error of pip is the reason; hosts, addresses and folders of this machine are not in it."""
+    """The last error of pip is the reason.
+
+    Hosts, addresses and folders of this machine are not in it.
+    """
     text = (
         "WARNING: Retrying\nERROR: Could not install packages due to an OSError:"
         " HTTPSConnectionPool(host='wheels.example.org', port=443): Max retries exceeded with url:"
@@ -352,7 +379,9 @@ def test_words_of_pip_are_told_without_addresses() -> None:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_the_cache_is_listed_and_cleared(rankproof: Run, offered: dict[str, str]) -> None:
-    """`environments` lists what there is with its size, and removes what is named; `doctor` tells it too."""
+    """`environments` lists what there is with its size, and removes what is named; `doctor` tells
+    it too.
+    """
     provide(asked(word="1.2"))
     listed = rankproof("environments", env=offered)
     assert (listed.code, listed.out.count("\n")) == (0, 1)

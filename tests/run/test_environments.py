@@ -1,4 +1,6 @@
-"""Arms with an environment of their own: two versions of a library compared, and proof of which one ran."""
+"""Arms with an environment of their own: two versions of a library compared, and proof of which one
+ran.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ FILES = {"scenario.yaml": SCENARIO, "subject.py": SUBJECT}
 def test_two_versions_of_a_library_are_compared(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path, start: str
 ) -> None:
-    """Each arm runs in its own environment, the report names both tables, and verification judges them again."""
+    """Each arm runs in its own environment, the report names both tables, and verification judges
+    them again.
+    """
     ran = rankproof("run", str(scenario(FILES)), "--set", f"world.start={start}", env=offered)
     assert ran.code == 0, ran.out + ran.err
     record = ran.record
@@ -101,7 +105,10 @@ def fingerprint(ran: Ran) -> str:
 def test_an_arm_beside_one_in_the_harness_environment(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:
-    """One arm may have an environment and the other the harness' own; that alone sets them apart."""
+    """One arm may have an environment and the other the harness' own.
+
+    That alone sets them apart.
+    """
     text = """
 def check(context):
     import importlib.util
@@ -131,7 +138,9 @@ def check(context):
 def test_what_cannot_be_had_is_skipped_and_said(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """Without the interpreter or the package the cells are SKIPPED with the reason, and nothing runs elsewhere."""
+    """Without the interpreter or the package the cells are SKIPPED with the reason, and nothing
+    runs elsewhere.
+    """
     folder = str(scenario(FILES))
     no_python = rankproof(
         "run", folder, "--set", "subject.control.environment.python=3.99", env=offered
@@ -161,7 +170,9 @@ def test_what_cannot_be_had_is_skipped_and_said(
 def test_a_released_transformers_beside_the_installed_one(
     scenario: Write, rankproof: Run, kept_environments: dict[str, str]
 ) -> None:
-    """A real library of an older version loads in its arm from the arm's environment, with its own dependencies."""
+    """A real library of an older version loads in its arm from the arm's environment, with its own
+    dependencies.
+    """
     text = """
 def check(context):
     import sys
@@ -194,7 +205,8 @@ def check(context):
     assert ran.record.run.start == "warm"
 
 
-# -- proof -----------------------------------------------------------------------------------------------------------
+# -- proof
+# -----------------------------------------------------------------------------------------------------------
 
 FACTS = "evidence/run.json"
 
@@ -225,7 +237,9 @@ def swapped(facts: dict[str, Any]) -> None:
 def test_a_run_that_tells_other_environments_is_not_judged_the_same(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """What the run says was installed must be what the scenario asks for and what every rank found in itself."""
+    """What the run says was installed must be what the scenario asks for and what every rank found
+    in itself.
+    """
     ran = rankproof("run", str(scenario(FILES)), env=offered)
     assert ran.code == 0, ran.out + ran.err
     evidence = [
@@ -291,7 +305,10 @@ def test_a_rank_that_ran_elsewhere_is_not_proof(told: dict[str, Any] | None, why
 def test_ranks_that_change_their_environment_spoil_the_run(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:
-    """A rank that writes into its environment ends the run without a signature; the next run makes it again."""
+    """A rank that writes into its environment ends the run without a signature.
+
+    The next run makes it again.
+    """
     meddling = SUBJECT.replace(
         "def check(context):\n",
         "def check(context):\n    from pathlib import Path\n"
@@ -317,7 +334,9 @@ def test_ranks_that_change_their_environment_spoil_the_run(
 def test_an_environment_whose_import_starts_a_thread_starts_fresh(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:
-    """A server that would not be safe to fork is not used: every rank of the run starts fresh, as the record says."""
+    """A server that would not be safe to fork is not used: every rank of the run starts fresh, as
+    the record says.
+    """
     folder = Path(offered["PIP_FIND_LINKS"])
     thread = (
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
@@ -334,7 +353,9 @@ def test_an_environment_whose_import_starts_a_thread_starts_fresh(
 def test_the_backends_library_must_be_in_the_environment(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:
-    """gloo without torch in an arm's environment is a note of lint and a skipped cell, though the harness has torch."""
+    """gloo without torch in an arm's environment is a note of lint and a skipped cell, though the
+    harness has torch.
+    """
     folder = str(scenario(FILES))
     linted = rankproof("lint", folder, "--set", "matrix.backend=[gloo]", env=offered)
     assert linted.code == 0

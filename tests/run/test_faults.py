@@ -29,7 +29,9 @@ def signer(ran: Ran) -> str:
 
 
 def sign_again(ran: Ran) -> None:
-    """Make manifest and report again from what lies in the folder, signed with the key that signed before."""
+    """Make manifest and report again from what lies in the folder, signed with the key that signed
+    before.
+    """
     folder = ran.folder
     for name in ("attestation.dsse.json", "report.html", "junit.xml"):
         (folder / name).unlink(missing_ok=True)
@@ -48,7 +50,10 @@ def sign_again(ran: Ran) -> None:
 
 @pytest.mark.whole
 def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof: Run) -> None:
-    """PASS; every strike is proved by lines the report links to; a control that fails before the strike counts."""
+    """PASS; every strike is proved by lines the report links to.
+
+    A control that fails before the strike counts.
+    """
     ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE})))
     assert ran.code == 0, ran.out + ran.err
     cell = ran.record.judgement.cells[0]
@@ -75,7 +80,9 @@ def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof:
 
 @pytest.mark.whole
 def test_evidence_without_the_proof_is_refused(scenario: Write, rankproof: Run) -> None:
-    """Taking any event of the proof out of one trial, and signing again with the allowed key, is refused."""
+    """Taking any event of the proof out of one trial, and signing again with the allowed key, is
+    refused.
+    """
     ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE})))
     events = (
         ran.folder
@@ -97,7 +104,9 @@ def test_evidence_without_the_proof_is_refused(scenario: Write, rankproof: Run) 
 
 
 def test_a_fault_that_cannot_land_makes_its_trials_void(scenario: Write, rankproof: Run) -> None:
-    """An event that is never said: every trial is void and says why, two are replaced, INCONCLUSIVE."""
+    """An event that is never said: every trial is void and says why, two are replaced,
+    INCONCLUSIVE.
+    """
     text = SCENARIO + PAUSE.replace("at: met", "at: never.said")
     ran = rankproof("run", str(scenario({"scenario.yaml": text})))
     assert ran.code == 2, ran.out + ran.err
@@ -122,7 +131,9 @@ def test_a_fault_that_cannot_land_makes_its_trials_void(scenario: Write, rankpro
 def test_a_candidate_that_dies_before_the_strike_is_a_fail(
     scenario: Write, rankproof: Run, how: str
 ) -> None:
-    """No candidate voids its own failure by failing before the fault can land, however many voids are allowed."""
+    """No candidate voids its own failure by failing before the fault can land, however many voids
+    are allowed.
+    """
     subject = SUBJECT.replace("    assert thing", f"    assert thing\n    if context.rank: {how}")
     folder = scenario({"scenario.yaml": SCENARIO + PAUSE, "subject.py": subject})
     ran = rankproof("run", str(folder), "--set", "trials.max_voids=50")
@@ -135,7 +146,9 @@ def test_a_candidate_that_dies_before_the_strike_is_a_fail(
 def test_a_candidate_that_avoids_the_strike_and_fails_is_a_fail(
     scenario: Write, rankproof: Run
 ) -> None:
-    """A candidate that never says its event and fails a check fails: the missing proof takes nothing away from that."""
+    """A candidate that never says its event and fails a check fails: the missing proof takes
+    nothing away from that.
+    """
     subject = SUBJECT.replace("    context.emit", "    if context.rank == 0:\n        context.emit")
     ran = rankproof(
         "run", str(scenario({"scenario.yaml": SCENARIO + PAUSE, "subject.py": subject}))
@@ -144,7 +157,9 @@ def test_a_candidate_that_avoids_the_strike_and_fails_is_a_fail(
 
 
 def test_a_rank_that_a_fault_kills_need_not_return(scenario: Write, rankproof: Run) -> None:
-    """What rank 0 does when rank 1 is killed can be a claim: the killed rank is not a failure, says the report."""
+    """What rank 0 does when rank 1 is killed can be a claim: the killed rank is not a failure, says
+    the report.
+    """
     text = SCENARIO.replace("ended, kind: exit, ranks: every", "ended, kind: exit, ranks: [0]")
     fault = "faults: [{id: gone, kind: kill, ranks: [1], at: met}]\n"
     ran = rankproof("run", str(scenario({"scenario.yaml": text + fault})))
@@ -153,7 +168,9 @@ def test_a_rank_that_a_fault_kills_need_not_return(scenario: Write, rankproof: R
 
 
 def test_what_a_fault_ended_is_not_blamed_on_nobody(scenario: Write, rankproof: Run) -> None:
-    """Where the others do not survive a fault, the first failure is named as the fault's, the rest as consequences."""
+    """Where the others do not survive a fault, the first failure is named as the fault's, the rest
+    as consequences.
+    """
     fault = "faults: [{id: gone, kind: kill, ranks: [1], at: met}]\n"
     ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + fault})))
     assert ran.code == 1, ran.out + ran.err
@@ -194,7 +211,9 @@ def test_the_late_rank_scenario_passes(rankproof: Run) -> None:
 
 
 def test_a_fault_of_one_arm_strikes_that_arm_alone(scenario: Write, rankproof: Run) -> None:
-    """An upstream finding may ask what a fault alone does: the same code in both arms, one of them struck."""
+    """An upstream finding may ask what a fault alone does: the same code in both arms, one of them
+    struck.
+    """
     text = SCENARIO.replace("question:", "role: upstream\nquestion:", 1)
     text = text.replace("with: {broken: true}", "with: {broken: false}")
     text = text.replace(

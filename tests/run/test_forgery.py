@@ -1,4 +1,6 @@
-"""Forgeries by somebody who holds an allowed key, and subjects that help themselves: none is a verified PASS."""
+"""Forgeries by somebody who holds an allowed key, and subjects that help themselves: none is a
+verified PASS.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +198,9 @@ def test_what_was_signed_again_unchanged_is_accepted(forger: Forger, rankproof: 
 def test_what_was_edited_and_signed_again_is_refused(
     forger: Forger, rankproof: Run, forge: Callable[[Forger], None]
 ) -> None:
-    """Editing record or evidence, and signing manifest and text again with the allowed key, is refused at that step."""
+    """Editing record or evidence, and signing manifest and text again with the allowed key, is
+    refused at that step.
+    """
     forge(forger)
     forger.sign()
     refused = rankproof("verify", str(forger.folder / "report.md"), "--signer", forger.signer)
@@ -220,7 +224,9 @@ def test_a_control_that_cannot_be_loaded_is_no_control(
 
 
 def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproof: Run) -> None:
-    """An argument that the entry does not take, and that no look at it shows, ends every rank: that is not the bug."""
+    """An argument that the entry does not take, and that no look at it shows, ends every rank: that
+    is not the bug.
+    """
     text = SCENARIO.replace(
         "with: {broken: true}", "with: {broken: true}\n    file: old.py"
     ).replace("ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every")
@@ -268,7 +274,9 @@ def test_a_control_that_slips_before_its_wrong_value(
 def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(
     scenario: Write, rankproof: Run
 ) -> None:
-    """A data file that a subject rewrites in its own folder is as it was in the next trial, and in the evidence."""
+    """A data file that a subject rewrites in its own folder is as it was in the next trial, and in
+    the evidence.
+    """
     subject = SUBJECT.replace(
         "    assert thing",
         "    import pathlib\n"
@@ -291,7 +299,9 @@ def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(
 
 
 def test_code_from_outside_is_nobodys(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
-    """A module that is put on the path by hand proves nothing: INCONCLUSIVE, with its digest in the evidence."""
+    """A module that is put on the path by hand proves nothing: INCONCLUSIVE, with its digest in the
+    evidence.
+    """
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     (outside / "real_code.py").write_text("THING = 'thing'\n")

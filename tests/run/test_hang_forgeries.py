@@ -1,4 +1,6 @@
-"""The proof of a hang that somebody edited: whoever signs it again is refused, and a run as it was made is not."""
+"""The proof of a hang that somebody edited: whoever signs it again is refused, and a run as it was
+made is not.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +197,9 @@ FORGED: dict[str, tuple[Edit, str]] = {
 
 @pytest.mark.parametrize("what", FORGED)
 def test_an_edited_proof_is_refused(evidence: Path, what: str) -> None:
-    """Whatever the harness would not have written is a contradiction, by the name of the trial and in words."""
+    """Whatever the harness would not have written is a contradiction, by the name of the trial and
+    in words.
+    """
     edit, words = FORGED[what]
     found = edited(evidence, edit)
     assert words in found
@@ -206,7 +210,9 @@ def test_an_edited_proof_is_refused(evidence: Path, what: str) -> None:
 def test_a_proof_that_is_of_no_hang_is_judged_otherwise_or_refused(
     evidence: Path, what: str
 ) -> None:
-    """Without a trial that was watched, with one that moved, or in a candidate, the record does not follow any more."""
+    """Without a trial that was watched, with one that moved, or in a candidate, the record does not
+    follow any more.
+    """
     if what == "watch":
         found = edited(evidence, still(seconds=2.1, watched=False))
     elif what == "all watches":

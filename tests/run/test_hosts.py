@@ -1,4 +1,6 @@
-"""A scenario on test hosts, from its file to a verified report, and forgeries of what its wire says."""
+"""A scenario on test hosts, from its file to a verified report, and forgeries of what its wire
+says.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_the_control_takes_the_wrong_byte_and_the_candidate_does_not(ran: Ran) -> None:
-    """PASS: with a proof for every trial, and a report that says what hosts show and what they do not."""
+    """PASS: with a proof for every trial, and a report that says what hosts show and what they do
+    not.
+    """
     assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
     (cell,) = ran.record.judgement.cells
     assert cell.candidate is not None
@@ -57,7 +61,9 @@ THREE = ("--set", "matrix.ranks=[3]", "--set", 'matrix.backend=["gloo"]')
 
 
 def test_what_tcp_hides_breaks_datagrams_and_is_measured(tmp_path: Path) -> None:
-    """Packets overtake each other: right results in the collective, wrong ones without TCP, and both halves timed."""
+    """Packets overtake each other: right results in the collective, wrong ones without TCP, and
+    both halves timed.
+    """
     few = ("trials.candidate=3", "trials.control=4", "trials.accept.failure_rate_below=70%")
     settings = [word for one in few for word in ("--set", one)]
     ran = run_command(tmp_path, "run", str(LINKS / "reorder.yaml"), "--unsigned", *THREE, *settings)
@@ -68,7 +74,9 @@ def test_what_tcp_hides_breaks_datagrams_and_is_measured(tmp_path: Path) -> None
 
 
 def test_a_cut_that_lasts_is_a_hang_at_its_line(tmp_path: Path) -> None:
-    """Tried once: the control stands still at the stated line on every rank, for a window, which --try says."""
+    """Tried once: the control stands still at the stated line on every rank, for a window, which
+    --try says.
+    """
     ran = run_command(tmp_path, "run", str(LINKS / "unbounded.yaml"), "--try", *THREE)
     assert ran.code == 0, ran.out + ran.err
     assert "control: hung as stated, by a window of stillness" in ran.out
@@ -115,7 +123,9 @@ FORGERIES = (unplaced, elsewhere, uncounted, unflipped, other_links)
 def test_evidence_that_was_changed_is_no_verified_pass(
     ran: Ran, tmp_path: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Every trial of the candidate changed alike, all made to fit and signed again: refused, or not PASS any more."""
+    """Every trial of the candidate changed alike, all made to fit and signed again: refused, or not
+    PASS any more.
+    """
     folder = tmp_path / "run"
     shutil.copytree(ran.folder, folder)
     for path in folder.glob(f"{CELL}/candidate-*/events.jsonl"):

@@ -26,7 +26,8 @@ def load(context, *, times=1):
     context.emit("loaded", ids=tokenizer.encode("hello"), template=bool(tokenizer.chat_template))
     assert tokenizer.chat_template, "no chat template"
 """
-# Asks the hub for the same files without a tokenizer: fresh ranks that import transformers take seconds each.
+# Asks the hub for the same files without a tokenizer: fresh ranks that import transformers take
+# seconds each.
 FILES_ALONE = """
 import tempfile
 
@@ -98,7 +99,9 @@ def events(ran: Ran, arm: str, index: int) -> list[dict[str, object]]:
 def test_the_hubs_log_proves_a_fault_and_counts_requests(
     repositories: Write, rankproof: Run
 ) -> None:
-    """Warm ranks, one hub: the control loses its template, each request is of the rank that made it; verify agrees."""
+    """Warm ranks, one hub: the control loses its template, each request is of the rank that made
+    it; verify agrees.
+    """
     ran = rankproof("run", str(repositories(SCENARIO.replace("RANKS", "every"))))
     assert ran.code == 0, ran.out + ran.err
     cell = ran.record.judgement.cells[0]
@@ -141,12 +144,16 @@ def test_the_hubs_log_proves_a_fault_and_counts_requests(
         sign_again(ran)
         refused = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
         assert refused.code == 3
-        # Without any proof the trial is void, and no other was made in its place; else one request less is counted.
+        # Without any proof the trial is void, and no other was made in its place; else one request
+        # less is counted.
         assert "TRIALS NOT PLANNED" in refused.out or "JUDGED DIFFERENTLY" in refused.out
 
 
 def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rankproof: Run) -> None:
-    """Each rank then has an address of its own, from the start of its interpreter; rank 0 keeps its template."""
+    """Each rank then has an address of its own, from the start of its interpreter.
+
+    Rank 0 keeps its template.
+    """
     text = SCENARIO.replace("RANKS", "[1]").replace(
         "candidate: 5, control: 5", "candidate: 2, control: 2"
     )
@@ -171,7 +178,9 @@ def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rank
 
 @pytest.mark.whole
 def test_a_fault_that_struck_nothing_voids_the_trial(repositories: Write, rankproof: Run) -> None:
-    """A rule for requests that nobody made has no proof, and a candidate that passed beside it does not count."""
+    """A rule for requests that nobody made has no proof, and a candidate that passed beside it does
+    not count.
+    """
     text = (
         SCENARIO.replace("RANKS", "every")
         .replace("arm: control, ", "")

@@ -1,4 +1,6 @@
-"""An installed package that has the import name of the commit's code is the commit's, or no gate opens."""
+"""An installed package that has the import name of the commit's code is the commit's, or no gate
+opens.
+"""
 
 from __future__ import annotations
 
@@ -285,7 +287,9 @@ def refused(workshop: Workshop) -> str:
 
 @pytest.mark.parametrize("slip", SLIPS)
 def test_an_older_wheel_of_the_import_name(workshop: Workshop, slip: str) -> None:
-    """The installed wheel holds what main has, the commit breaks it: INCONCLUSIVE, and the gate is not OPEN."""
+    """The installed wheel holds what main has, the commit breaks it: INCONCLUSIVE, and the gate is
+    not OPEN.
+    """
     prepare(workshop, SLIPS[slip])
     assert "which code ran is not proved" in refused(workshop)
 
@@ -319,14 +323,18 @@ REMOVED = {
 def test_what_the_commit_removed_was_not_written_by_its_build(
     workshop: Workshop, what: str
 ) -> None:
-    """The run cannot know, and a gate has the trusted revision, which still holds what is installed."""
+    """The run cannot know, and a gate has the trusted revision, which still holds what is
+    installed.
+    """
     prepare(workshop, REMOVED[what])
     assert workshop.run().code == 0
     assert "of origin/main is not in the commit any more" in word(workshop.gate())
 
 
 def test_a_table_in_an_egg(workshop: Workshop) -> None:
-    """A zipped egg of main, whose code is the commit's and whose table is older: no import loads a table."""
+    """A zipped egg of main, whose code is the commit's and whose table is older: no import loads a
+    table.
+    """
     base = {"pyproject.toml": NAMED, **package("src/engine", ZIPPED), "src/engine/table.json": GOOD}
     prepare(
         workshop,
@@ -342,7 +350,9 @@ def test_a_table_in_an_egg(workshop: Workshop) -> None:
 
 
 def test_a_table_of_a_folder_that_the_subject_puts_on_the_path(workshop: Workshop) -> None:
-    """The same release twice: the commit's is installed, and ranks load an older one from a folder of their own."""
+    """The same release twice: the commit's is installed, and ranks load an older one from a folder
+    of their own.
+    """
     base = {"pyproject.toml": NAMED, **package("src/engine", BESIDE), "src/engine/table.json": GOOD}
     wheel = {**package("engine", BESIDE), "engine/table.json": BAD}
     prepare(
@@ -357,7 +367,9 @@ def test_a_table_of_a_folder_that_the_subject_puts_on_the_path(workshop: Worksho
 
 
 def test_a_path_that_ends_alike_elsewhere_proves_nothing(workshop: Workshop) -> None:
-    """Code from a folder that no metadata names has to be unlike no file of its path, or nobody knows which it is."""
+    """Code from a folder that no metadata names has to be unlike no file of its path, or nobody
+    knows which it is.
+    """
     base = {**package("python/engine"), **package("tests/v1/engine")}
     change = package("python/engine", BROKEN)
     prepare(
@@ -372,7 +384,10 @@ def test_a_path_that_ends_alike_elsewhere_proves_nothing(workshop: Workshop) -> 
 
 @pytest.mark.parametrize("way", ["folder", "archive", "no RECORD"])
 def test_an_older_copy_that_comes_first(workshop: Workshop, way: str) -> None:
-    """A .pth file that puts an old copy before the commit's, as a folder or an archive; a package without RECORD."""
+    """A .pth file that puts an old copy before the commit's, as a folder or an archive.
+
+    A package without RECORD.
+    """
     prepare(
         workshop,
         Case(
@@ -397,7 +412,9 @@ def test_an_older_copy_that_comes_first(workshop: Workshop, way: str) -> None:
 
 
 def test_a_table_beside_an_editable_install(workshop: Workshop) -> None:
-    """An editable install of another working tree brings its own table: the commit's is another one."""
+    """An editable install of another working tree brings its own table: the commit's is another
+    one.
+    """
     project = (
         NAMED + '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
     )
@@ -419,7 +436,9 @@ def test_a_table_beside_an_editable_install(workshop: Workshop) -> None:
 
 
 def test_a_warm_server_hides_code_of_the_arm(workshop: Workshop) -> None:
-    """A folder of the arm that is hidden by a package which the server had imported before the rank began."""
+    """A folder of the arm that is hidden by a package which the server had imported before the rank
+    began.
+    """
     warm = SCENARIO.replace("start: fresh", "start: warm").replace(
         "backend: [none]", "backend: [gloo]"
     )
@@ -513,7 +532,9 @@ HEALTHY = {
 
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_a_wheel_of_the_commit_opens_the_gate(workshop: Workshop, kind: str) -> None:
-    """What was built from the commit, or is only called like one of its folders, is PASS, and the gate opens."""
+    """What was built from the commit, or is only called like one of its folders, is PASS, and the
+    gate opens.
+    """
     prepare(workshop, HEALTHY[kind])
     ran = workshop.run()
     assert ran.code == 0, ran.out + ran.err

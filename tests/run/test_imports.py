@@ -32,7 +32,9 @@ TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")
 def test_what_the_code_names_is_held(
     tmp_path: Path, code: str, backend: str, expected: tuple[str, ...]
 ) -> None:
-    """Words ask for their libraries, backends for theirs, and an import that may bring anything for all of them."""
+    """Words ask for their libraries, backends for theirs, and an import that may bring anything for
+    all of them.
+    """
     (tmp_path / "subject.py").write_text(code)
     found = preload([tmp_path], own={"subject", "own"}, backends=[KINDS[backend]], faults=[])
     assert found.modules == expected
@@ -40,7 +42,10 @@ def test_what_the_code_names_is_held(
 
 
 def test_both_arms_count_and_an_environment_may_bring_anything(tmp_path: Path) -> None:
-    """What one arm names, the other's server holds too; a name that is not installed here may be there."""
+    """What one arm names, the other's server holds too.
+
+    A name that is not installed here may be there.
+    """
     for arm, code in (("candidate", "import json"), ("control", "import torch")):
         (tmp_path / arm).mkdir()
         (tmp_path / arm / "subject.py").write_text(code)

@@ -1,4 +1,6 @@
-"""Warm-up and generation over ranks: a small part of the folder runs here, and a model that no engine splits."""
+"""Warm-up and generation over ranks: a small part of the folder runs here, and a model that no
+engine splits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ LOOSE = "trials.accept.failure_rate_below=60%"
 
 
 def test_both_engines_are_asked_the_same_on_demand() -> None:
-    """transformers and mlx-lm answer the same checks, with the same control, and neither runs unless it is named."""
+    """transformers and mlx-lm answer the same checks, with the same control, and neither runs
+    unless it is named.
+    """
     one, other = (load_scenario(file).scenario for file in scenario_files(FOLDER))
     assert one.tags == other.tags == ("on-demand",)
     assert one.checks == other.checks
@@ -29,7 +33,10 @@ def test_both_engines_are_asked_the_same_on_demand() -> None:
 
 @pytest.mark.whole
 def test_a_tokenizer_on_each_rank_warms_up_and_generates(rankproof: Callable[..., Ran]) -> None:
-    """Two ranks give the whole model's tokens and text; with a tokenizer on rank 0 alone the other dies as stated."""
+    """Two ranks give the whole model's tokens and text.
+
+    With a tokenizer on rank 0 alone the other dies as stated.
+    """
     ran = rankproof(
         "run", str(FOLDER / "scenario.yaml"), *SMALL, LOOSE, "--set", "matrix.ranks=[2]"
     )
@@ -38,7 +45,9 @@ def test_a_tokenizer_on_each_rank_warms_up_and_generates(rankproof: Callable[...
 
 @pytest.mark.whole
 def test_a_model_that_cannot_be_split_skips_its_cells(rankproof: Callable[..., Ran]) -> None:
-    """Two KV heads over three ranks: no world is started, the reason names them, and nothing passes."""
+    """Two KV heads over three ranks: no world is started, the reason names them, and nothing
+    passes.
+    """
     file = str(FOLDER / "scenario.yaml")
     given = (
         "--set",

@@ -43,9 +43,11 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.whole
 def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run, tmp_path: Path, name: str) -> None:
-    """Whatever is answered, the folder is a scenario whose control fails as stated, without a change.
+    """Whatever is answered, the folder is a scenario whose control fails as stated, without a
+    change.
 
-    But for the group, which is the same whatever is answered: it is joined once, and left out of the other runs.
+    But for the group, which is the same whatever is answered: it is joined once, and left out of
+    the other runs.
     """
     made = rankproof("init", "my-fix", "--ranks", "2", *LINES[name])
     assert made.code == 0, made.err
@@ -80,7 +82,9 @@ def test_an_answer_that_no_scenario_can_hold_writes_nothing(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["error", "hang", "program", "package"])
 def test_what_is_written_can_be_read_by_an_editor(tmp_path: Path, kind: Any) -> None:
-    """The schema line names a file that is there: this version's, or the one that lay there before."""
+    """The schema line names a file that is there: this version's, or the one that lay there
+    before.
+    """
     answers = Answers(
         id="it",
         title="t",
@@ -127,7 +131,10 @@ def test_results_are_ignored_where_nothing_says_so(tmp_path: Path, before: str |
 
 
 def test_a_gitignore_that_says_so_and_no_repository_are_left_alone(tmp_path: Path) -> None:
-    """`results` ignored in another way needs no second line; outside of a repository nothing is written."""
+    """`results` ignored in another way needs no second line.
+
+    Outside of a repository nothing is written.
+    """
     assert ignore_results(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     git(tmp_path, "init", "--quiet")
@@ -185,7 +192,10 @@ def test_an_answer_that_could_not_be_played_is_refused(
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> None:
-    """`init --hang` writes a deadlock that is proved as one; the report shows where each rank stood, and verifies."""
+    """`init --hang` writes a deadlock that is proved as one.
+
+    The report shows where each rank stood, and verifies.
+    """
     assert rankproof("init", "my-hang", "--hang", "--ranks", "2").code == 0
     assert rankproof("lint", "my-hang").code == 0
     ran = rankproof("run", "my-hang", *FEW, "--set", "trials.control=2")
@@ -201,7 +211,9 @@ def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("failing", ["nonzero", "every", "[1, 2]"])
 def test_a_program_is_written_and_run(rankproof: Run, failing: str) -> None:
-    """`init --program` writes a shell program whose control ends as stated on the ranks that are asked for."""
+    """`init --program` writes a shell program whose control ends as stated on the ranks that are
+    asked for.
+    """
     made = rankproof("init", "my-program", "--program", "--ranks", "3", "--failing", failing)
     assert made.code == 0, made.err
     assert rankproof("lint", "my-program").code == 0
@@ -214,7 +226,10 @@ def test_a_program_is_written_and_run(rankproof: Run, failing: str) -> None:
 def test_two_releases_of_a_package_are_written_and_run(
     rankproof: Run, offered: dict[str, str]
 ) -> None:
-    """`init --package` writes a scenario whose arms differ in one release; it tells them apart and passes."""
+    """`init --package` writes a scenario whose arms differ in one release.
+
+    It tells them apart and passes.
+    """
     releases = ("--candidate", "2.0", "--control", "1.0")
     assert (
         rankproof("init", "my-package", "--package", "greeting", *releases, "--ranks", "2").code

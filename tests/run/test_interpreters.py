@@ -13,7 +13,10 @@ from harness.run.environments.interpreters import NoInterpreter, find
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[Path]:
-    """A folder inside one that may not be entered; root, who may enter any, is somebody else meanwhile."""
+    """A folder inside one that may not be entered.
+
+    Root, who may enter any, is somebody else meanwhile.
+    """
     folder = tmp_path / "closed"
     (folder / "pyenv").mkdir(parents=True)
     folder.chmod(0)
@@ -30,7 +33,9 @@ def closed(tmp_path: Path) -> Iterator[Path]:
 def test_a_place_that_cannot_be_read_is_passed_over(
     closed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unreadable PYENV_ROOT, a name that is too long and the home of nobody hold no interpreter, and end nothing."""
+    """An unreadable PYENV_ROOT, a name that is too long and the home of nobody hold no interpreter,
+    and end nothing.
+    """
     for place in (str(closed), "x" * 5000, "~there-is-no-such-user/pyenv"):
         monkeypatch.setenv("PYENV_ROOT", place)
         with pytest.raises(NoInterpreter, match=r"Python 3\.99 is not on this machine"):

@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
 ]
 
-# Rank 0 leaves a child in a session of its own, rank 1 stops itself: both are what a plain kill misses.
+# Rank 0 leaves a child in a session of its own, rank 1 stops itself: both are what a plain kill
+# misses.
 HOSTILE = """
 import os, signal, subprocess, sys
 
@@ -116,9 +117,11 @@ def test_a_killed_harness_leaves_nobody_behind(
     sign: str,
     later: float,
 ) -> None:
-    """SIGKILL at any moment: two seconds later no process is left, the lock is free, and the next run works.
+    """SIGKILL at any moment: two seconds later no process is left, the lock is free, and the next
+    run works.
 
-    Moments go by what is seen of the run, and `later` by the time it took until then: the same on a busy machine.
+    Moments go by what is seen of the run, and `later` by the time it took until then: the same on a
+    busy machine.
     """
     begin = time.monotonic()
     process = start(scenario({"subject.py": HOSTILE}), tmp_path, short_tmp)
@@ -143,7 +146,9 @@ def test_a_killed_harness_leaves_nobody_behind(
 def test_an_interrupted_run_is_marked_unfinished(
     scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path, number: signal.Signals
 ) -> None:
-    """Ctrl-C, SIGTERM and SIGHUP end the ranks, leave a folder that says it is unfinished, and exit code 2."""
+    """Ctrl-C, SIGTERM and SIGHUP end the ranks, leave a folder that says it is unfinished, and exit
+    code 2.
+    """
     process = start(scenario({"subject.py": HOSTILE}), tmp_path, short_tmp)
     await_sign(process, lambda: SIGNS["a world starts"](tmp_path, short_tmp))
     process.send_signal(number)
@@ -161,7 +166,9 @@ def test_an_interrupted_run_is_marked_unfinished(
 def test_ctrl_c_under_nox_leaves_nobody_behind(
     scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path
 ) -> None:
-    """Ctrl-C to the whole foreground group, as a terminal sends it: nox waits until the harness has cleaned up."""
+    """Ctrl-C to the whole foreground group, as a terminal sends it: nox waits until the harness has
+    cleaned up.
+    """
     folder = scenario({"subject.py": HOSTILE})
     # The noxfile's own way to run a command, without making its environment again.
     noxfile = tmp_path / "noxfile.py"

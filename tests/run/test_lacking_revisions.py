@@ -1,4 +1,6 @@
-"""Scenarios whose arms are alike until a run is given two revisions: skipped with the reason, never a PASS."""
+"""Scenarios whose arms are alike until a run is given two revisions: skipped with the reason, never
+a PASS.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ LACKING = SCENARIO.replace("id: meet", "id: releases").replace("{broken: true}",
 def test_the_others_of_a_folder_run(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran]
 ) -> None:
-    """What lacks its revisions is told with the remedy; the others get their reports; the whole is not a PASS."""
+    """What lacks its revisions is told with the remedy; the others get their reports.
+
+    The whole is not a PASS.
+    """
     folder = scenario({"releases.yaml": LACKING})
     ran = rankproof("run", str(folder))
     assert ran.code == 2, ran.out + ran.err

@@ -1,4 +1,6 @@
-"""The ladder: a model split over ranks is judged against the whole, and again by whoever verifies."""
+"""The ladder: a model split over ranks is judged against the whole, and again by whoever
+verifies.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -> None:
-    """A bias that is added once per rank: right with one rank, wrong with two, in the first layer, on both ranks."""
+    """A bias that is added once per rank: right with one rank, wrong with two, in the first layer,
+    on both ranks.
+    """
     assert ran.code == 2, ran.out
     one, two = ran.record.judgement.cells
     assert [cell.candidate.failed for cell in (one, two) if cell.candidate is not None] == [0, 0]
@@ -51,7 +55,9 @@ def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -
 
 
 def test_what_is_wrong_in_a_world_of_one_is_attributed_to_it(tmp_path: Path) -> None:
-    """A rope base that each rank has wrong by itself: both rungs say so, and nothing between ranks is blamed."""
+    """A rope base that each rank has wrong by itself: both rungs say so, and nothing between ranks
+    is blamed.
+    """
     holds = "subject.control.must_fail.cells={ranks: [1, 2]}"
     folder = ROOT / "scenarios/single-vs-distributed"
     ran = few(
@@ -126,7 +132,9 @@ def few(
 
 
 def test_a_model_that_lies_whole_on_every_rank_does_not_pass(tmp_path: Path) -> None:
-    """Its logits are those of the whole, and it sums zeros: no rank moves another one, and everything lies twice."""
+    """Its logits are those of the whole, and it sums zeros: no rank moves another one, and
+    everything lies twice.
+    """
     folder = tmp_path / "scenario"
     shutil.copytree(ROOT / "scenarios/single-vs-distributed", folder)
     (folder / "unsplit.py").write_text(UNSPLIT)
@@ -148,7 +156,10 @@ def test_a_model_that_lies_whole_on_every_rank_does_not_pass(tmp_path: Path) -> 
 
 
 def test_two_arms_that_are_wrong_alike_do_not_pass(tmp_path: Path) -> None:
-    """The same code in both is refused before it runs; where the candidate fails as the control does, it is FAIL."""
+    """The same code in both is refused before it runs.
+
+    Where the candidate fails as the control does, it is FAIL.
+    """
     folder = ROOT / "scenarios/single-vs-distributed"
     ran = few(tmp_path, folder, "subject.candidate.with.defect=bias-per-rank")
     assert ran.code not in (0, 1), ran.out + ran.err

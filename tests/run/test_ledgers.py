@@ -1,4 +1,6 @@
-"""Ledgers as evidence: a run that observes calls, verified again from the files, and forged in many ways."""
+"""Ledgers as evidence: a run that observes calls, verified again from the files, and forged in many
+ways.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,10 @@ def digest(folder: Path, name: str, rank: int) -> str:
 
 
 def test_the_report_names_the_first_call_that_differs(ran: Ran, place: Path) -> None:
-    """Both ranks, both calls, both lines; the verifier holds the ledgers against each other again."""
+    """Both ranks, both calls, both lines.
+
+    The verifier holds the ledgers against each other again.
+    """
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
     lines = [1 + number for number, line in enumerate(SUBJECT.splitlines()) if "MAX" in line]
@@ -184,7 +189,9 @@ def not_stored(folder: Path) -> None:
 
 
 def of_another_trial(folder: Path) -> None:
-    """The control's ledgers in the candidate's place, with everything that the events say of them."""
+    """The control's ledgers in the candidate's place, with everything that the events say of
+    them.
+    """
     swap(folder, "candidate-00000", "control-00000")
 
 
@@ -224,7 +231,9 @@ def good_ledgers_for_broken_code(folder: Path) -> None:
 def test_a_changed_ledger_or_note_is_refused(
     ran: Ran, tmp_path: Path, forgery: Callable[[Path], None]
 ) -> None:
-    """Whatever is signed again: the files give another note, or are not those that the events name."""
+    """Whatever is signed again: the files give another note, or are not those that the events
+    name.
+    """
     folder = tmp_path / "copy"
     shutil.copytree(ran.folder, folder)
     assert worked_out(folder).judgement.verdict == "PASS"
@@ -267,7 +276,10 @@ def serve(context, *, how):
 def test_a_subject_that_takes_its_ledger_away_does_not_pass(
     tmp_path: Path, how: str, why: str
 ) -> None:
-    """The name is taken, and whatever lies in its place is not a ledger; nothing is written where a link points to."""
+    """The name is taken, and whatever lies in its place is not a ledger.
+
+    Nothing is written where a link points to.
+    """
     folder = tmp_path / "scenario"
     folder.mkdir()
     (folder / "subject.py").write_text(HOSTILE)
@@ -284,7 +296,9 @@ def test_a_subject_that_takes_its_ledger_away_does_not_pass(
 
 @pytest.mark.whole
 def test_the_shipped_scenario_says_in_which_call_each_rank_hung(tmp_path: Path) -> None:
-    """With fewer trials: the control's hang is proved, and above each stack stands the call in which the rank was."""
+    """With fewer trials: the control's hang is proved, and above each stack stands the call in
+    which the rank was.
+    """
     few = ("--set", "trials.candidate=5", "--set", "trials.control=2", "--set", "matrix.ranks=[3]")
     few = (*few, "--set", "trials.accept.failure_rate_below=50%")
     ran = run_command(tmp_path, "run", str(ROOT / "scenarios" / "one-sided-cancel"), *few)

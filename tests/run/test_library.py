@@ -1,4 +1,6 @@
-"""Two releases of a library compared: the report shows which lines of the loaded modules differ, and nobody else's."""
+"""Two releases of a library compared: the report shows which lines of the loaded modules differ,
+and nobody else's.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from tests.run.conftest import HOSTILE, Ran, run_command
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 RUN = "evidence/run.json"
-# A module of the standard library, where that is compiled apart, stands in a release as one of its own.
+# A module of the standard library, where that is compiled apart, stands in a release as one of its
+# own.
 _ORIGIN = importlib.util.find_spec("_queue")
 COMPILED = (
     Path(_ORIGIN.origin) if _ORIGIN is not None and str(_ORIGIN.origin).endswith(".so") else None
@@ -136,7 +139,10 @@ def sha256(content: bytes) -> str:
 
 
 def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
-    """Of what both arms loaded the diff; what one arm loaded, compiled files and large ones by digest, with why."""
+    """Of what both arms loaded the diff.
+
+    What one arm loaded, compiled files and large ones by digest, with why.
+    """
     found, old, new = changes(ran), release("1.0")[1], release("2.0")[1]
     entry = found["engine/__init__.py"]
     assert entry.lines[2:] == [
@@ -176,7 +182,9 @@ def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
 
 
 def test_a_hostile_module_stays_text(ran: Ran) -> None:
-    """What a library's text holds ends no block, makes no heading, no markup and no landmark of a report."""
+    """What a library's text holds ends no block, makes no heading, no markup and no landmark of a
+    report.
+    """
     report, page = (ran.folder / "report.md").read_text(), (ran.folder / "report.html").read_text()
     assert changes(ran)["engine/cache.py"].lines
     fences = [line for line in report.splitlines() if line.startswith("````")]
@@ -264,7 +272,9 @@ REFUSED: dict[Callable[[Ran], None], str] = {
 def test_texts_that_are_not_those_that_ranks_loaded(
     copied: Ran, forgery: Callable[[Ran], None]
 ) -> None:
-    """Whoever signs again can put no other text in its place, leave none out that there is room for, and add none."""
+    """Whoever signs again can put no other text in its place, leave none out that there is room
+    for, and add none.
+    """
     forgery(copied)
     with pytest.raises(RecordError, match=REFUSED[forgery]):
         work_out(copied)

@@ -1,4 +1,6 @@
-"""Texts of library modules, taken from where ranks imported them: only what has the content that was told."""
+"""Texts of library modules, taken from where ranks imported them: only what has the content that
+was told.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ OLD, NEW = b"VERSION = 1\n", b"VERSION = 2\n"
 
 @dataclass
 class Place:
-    """A control in an environment of its own, and a candidate in the harness'; `told` of the candidate, by file."""
+    """A control in an environment of its own, and a candidate in the harness'; `told` of the
+    candidate, by file.
+    """
 
     tmp_path: Path
     told: dict[str, bytes] = field(default_factory=dict)
@@ -68,7 +72,9 @@ def sha256(content: bytes) -> str:
 def test_an_editable_install_is_found_where_it_leads(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
-    """Among the packages lies only what leads to the folder that the distribution was installed from."""
+    """Among the packages lies only what leads to the folder that the distribution was installed
+    from.
+    """
     site, code = tmp_path / "site", tmp_path / "code"
     (code / layout).mkdir(parents=True)
     (code / layout / "core.py").write_bytes(NEW)
@@ -85,7 +91,9 @@ def test_an_editable_install_is_found_where_it_leads(
 def test_a_module_that_was_changed_since_is_not_taken_for_what_ran(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies there now has another digest than ranks told: neither text is kept, and the run says so."""
+    """What lies there now has another digest than ranks told: neither text is kept, and the run
+    says so.
+    """
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine/core.py").write_text("VERSION = 3\n")
     monkeypatch.syspath_prepend(str(tmp_path))

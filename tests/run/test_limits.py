@@ -1,4 +1,6 @@
-"""Worlds that the system's limits do not bear: known before the first trial, and said with what raises the limit."""
+"""Worlds that the system's limits do not bear: known before the first trial, and said with what
+raises the limit.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ echo '{"event": "told"}' >&3
 
 
 def run(folder: Path, *, descriptors: int) -> tuple[str, dict[str, object]]:
-    """What `rankproof run` prints where so many descriptors are allowed, and why cells were skipped."""
+    """What `rankproof run` prints where so many descriptors are allowed, and why cells were
+    skipped.
+    """
     (folder / "scenario.yaml").write_text(SCENARIO)
     (folder / "rank.sh").write_text(PROGRAM)
     command = (
@@ -65,7 +69,9 @@ def test_a_cell_that_is_too_large_for_a_limit_is_skipped(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_fewer_worlds_run_side_by_side_where_that_is_too_much(tmp_path: Path) -> None:
-    """One world of 64 at a time is borne, two are not: so one lane makes all trials, and says why."""
+    """One world of 64 at a time is borne, two are not: so one lane makes all trials, and says
+    why.
+    """
     said, skipped = run(tmp_path, descriptors=700)
     assert set(skipped.values()) == {None}
     assert (

@@ -1,4 +1,6 @@
-"""A model of thirty layers through the ladder: thin, but with as many layers and KV heads as one of 135M parameters."""
+"""A model of thirty layers through the ladder: thin, but with as many layers and KV heads as one of
+135M parameters.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def thin(folder: Path) -> Path:
 
 @pytest.mark.whole
 def test_thirty_layers_over_three_ranks(rankproof: Callable[..., Ran], tmp_path: Path) -> None:
-    """All that they keep is looked at, a dropped layer is seen, and two ranks are refused for three KV heads."""
+    """All that they keep is looked at, a dropped layer is seen, and two ranks are refused for three
+    KV heads.
+    """
     ran = rankproof(
         "run",
         str(SCENARIO),

@@ -10,7 +10,9 @@ FOLDER = ROOT / "scenarios" / "minimax-over-two-ranks"
 
 
 def test_the_two_locks_differ_in_mlx_lm_alone() -> None:
-    """Both arms have the same packages, each pinned by hashes and without an address, but for the release compared."""
+    """Both arms have the same packages, each pinned by hashes and without an address, but for the
+    release compared.
+    """
     locks = {
         version: (FOLDER / f"mlx-lm-{version}.txt").read_bytes() for version in ("0.30.7", "0.31.1")
     }
@@ -24,7 +26,9 @@ def test_the_two_locks_differ_in_mlx_lm_alone() -> None:
 
 
 def test_the_releases_are_held_against_one_another_in_every_file() -> None:
-    """The claim, the question that cannot see the bug and the whole model compare the same two environments."""
+    """The claim, the question that cannot see the bug and the whole model compare the same two
+    environments.
+    """
     for name in ("scenario", "agreement", "whole"):
         environments = load_scenario(FOLDER / f"{name}.yaml").scenario.subject.environments
         files = {one.requirements for one in environments.values()}

@@ -87,9 +87,13 @@ class Place:
         return self.verify(copy)
 
     def refuse(self, operators: Sequence[Operator], *, seed: int = 0) -> Verification:
-        """What verification finds once the changes are signed; unsigned they must have been refused."""
+        """What verification finds once the changes are signed.
+
+        Unsigned they must have been refused.
+        """
         copy = self.copy(seed)
-        # What is consistent goes first, so that it mends nothing of the rest; what removes trials goes last.
+        # What is consistent goes first, so that it mends nothing of the rest; what removes trials
+        # goes last.
         for one in sorted(operators, key=lambda one: (bool(one.words), one.removes)):
             one.change(copy)
         unsigned = self.verify(copy)
@@ -117,7 +121,9 @@ def test_there_are_enough_operators_and_each_word_has_some() -> None:
 
 
 def test_the_forger_writes_what_verifies(place: Place) -> None:
-    """The run verifies, and so does what the forger signs without a change: nothing is refused for the pen."""
+    """The run verifies, and so does what the forger signs without a change: nothing is refused for
+    the pen.
+    """
     copy = place.copy()
     assert place.verify(copy).ok
     forge.rebind(copy.folder)
@@ -128,7 +134,10 @@ def test_the_forger_writes_what_verifies(place: Place) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=repr)
 def test_each_change_alone(place: Place, operator: Operator) -> None:
-    """Unsigned, every change is refused; signed again, by the words of the closed list, and the rest verifies."""
+    """Unsigned, every change is refused.
+
+    Signed again, by the words of the closed list, and the rest verifies.
+    """
     found = place.refuse([operator])
     if operator.words:
         assert found.word in operator.words, found
@@ -139,7 +148,9 @@ def test_each_change_alone(place: Place, operator: Operator) -> None:
 @settings(max_examples=EXAMPLES, deadline=None, database=None)
 @given(operators=several, seed=st.integers(0, 1000))
 def test_changes_together(place: Place, operators: list[Operator], seed: int) -> None:
-    """However changes are put together: unsigned all are refused, signed again all with one of the closed list."""
+    """However changes are put together: unsigned all are refused, signed again all with one of the
+    closed list.
+    """
     found = place.refuse(operators, seed=seed)
     words = {word for one in operators for word in one.words}
     assert found.ok is not bool(words)
@@ -163,7 +174,9 @@ def test_changes_together(place: Place, operators: list[Operator], seed: int) ->
 def test_a_kind_that_is_not_known_is_not_judged(
     place: Place, old: str, new: str, what: str
 ) -> None:
-    """A check, fault, backend or subject of another version or plug-in accuses nobody: NOT JUDGED, and which it is."""
+    """A check, fault, backend or subject of another version or plug-in accuses nobody: NOT JUDGED,
+    and which it is.
+    """
     copy = place.copy()
     copy.scenario(old, new)
     forge.work_out(copy.folder)

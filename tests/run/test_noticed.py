@@ -1,4 +1,6 @@
-"""The scenarios of ranks that die, stall, start late or differ: a part of each runs here, and is forged."""
+"""The scenarios of ranks that die, stall, start late or differ: a part of each runs here, and is
+forged.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def ask(*settings: str) -> list[str]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_each_has_a_world_of_three_and_runs_on_demand(file: Path) -> None:
-    """Every file asks one question of worlds of three ranks at least, with a control; one alone runs unasked."""
+    """Every file asks one question of worlds of three ranks at least, with a control.
+
+    One alone runs unasked.
+    """
     found = load_scenario(file).scenario
     assert 3 in found.matrix.ranks
     assert found.subject.control is not None
@@ -51,7 +56,9 @@ def test_each_has_a_world_of_three_and_runs_on_demand(file: Path) -> None:
     ],
 )
 def test_what_each_shows_is_shown(rankproof: Run, file: str, settings: tuple[str, ...]) -> None:
-    """With few trials of three ranks on gloo, the candidate holds and the control fails as stated."""
+    """With few trials of three ranks on gloo, the candidate holds and the control fails as
+    stated.
+    """
     ran = rankproof("run", str(ROOT / "scenarios" / file), "--unsigned", *ask(*settings))
     assert ran.code == 0, ran.out + ran.err
 

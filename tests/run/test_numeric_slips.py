@@ -1,4 +1,6 @@
-"""A control that slips in what it keeps has compared nothing, and buys no PASS: each slip in a real run."""
+"""A control that slips in what it keeps has compared nothing, and buys no PASS: each slip in a real
+run.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,10 @@ def words(found: Ran) -> dict[str, tuple[str, set[str]]]:
     ],
 )
 def test_a_slip_in_what_a_control_keeps_is_no_failure_as_stated(tmp_path: Path, check: str) -> None:
-    """Another name, shape, dtype, nothing, NaN: INCONCLUSIVE for want of a comparison; a wrong number is a PASS."""
+    """Another name, shape, dtype, nothing, NaN: INCONCLUSIVE for want of a comparison.
+
+    A wrong number is a PASS.
+    """
     of_dtype = {"double", "half", "integer", "bool"} if check is DISTRIBUTION else set()
     slips = ", ".join(one for one in SLIPS.split(", ") if one not in of_dtype)
     told = words(ran(tmp_path, check, f"{slips}, wrong"))
@@ -154,7 +159,10 @@ def test_whoever_does_not_report_is_not_wrong(tmp_path: Path, check: str) -> Non
 def test_what_is_stated_to_be_missing_of_another_shape_or_not_finite_is_a_pass(
     tmp_path: Path,
 ) -> None:
-    """Each where it is stated, and the report says so; where something else fails instead it is INCONCLUSIVE."""
+    """Each where it is stated, and the report says so.
+
+    Where something else fails instead it is INCONCLUSIVE.
+    """
     slips = "name, early, all-nan, one-nan, transposed, empty, wrong"
     stated = {
         "missing": {"name", "early"},

@@ -90,7 +90,9 @@ def test_a_patch_that_does_not_apply_names_the_hunk(
 
 
 def test_links_in_a_patch_are_not_followed(tmp_path: Path, staged: Callable[..., Staged]) -> None:
-    """A patch that adds a link adds nothing to the arm, and one that writes through it is refused."""
+    """A patch that adds a link adds nothing to the arm, and one that writes through it is
+    refused.
+    """
     repo = make(tmp_path / "proj")
     folder = scenario_in(
         repo / "meet", SCENARIO.replace("rev: broken", "rev: broken\n    patch: p.patch")
@@ -114,7 +116,9 @@ def test_links_in_a_patch_are_not_followed(tmp_path: Path, staged: Callable[...,
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_patch_in_the_record_is_the_scenarios(tmp_path: Path, rankproof: Any) -> None:
-    """The patch is evidence, its digest is in the record, and the verifier works from evidence alone."""
+    """The patch is evidence, its digest is in the record, and the verifier works from evidence
+    alone.
+    """
     repo = make(tmp_path / "proj")
     folder = scenario_in(repo / "meet", SCENARIO.replace("rev: broken", "patch: revert.patch"))
     folder.joinpath("revert.patch").write_text(git(repo, "diff", "fixed", "broken") + "\n")

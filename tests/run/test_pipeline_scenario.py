@@ -1,4 +1,6 @@
-"""The scenario about uneven pipelines of mlx-lm: really run, with fewer trials, in the releases that it compares."""
+"""The scenario about uneven pipelines of mlx-lm: really run, with fewer trials, in the releases
+that it compares.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ FEWER = ("matrix.ranks=[2]", "matrix.layers=[7]", "trials.candidate=4", "trials.
 def test_the_report_shows_the_layers_the_tokens_and_the_lines(
     rankproof: Callable[..., Ran], kept_environments: dict[str, str]
 ) -> None:
-    """Seven layers over two ranks: [4, 8) and [0, 3) before, other tokens than the whole model's, and the lines."""
+    """Seven layers over two ranks: [4, 8) and [0, 3) before, other tokens than the whole model's,
+    and the lines.
+    """
     given = [
         word for one in (*FEWER, "trials.accept.failure_rate_below=60%") for word in ("--set", one)
     ]

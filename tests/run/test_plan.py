@@ -1,4 +1,6 @@
-"""What is said of an installation before it is made: sizes as servers tell them, and those that nobody tells."""
+"""What is said of an installation before it is made: sizes as servers tell them, and those that
+nobody tells.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from harness.scenario import Environment
 
 @contextmanager
 def served(folder: Path, *, heads: bool) -> Iterator[tuple[str, list[str]]]:
-    """Serve a folder on this machine, as a page of links without digests; yields its address and what was asked."""
+    """Serve a folder on this machine, as a page of links without digests.
+
+    Yields its address and what was asked.
+    """
     asked: list[str] = []
 
     class Handler(SimpleHTTPRequestHandler):
@@ -56,7 +61,10 @@ def served(folder: Path, *, heads: bool) -> Iterator[tuple[str, list[str]]]:
 def test_a_server_is_asked_how_large_its_files_are(
     offered: dict[str, str], monkeypatch: pytest.MonkeyPatch, heads: bool
 ) -> None:
-    """By HEAD, before anything is installed; a server that does not tell leaves the size unknown, and is used."""
+    """By HEAD, before anything is installed.
+
+    A server that does not tell leaves the size unknown, and is used.
+    """
     folder = Path(offered["PIP_FIND_LINKS"])
     size = next(folder.glob("word-*")).stat().st_size
     with served(folder, heads=heads) as (address, asked):

@@ -173,7 +173,10 @@ printf '%s\\n' '{"event": "done"}' >&3
 def test_a_program_that_waits_for_ever_hangs_and_one_that_sleeps_does_not(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran], slow: str, code: int
 ) -> None:
-    """A program's hang is the stillness of its processes after its last event; a child that sleeps is not a hang."""
+    """A program's hang is the stillness of its processes after its last event.
+
+    A child that sleeps is not a hang.
+    """
     # One that sleeps is watched for as long as a hang may take to come.
     asked = (
         HANGING.replace("within: 10s", "within: 4s").replace("control: 3", "control: 1")

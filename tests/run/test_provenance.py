@@ -1,4 +1,6 @@
-"""Which code ran: an installed copy, another working tree and every way around, against the commit that is claimed."""
+"""Which code ran: an installed copy, another working tree and every way around, against the commit
+that is claimed.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ POLICY = "schema: 1\nsigners: {roles: {ci: [ci]}}\nrequire:\n  - {scenario: meet
 
 @dataclass
 class Workshop:
-    """A repository whose head is under test, and an interpreter of one's own that sees what we are made of."""
+    """A repository whose head is under test, and an interpreter of one's own that sees what we are
+    made of.
+    """
 
     root: Path
     python: Path
@@ -220,7 +224,9 @@ def trust(workshop: Workshop, files: dict[str, str]) -> None:
 
 
 def test_a_copy_installed_from_main_is_not_the_branch(workshop: Workshop) -> None:
-    """The branch is broken on every rank but 0, the installed release is not: INCONCLUSIVE, and no gate opens."""
+    """The branch is broken on every rank but 0, the installed release is not: INCONCLUSIVE, and no
+    gate opens.
+    """
     workshop.install(FIXED)
     ran = workshop.run()
     assert ran.code == 2, ran.out + ran.err
@@ -255,7 +261,9 @@ def test_an_editable_install_of_another_working_tree_is_not_the_branch(workshop:
 
 @pytest.mark.parametrize("way", ["wheel", "editable"])
 def test_a_copy_whose_files_are_the_commits_is_proof(workshop: Workshop, way: str) -> None:
-    """An installed copy, or an editable install, with the content of the commit: PASS, and the gate opens."""
+    """An installed copy, or an editable install, with the content of the commit: PASS, and the gate
+    opens.
+    """
     workshop.propose({"engine.py": FIXED + "# the fix\n"})
     if way == "wheel":
         workshop.install(FIXED + "# the fix\n")
@@ -270,7 +278,10 @@ def test_a_copy_whose_files_are_the_commits_is_proof(workshop: Workshop, way: st
 
 
 def test_a_program_is_never_told(workshop: Workshop) -> None:
-    """A program that imports the installed copy passes; the gate cannot tell, and never calls it the commit's code."""
+    """A program that imports the installed copy passes.
+
+    The gate cannot tell, and never calls it the commit's code.
+    """
     files = {
         "scenarios/meet/scenario.yaml": PROGRAM.replace("PYTHON", str(workshop.python)),
         "scenarios/meet/run.py": RUN,
@@ -291,7 +302,9 @@ def test_a_program_is_never_told(workshop: Workshop) -> None:
 
 
 def test_what_is_installed_on_purpose_passes_and_no_gate_takes_it(workshop: Workshop) -> None:
-    """`of: installed` says that the subject is what is installed: the run may PASS, the gate refuses."""
+    """`of: installed` says that the subject is what is installed: the run may PASS, the gate
+    refuses.
+    """
     trust(
         workshop,
         {"scenarios/meet/scenario.yaml": SCENARIO.replace("  entry", "  of: installed\n  entry")},
@@ -308,7 +321,9 @@ def test_what_is_installed_on_purpose_passes_and_no_gate_takes_it(workshop: Work
 
 
 def test_folder_names_alone_decide_nothing(workshop: Workshop) -> None:
-    """A package of which the repository holds no half is what its RECORD says, whatever folders are called like it."""
+    """A package of which the repository holds no half is what its RECORD says, whatever folders are
+    called like it.
+    """
     folders = (
         "engines/toolbox/__init__.py",
         "toolbox/notes.py",
@@ -330,7 +345,9 @@ def test_folder_names_alone_decide_nothing(workshop: Workshop) -> None:
 
 
 def test_a_gate_does_not_believe_what_a_record_says_of_the_commit(workshop: Workshop) -> None:
-    """A signed record of another commit's run, also one that calls nothing declared: the commit is read."""
+    """A signed record of another commit's run, also one that calls nothing declared: the commit is
+    read.
+    """
     workshop.install(FIXED)
     workshop.propose({"engine.py": FIXED})
     ran = workshop.run()

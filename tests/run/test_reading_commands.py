@@ -21,7 +21,9 @@ CONNECTS = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=1)
 def test_nothing_of_a_scenario_is_executed(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    """A module that leaves a mark when it is imported leaves one in a run, and in none of these commands."""
+    """A module that leaves a mark when it is imported leaves one in a run, and in none of these
+    commands.
+    """
     mark = tmp_path / "executed"
     folder = str(scenario({"subject.py": f"open({str(mark)!r}, 'w').close()\n{SUBJECT}"}))
     for before in ("lint", "list"):
@@ -48,7 +50,9 @@ def test_nothing_of_a_scenario_is_executed(
 
 @pytest.mark.slow
 def test_a_report_is_verified_without_a_network(pair: Pair) -> None:
-    """In a network namespace with no address, where connecting fails at once, verification passes every step."""
+    """In a network namespace with no address, where connecting fails at once, verification passes
+    every step.
+    """
     if (
         shutil.which("unshare") is None
         or subprocess.run([*ISOLATED, "true"], check=False).returncode

@@ -1,4 +1,6 @@
-"""The reference: one process that holds the whole, run twice before the trials, and compared with by name."""
+"""The reference: one process that holds the whole, run twice before the trials, and compared with
+by name.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,10 @@ def ran(place: Path) -> Ran:
 
 
 def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
-    """Each cell has its own, run twice; the record says what it was and how long it took, and is judged again."""
+    """Each cell has its own, run twice.
+
+    The record says what it was and how long it took, and is judged again.
+    """
     assert ran.code == 0, ran.out + ran.err
     for cell in ran.record.judgement.cells:
         reference = cell.reference
@@ -117,7 +122,10 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
 
 
 def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
-    """One trial of each arm: the candidate passes, the control fails as stated; a doubt about the reference is said."""
+    """One trial of each arm: the candidate passes, the control fails as stated.
+
+    A doubt about the reference is said.
+    """
     folder = tmp_path / "scenario"
     folder.mkdir()
     (folder / "subject.py").write_text(SUBJECT)
@@ -166,7 +174,9 @@ def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> N
 
 
 def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
-    """There is nothing to compare with: no trial is made, nothing is signed, and its traceback is shown."""
+    """There is nothing to compare with: no trial is made, nothing is signed, and its traceback is
+    shown.
+    """
     ran = run(
         tmp_path,
         scenario=SCENARIO.replace(
@@ -180,7 +190,9 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_reference_without_time_says_how_far_it_was(tmp_path: Path) -> None:
-    """Who has a slow one learns what to set, and by what it said last whether it was slow or hung."""
+    """Who has a slow one learns what to set, and by what it said last whether it was slow or
+    hung.
+    """
     slow = SCENARIO.replace(
         "with: {broken: false}}\nm", "deadline: 5s, with: {broken: false, way: hangs}}\nm"
     )
@@ -219,7 +231,9 @@ def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: s
 
 @pytest.mark.whole
 def test_no_rank_finds_what_it_is_compared_with(tmp_path: Path) -> None:
-    """Whoever walks the whole run's folder finds what the reference gave to be read, and no answer to hand in."""
+    """Whoever walks the whole run's folder finds what the reference gave to be read, and no answer
+    to hand in.
+    """
     subject = (
         SUBJECT
         + """
@@ -252,7 +266,9 @@ def score(context, *, broken):
 
 @pytest.mark.whole
 def test_a_reference_may_call_torch_distributed(tmp_path: Path) -> None:
-    """backend: gloo gives it a group of itself; `equal` compares content with it, and a name nobody reports is told."""
+    """backend: gloo gives it a group of itself; `equal` compares content with it, and a name nobody
+    reports is told.
+    """
     text = SCENARIO[: SCENARIO.index("checks:")].replace(
         "with: {broken: false}}\nm", "with: {broken: false}, backend: gloo}\nm"
     )
@@ -292,7 +308,9 @@ os.write(3, json.dumps({"event": "score", "values": {"loss": 4 + off, "size": si
 
 @pytest.mark.whole
 def test_a_program_is_a_reference_too(tmp_path: Path) -> None:
-    """Told by its variables that it is a world of one, whatever the scenario tells its ranks of their world."""
+    """Told by its variables that it is a world of one, whatever the scenario tells its ranks of
+    their world.
+    """
     lines = [line for line in SCENARIO.splitlines() if "artefact" not in line]
     text = (
         "\n".join(lines)
@@ -325,7 +343,9 @@ def without_second_run(folder: Path) -> None:
 
 
 def one_run_twice(folder: Path) -> None:
-    """The first run of the reference in the place of the second, so that it seems to agree with itself."""
+    """The first run of the reference in the place of the second, so that it seems to agree with
+    itself.
+    """
     cell = folder / "evidence/ranks-2-backend-none"
     shutil.copyfile(cell / "reference-00000/events.jsonl", cell / "reference-00001/events.jsonl")
 
@@ -365,7 +385,9 @@ def no_shape(folder: Path) -> None:
 def test_a_changed_reference_is_refused(
     ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], Any]
 ) -> None:
-    """Under a good signature too: it has to be there, twice, of this cell, and give what was compared with."""
+    """Under a good signature too: it has to be there, twice, of this cell, and give what was
+    compared with.
+    """
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
     shutil.copytree(ran.folder, folder)
     forgery(folder)
@@ -375,7 +397,9 @@ def test_a_changed_reference_is_refused(
 
 
 def test_what_cannot_be_compared_is_said_before_anything_runs(tmp_path: Path) -> None:
-    """A check against a reference that the scenario has not, and a reference that no check looks at."""
+    """A check against a reference that the scenario has not, and a reference that no check looks
+    at.
+    """
     ran = run(tmp_path, scenario=SCENARIO.replace("  reference: {with: {broken: false}}\n", ""))
     assert (
         ran.code,

@@ -1,4 +1,6 @@
-"""What engines do with requests: whose answer each gets, where it ends, which ids come to the model."""
+"""What engines do with requests: whose answer each gets, where it ends, which ids come to the
+model.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def subject_of(folder: str) -> ModuleType:
 
 
 def test_they_run_on_demand_over_two_and_three_ranks() -> None:
-    """All stay out of a run of everything; one is a finding about a library, and holds whole models."""
+    """All stay out of a run of everything.
+
+    One is a finding about a library, and holds whole models.
+    """
     found = {
         one.id: one
         for folder in FOLDERS
@@ -51,7 +56,9 @@ def scenario_of(file: Path) -> Scenario:
 
 
 def test_requests_ask_what_the_recall_model_was_trained_on() -> None:
-    """Prompts and answers are the table's, no two keys have one answer, and every situation has what it needs."""
+    """Prompts and answers are the table's, no two keys have one answer, and every situation has
+    what it needs.
+    """
     subject = subject_of("kv-isolation")
     for situation, rounds in subject.SITUATIONS.items():
         kept = subject.kept(situation)
@@ -82,7 +89,9 @@ def test_requests_ask_what_the_recall_model_was_trained_on() -> None:
 def test_the_oracle_ends_an_answer_by_the_rule(
     ids: list[int] | str, eos: set[int], stops: list[str], limit: int, end: tuple[int | str, str]
 ) -> None:
-    """At the first EOS id or stop string, or at the limit, whichever comes first, wherever tokens end."""
+    """At the first EOS id or stop string, or at the limit, whichever comes first, wherever tokens
+    end.
+    """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(tokenizer_files()["tokenizer.json"].decode())
@@ -112,7 +121,10 @@ def test_noise_without_chunks_is_not_measured_in_chunks() -> None:
 
 @pytest.mark.whole
 def test_an_answer_of_another_request_is_seen(rankproof: Callable[..., Ran]) -> None:
-    """Behind a prefix that is in the cache each gets its own answer; a prefix that is too long gives others."""
+    """Behind a prefix that is in the cache each gets its own answer.
+
+    A prefix that is too long gives others.
+    """
     few = ("--unsigned", "--set", "trials.candidate=4", "--set", "trials.control=4", "--set")
     cell = ("matrix.ranks=[2]", "matrix.backend=[gloo]", "matrix.situation=[hit]")
     given = [word for one in cell for word in ("--set", one)]

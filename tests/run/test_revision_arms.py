@@ -1,4 +1,6 @@
-"""Arms laid out from a repository's history: what is staged, what is refused, and that nothing of the user's runs."""
+"""Arms laid out from a repository's history: what is staged, what is refused, and that nothing of
+the user's runs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ from tests.run.repositories import (
 def test_each_arm_is_its_revision_below_the_scenarios_subject(
     tmp_path: Path, staged: Callable[..., Staged]
 ) -> None:
-    """Code under test comes from each arm's commit, the subject beside the scenario is laid over both."""
+    """Code under test comes from each arm's commit, the subject beside the scenario is laid over
+    both.
+    """
     repo = make(tmp_path / "proj repo")
     arms = staged(scenario_in(repo / "scenarios" / "meet"))
     assert code(arms["candidate"]) == {
@@ -63,7 +67,9 @@ def test_each_arm_is_its_revision_below_the_scenarios_subject(
 def test_no_program_of_the_repository_runs_and_its_git_folder_stays_as_it_is(
     tmp_path: Path, staged: Callable[..., Staged]
 ) -> None:
-    """Hooks, smudge filters and monitors stay silent, and every file of the repository is byte for byte the same."""
+    """Hooks, smudge filters and monitors stay silent, and every file of the repository is byte for
+    byte the same.
+    """
     repo = make(tmp_path / "proj")
     folder = scenario_in(
         tmp_path / "meet", SCENARIO.replace("rev: fixed", "rev: fixed, patch: p.patch")
@@ -91,7 +97,9 @@ def patch_of(repo: Path, file: str, text: str) -> str:
 def test_every_kind_of_repository_will_do(
     tmp_path: Path, staged: Callable[..., Staged], kind: str
 ) -> None:
-    """Bare, linked, shallow and detached repositories, and a folder inside one, give the same code."""
+    """Bare, linked, shallow and detached repositories, and a folder inside one, give the same
+    code.
+    """
     origin = make(tmp_path / "origin")
     repo = tmp_path / "other"
     match kind:
@@ -116,7 +124,10 @@ def test_every_kind_of_repository_will_do(
 def test_repo_alone_leaves_the_revisions_that_the_scenario_states(
     tmp_path: Path, staged: Callable[..., Staged]
 ) -> None:
-    """`--repo` says where the code lies; which commits of it are held against one another the scenario says."""
+    """`--repo` says where the code lies.
+
+    Which commits of it are held against one another the scenario says.
+    """
     repo, folder = make(tmp_path / "proj"), scenario_in(tmp_path / "meet")
     parser = argparse.ArgumentParser()
     run.arguments(parser)
@@ -141,7 +152,10 @@ def test_a_scenario_that_only_one_revision_holds_is_no_difference(
 def test_the_scenarios_folder_is_the_code_only_where_it_differs(
     tmp_path: Path, staged: Callable[..., Staged]
 ) -> None:
-    """A committed subject that is the same everywhere tests the code around it; one that changed is the code itself."""
+    """A committed subject that is the same everywhere tests the code around it.
+
+    One that changed is the code itself.
+    """
     repo = make(tmp_path / "proj")
     folder = scenario_in(repo / "scenarios" / "meet")
     commit(repo, {"proj.py": BROKEN}, tag="first")
@@ -169,7 +183,9 @@ def test_git_variables_of_a_hook_do_not_point_elsewhere(
 def test_the_working_tree_can_be_compared_with_a_revision(
     tmp_path: Path, staged: Callable[..., Staged]
 ) -> None:
-    """An arm without a revision runs the same folder as it stands, uncommitted changes included, ignored files not."""
+    """An arm without a revision runs the same folder as it stands, uncommitted changes included,
+    ignored files not.
+    """
     repo = make(tmp_path / "proj")
     write(
         repo,
@@ -212,7 +228,9 @@ def test_the_working_tree_can_be_compared_with_a_revision(
 def test_a_revision_that_cannot_be_had_is_named(
     tmp_path: Path, staged: Callable[..., Staged], rev: str, said: str
 ) -> None:
-    """A revision that is not there, is not a commit or could be two stops the run, and says what is near."""
+    """A revision that is not there, is not a commit or could be two stops the run, and says what is
+    near.
+    """
     repo = make(tmp_path / "proj")
     git(repo, "branch", "twice", "broken")
     git(repo, "tag", "twice", "fixed")
@@ -253,7 +271,9 @@ def test_an_abbreviated_commit_stays_a_text(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_repository_is_named(
     tmp_path: Path, staged: Callable[..., Staged]
 ) -> None:
-    """Neither a folder without git nor one that is not there is taken for the repository around it."""
+    """Neither a folder without git nor one that is not there is taken for the repository around
+    it.
+    """
     (tmp_path / "empty").mkdir()
     folder = scenario_in(make(tmp_path / "proj") / "meet")
     for place, said in (("empty", "not a git repository"), ("gone", "is not a folder")):
@@ -264,7 +284,9 @@ def test_a_folder_that_is_no_repository_is_named(
 def test_submodules_and_pointers_of_lfs_are_named(
     tmp_path: Path, staged: Callable[..., Staged]
 ) -> None:
-    """Code that lies elsewhere stops the run with its path, but only where it is part of what is staged."""
+    """Code that lies elsewhere stops the run with its path, but only where it is part of what is
+    staged.
+    """
     repo, other = make(tmp_path / "proj"), make(tmp_path / "other")
     git(repo, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "third")
     commit(repo, {}, tag="submodule")
@@ -312,7 +334,9 @@ def test_a_name_that_cannot_be_written_down_is_refused(
 def test_too_much_code_says_what_to_do(
     tmp_path: Path, staged: Callable[..., Staged], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A revision with more files than an arm may have asks for a narrower folder, before anything is read."""
+    """A revision with more files than an arm may have asks for a narrower folder, before anything
+    is read.
+    """
     monkeypatch.setattr("harness.run.arms.files.FILES_LIMIT", 1)
     with pytest.raises(ArmError, match=r"subject\.path: the repository holds more than"):
         staged(scenario_in(make(tmp_path / "proj") / "meet"))
@@ -335,7 +359,9 @@ def test_code_below_src_is_found(tmp_path: Path, staged: Callable[..., Staged]) 
 
 
 def test_inputs_and_links_are_not_code(tmp_path: Path, staged: Callable[..., Staged]) -> None:
-    """What the scenario names as an input, and what only points elsewhere, is not staged from a revision either."""
+    """What the scenario names as an input, and what only points elsewhere, is not staged from a
+    revision either.
+    """
     repo = make(tmp_path / "proj")
     (repo / "link.py").symlink_to("/etc/hostname")
     commit(repo, {"model/weights.json": "{}"}, tag="more")
@@ -343,13 +369,17 @@ def test_inputs_and_links_are_not_code(tmp_path: Path, staged: Callable[..., Sta
     assert sorted(code(arms["candidate"])) == ["README", "proj.py", "subject.py"]
 
 
-# -- whole runs --------------------------------------------------------------------------------------------------------
+# -- whole runs
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_revision_against_its_fix_is_a_pass_that_verifies(tmp_path: Path, rankproof: Any) -> None:
-    """`--repo`, `--candidate` and `--control` run two commits; report and record name both, and no folder of here."""
+    """`--repo`, `--candidate` and `--control` run two commits.
+
+    Report and record name both, and no folder of here.
+    """
     repo = make(tmp_path / "my proj")
     tripped = tmp_path / "tripped"
     arm_with_traps(repo, tripped)
@@ -394,7 +424,9 @@ def test_two_names_of_one_tree_are_inconclusive(tmp_path: Path, rankproof: Any) 
 @pytest.mark.slow
 @pytest.mark.whole
 def test_rankproof_can_be_its_own_subject(tmp_path: Path, rankproof: Any) -> None:
-    """An arm that holds a package `harness` runs that package, while the rank's own runtime goes on beside it."""
+    """An arm that holds a package `harness` runs that package, while the rank's own runtime goes on
+    beside it.
+    """
     ours = Path(__file__).parents[2] / "harness"
     repo = tmp_path / "self"
     shutil.copytree(ours, repo / "harness", ignore=shutil.ignore_patterns("__pycache__"))
@@ -426,7 +458,9 @@ def test_traps_are_traps(tmp_path: Path) -> None:
 
 
 def test_the_tool_is_not_the_subject_of_a_scenario_about_another_repository(tmp_path: Path) -> None:
-    """Scenarios that ship with Rankproof, installed from its clone, may be about other code: that is what is proved."""
+    """Scenarios that ship with Rankproof, installed from its clone, may be about other code: that
+    is what is proved.
+    """
     repo = make(tmp_path / "proj")
     commit(repo, {"pyproject.toml": '[project]\nname = "proj"\n'}, tag="declares")
     folder = ROOT / "scenarios" / "exo-runner"

@@ -72,7 +72,10 @@ def verified(ran: Ran, rankproof: Run) -> bool:
 def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
     scenario: Write, rankproof: Run, short_tmp: Path
 ) -> None:
-    """A subject that fails on a cold cache fails in each trial, side by side too, and again; with a shared home not."""
+    """A subject that fails on a cold cache fails in each trial, side by side too, and again.
+
+    With a shared home not.
+    """
     place, env = (
         str(scenario({"scenario.yaml": MEETING, "subject.py": CACHING})),
         {"TMPDIR": str(short_tmp)},
@@ -102,7 +105,10 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
 def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(
     scenario: Write, rankproof: Run
 ) -> None:
-    """Each trial finds the folder's files as they are; its digest is in the report, and none of them is code."""
+    """Each trial finds the folder's files as they are.
+
+    Its digest is in the report, and none of them is code.
+    """
     text = MEETING.replace("world: {", "world: {home: house, ")
     text += "  - {id: text, kind: equal, ranks: every, value: met.text, to: quiet}\n"
     place = scenario(
@@ -152,7 +158,9 @@ def test_a_home_of_the_scenario_is_there_when_it_is_tried(scenario: Write, rankp
 def test_a_model_that_only_the_user_has_is_named(
     scenario: Write, rankproof: Run, tmp_path: Path
 ) -> None:
-    """A tokenizer that ranks do not find, and the user's own cache has: terminal and report say what to do."""
+    """A tokenizer that ranks do not find, and the user's own cache has: terminal and report say
+    what to do.
+    """
     snapshot = tmp_path / "home/.cache/huggingface/hub/models--lab--tiny/snapshots/0123"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")

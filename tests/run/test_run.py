@@ -31,7 +31,9 @@ def verify_line(ran: Ran) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """A run of three ranks in a group, forked from a warm server, that look around: read by several tests."""
+    """A run of three ranks in a group, forked from a warm server, that look around: read by several
+    tests.
+    """
     place = tmp_path_factory.mktemp("whole")
     spy = MEETING_SUBJECT.replace(
         "    assert thing",
@@ -46,7 +48,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_a_fix_beside_its_bug_is_a_pass_that_verifies(whole: Ran, rankproof: Run) -> None:
-    """The candidate passes, the control fails as stated, exit code 0, and the printed line verifies the report."""
+    """The candidate passes, the control fails as stated, exit code 0, and the printed line verifies
+    the report.
+    """
     ran = whole
     assert ran.code == 0, ran.out + ran.err
     assert ran.record.judgement.verdict == "PASS"
@@ -60,7 +64,9 @@ def test_a_fix_beside_its_bug_is_a_pass_that_verifies(whole: Ran, rankproof: Run
 def test_a_report_that_no_key_could_sign_is_no_pass(
     scenario: Write, rankproof: Run, tmp_path: Path
 ) -> None:
-    """Without a place to keep a key, run and reproduce end with 2 and say so; --unsigned asks for that."""
+    """Without a place to keep a key, run and reproduce end with 2 and say so; --unsigned asks for
+    that.
+    """
     (tmp_path / "file").touch()
     nowhere = {"HOME": str(tmp_path / "file")}
     ran = rankproof("run", str(scenario()), "--set", "trials.candidate=5", env=nowhere)
@@ -79,7 +85,9 @@ def test_a_report_that_no_key_could_sign_is_no_pass(
 def test_the_first_run_in_a_repository_is_of_a_clean_tree(
     scenario: Write, rankproof: Run, tmp_path: Path
 ) -> None:
-    """A run's own results do not make the commit that it tests "changed since", though git ignores none of them."""
+    """A run's own results do not make the commit that it tests "changed since", though git ignores
+    none of them.
+    """
     scenario()
     git(tmp_path, "init", "-q", "-b", "main")
     commit(tmp_path, {".gitignore": "/home/\n", "results/README.md": "Ours.\n"})
@@ -90,7 +98,9 @@ def test_the_first_run_in_a_repository_is_of_a_clean_tree(
 
 
 def test_every_rank_is_a_process_of_its_own(whole: Ran) -> None:
-    """Each trial's evidence holds as many distinct pids as ranks, told by the server, none of them the harness's."""
+    """Each trial's evidence holds as many distinct pids as ranks, told by the server, none of them
+    the harness's.
+    """
     assert len(events(whole)) == 7
     for trial in events(whole):
         pids = [
@@ -102,7 +112,9 @@ def test_every_rank_is_a_process_of_its_own(whole: Ran) -> None:
 
 
 def test_a_candidate_that_fails_is_a_fail(scenario: Write, rankproof: Run) -> None:
-    """Swapping the arms' meaning turns the verdict: the broken code as candidate is FAIL, exit code 1."""
+    """Swapping the arms' meaning turns the verdict: the broken code as candidate is FAIL, exit code
+    1.
+    """
     text = SCENARIO.replace(
         "candidate: {with: {broken: false}}", "candidate: {with: {broken: true, again: 1}}"
     )
@@ -125,7 +137,9 @@ def test_a_candidate_that_fails_is_a_fail(scenario: Write, rankproof: Run) -> No
 
 
 def test_a_control_that_does_not_fail_is_inconclusive(scenario: Write, rankproof: Run) -> None:
-    """A control that passes proves nothing: exit code 2, and the report shows what it did instead."""
+    """A control that passes proves nothing: exit code 2, and the report shows what it did
+    instead.
+    """
     ran = rankproof(
         "run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")}))
     )
@@ -134,7 +148,9 @@ def test_a_control_that_does_not_fail_is_inconclusive(scenario: Write, rankproof
 
 
 def test_another_file_can_be_the_control(scenario: Write, rankproof: Run) -> None:
-    """`file` takes the place of the entry's module, and the report shows the difference between the two."""
+    """`file` takes the place of the entry's module, and the report shows the difference between the
+    two.
+    """
     fixed = SUBJECT.replace(", *, broken", "").replace("None if broken and context.rank else ", "")
     broken = fixed.replace('"thing"\n', 'None if context.rank else "thing"\n', 1)
     text = SCENARIO.replace("candidate: {with: {broken: false}}", "candidate: {}").replace(
@@ -148,7 +164,9 @@ def test_another_file_can_be_the_control(scenario: Write, rankproof: Run) -> Non
 
 
 def test_code_from_elsewhere_is_inconclusive(scenario: Write, rankproof: Run) -> None:
-    """A subject that hands its module's name to another file is found out by what its ranks loaded."""
+    """A subject that hands its module's name to another file is found out by what its ranks
+    loaded.
+    """
     sneaky = (
         "import json, sys\nsys.modules[__name__] = json\njson.meet = lambda context, **_:"
         " context.emit('met')\n"
@@ -189,7 +207,10 @@ def test_an_axis_is_an_argument(scenario: Write, rankproof: Run) -> None:
 def test_a_backend_that_is_not_there_is_skipped_and_counts_for_nothing(
     scenario: Write, rankproof: Run
 ) -> None:
-    """A cell that cannot run is SKIPPED with its reason; a scenario with nothing else is INCONCLUSIVE."""
+    """A cell that cannot run is SKIPPED with its reason.
+
+    A scenario with nothing else is INCONCLUSIVE.
+    """
     ran = rankproof("run", str(scenario()), "--set", "matrix.backend=[nccl]")
     assert ran.code == 2
     assert ran.record.judgement.cells[0].verdict == "SKIPPED"
@@ -246,7 +267,9 @@ def test_an_input_is_given_by_digest(scenario: Write, rankproof: Run) -> None:
 
 @pytest.mark.whole
 def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: Run) -> None:
-    """Two runs, and both arms of one, give a rank the same random numbers, and no two ranks of a trial the same."""
+    """Two runs, and both arms of one, give a rank the same random numbers, and no two ranks of a
+    trial the same.
+    """
     subject = SUBJECT.replace(
         "    assert thing",
         "    import random\n    context.emit('drew', number=random.random())\n    assert thing",
@@ -274,13 +297,17 @@ def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: 
 
 
 def test_a_subject_cannot_tell_its_arm_from_where_it_lies(whole: Ran) -> None:
-    """Nothing a rank sees names its arm: not its path, its folder, its arguments or its environment."""
+    """Nothing a rank sees names its arm: not its path, its folder, its arguments or its
+    environment.
+    """
     seen = [event.values for trial in events(whole) for event in trial if event.name == "seen"]
     assert seen == [{"control": False, "candidate": False}] * 21
 
 
 def test_a_subject_that_kills_what_watches_it_fails(scenario: Write, rankproof: Run) -> None:
-    """A failing rank that kills its keeper so that nobody sees its end is a FAIL, however many voids are allowed."""
+    """A failing rank that kills its keeper so that nobody sees its end is a FAIL, however many
+    voids are allowed.
+    """
     subject = SUBJECT.replace(
         "    assert thing",
         "    import os\n    if context.rank: os.kill(os.getppid(), 9)\n    assert thing",

@@ -1,4 +1,6 @@
-"""The sweep of shard rules: it leaves out what is refused and nothing else, and sees rules that are wrong."""
+"""The sweep of shard rules: it leaves out what is refused and nothing else, and sees rules that are
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_every_model_that_an_engine_splits_is_swept(engine: str) -> None:
 def test_a_wrong_rule_is_seen(
     rankproof: Callable[..., Ran], engine: str, model: str, ranks: int, rule: str
 ) -> None:
-    """The engine's own rule covers the checkpoint; with one tensor cut plainly, or a layer left out, it does not.
+    """The engine's own rule covers the checkpoint.
+
+    With one tensor cut plainly, or a layer left out, it does not.
 
     Of four layers every one is alone in its stage, and a stage without any would not load.
     """

@@ -27,7 +27,9 @@ FEW = (
 
 
 def test_scenarios_that_take_their_time_run_on_demand() -> None:
-    """Each of these scenarios is a claim with a control, and none of them runs unless it is named."""
+    """Each of these scenarios is a claim with a control, and none of them runs unless it is
+    named.
+    """
     loaded = [
         load_scenario(file) for folder in (CACHES, THREADS) for file in scenario_files(folder)
     ]
@@ -42,7 +44,10 @@ def test_scenarios_that_take_their_time_run_on_demand() -> None:
 def test_half_a_file_is_noticed_by_the_loader_and_not_by_the_hubs_cache(
     rankproof: Callable[..., Ran],
 ) -> None:
-    """The loader replaces the halved file; from the hub's cache every rank gets another tokenizer, without an error."""
+    """The loader replaces the halved file.
+
+    From the hub's cache every rank gets another tokenizer, without an error.
+    """
     ran = rankproof("run", str(CACHES / "half-a-file.yaml"), *FEW)
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
@@ -54,7 +59,10 @@ def test_half_a_file_is_noticed_by_the_loader_and_not_by_the_hubs_cache(
 def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(
     rankproof: Callable[..., Ran],
 ) -> None:
-    """Threads with tokenizers of their own get their own ids; with one for all they do not, in every trial."""
+    """Threads with tokenizers of their own get their own ids.
+
+    With one for all they do not, in every trial.
+    """
     ran = rankproof(
         "run",
         str(THREADS / "one-tokenizer-for-all.yaml"),
@@ -71,7 +79,9 @@ def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(
 def test_code_that_is_not_whole_yet_is_imported_by_transformers_and_not_by_the_loader(
     rankproof: Callable[..., Ran], file: str
 ) -> None:
-    """While the writer is stopped the other rank waits and loads, or with AutoTokenizer imports what is there."""
+    """While the writer is stopped the other rank waits and loads, or with AutoTokenizer imports
+    what is there.
+    """
     ran = rankproof("run", str(THREADS / file), *FEW, "--set", "faults[0].for=1s")
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
@@ -84,7 +94,9 @@ def test_code_that_is_not_whole_yet_is_imported_by_transformers_and_not_by_the_l
 @pytest.mark.slow
 @pytest.mark.whole
 def test_code_whose_writer_is_not_stopped_is_imported_whole(rankproof: Callable[..., Ran]) -> None:
-    """Without the stop both arms load the same tokenizer: it is the stop that the verdict is about."""
+    """Without the stop both arms load the same tokenizer: it is the stop that the verdict is
+    about.
+    """
     nothing = [
         word
         for arm in ("candidate", "control")

@@ -24,7 +24,9 @@ ONE_TRIAL = [
 
 
 def test_both_are_claims_that_run_on_demand() -> None:
-    """Both gate our own loader, neither runs unless it is named, and their trials suffice for their bounds."""
+    """Both gate our own loader, neither runs unless it is named, and their trials suffice for their
+    bounds.
+    """
     for folder in (SILENT, AGREE):
         found = load_scenario(folder / "scenario.yaml")
         assert (found.scenario.role, found.scenario.tags) == ("claim", ("on-demand",))
@@ -36,7 +38,10 @@ def test_both_are_claims_that_run_on_demand() -> None:
 def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
     rankproof: Callable[..., Ran], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each fault is proved by the log; ours is never another, AutoTokenizer is, and stays so on its cache."""
+    """Each fault is proved by the log.
+
+    Ours is never another, AutoTokenizer is, and stays so on its cache.
+    """
     settings = ['matrix.layouts=["llama2"]', 'matrix.kinds=["missing"]', "matrix.ranks=[1]"]
     settings.append('inputs.repositories.layouts=["llama2"]')
     ran = rankproof(
@@ -48,7 +53,8 @@ def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
     )
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
-    # One trial of each cannot set the arms apart; what the trials showed is what this test is about.
+    # One trial of each cannot set the arms apart; what the trials showed is what this test is
+    # about.
     assert failing(ran.record, "candidate") == set(), ran.out + ran.err
     assert failing(ran.record, "control") == {"never-another", "another-by-name"}
     ours = events(ran.folder, cell.candidate.trials[0].evidence, "cell")
@@ -73,7 +79,10 @@ def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
 def test_ranks_with_faults_get_the_right_tokenizer_or_an_error(
     rankproof: Callable[..., Ran],
 ) -> None:
-    """Struck ranks load the reference or tell an error; with AutoTokenizer just those have another tokenizer."""
+    """Struck ranks load the reference or tell an error.
+
+    With AutoTokenizer just those have another tokenizer.
+    """
     settings = [
         "matrix.ranks=[4]",
         "measure=[]",

@@ -1,4 +1,6 @@
-"""What cannot be called as the scenario says is a mistake of the scenario: 64 with its place, before any trial."""
+"""What cannot be called as the scenario says is a mistake of the scenario: 64 with its place,
+before any trial.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ def pool() -> Iterator[ServerPool]:
 
 @pytest.fixture
 def told(pool: ServerPool) -> Slips:
-    """What a run says of a folder's scenario before its first trial; the look is a real one, in a rank."""
+    """What a run says of a folder's scenario before its first trial.
+
+    The look is a real one, in a rank.
+    """
 
     def find(folder: Path) -> list[str]:
         loaded = load_scenario(folder)
@@ -171,7 +176,10 @@ SLIPS = {
 
 @pytest.mark.parametrize("name", SLIPS)
 def test_a_slip_is_told_before_any_trial(scenario: Write, told: Slips, name: str) -> None:
-    """Each has its file, line and column, and says what is there or what was meant; it is told once."""
+    """Each has its file, line and column, and says what is there or what was meant.
+
+    It is told once.
+    """
     files, words = SLIPS[name]
     (problem,) = told(scenario(files))
     for word in words:
@@ -179,7 +187,9 @@ def test_a_slip_is_told_before_any_trial(scenario: Write, told: Slips, name: str
 
 
 def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Slips) -> None:
-    """A control from before the function was there is a slip, told with the arm, the revision and its commit."""
+    """A control from before the function was there is a slip, told with the arm, the revision and
+    its commit.
+    """
     repo = tmp_path / "proj"
     repo.mkdir()
     git(repo, "init", "-q", "-b", "main")
@@ -236,7 +246,9 @@ def test_what_can_be_called_is_no_slip(scenario: Write, told: Slips, name: str) 
 def test_what_importing_does_is_the_trials_affair(
     scenario: Write, told: Slips, importing: str
 ) -> None:
-    """A module that raises, hangs, ends, forks or prints harms nobody, and is not a slip, whatever the entry's name."""
+    """A module that raises, hangs, ends, forks or prints harms nobody, and is not a slip, whatever
+    the entry's name.
+    """
     text = SCENARIO.replace("subject:meet", "subject:meat").replace(
         "deadline: 30s", "deadline: 500ms\n, after_failure: 1ms"
     )
@@ -252,7 +264,10 @@ def test_what_importing_does_is_the_trials_affair(
 
 @pytest.mark.slow
 def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankproof: Run) -> None:
-    """The others run and are signed; the exit code says that something is to be mended, and nothing is left of it."""
+    """The others run and are signed.
+
+    The exit code says that something is to be mended, and nothing is left of it.
+    """
     typo = SCENARIO.replace("id: meet", "id: typo").replace("subject:meet", "subject:meat")
     gone = SCENARIO.replace("id: meet", "id: gone").replace("subject:meet", "sbject:meet")
     ran = rankproof("run", str(scenario({"typo.yaml": typo, "gone.yaml": gone})))
@@ -272,7 +287,9 @@ def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankpro
 def test_a_function_that_cannot_be_imported_is_a_failure_of_the_code(
     scenario: Write, rankproof: Run
 ) -> None:
-    """A candidate whose module raises has failed its trials: FAIL, with the exception, and not 64."""
+    """A candidate whose module raises has failed its trials: FAIL, with the exception, and not
+    64.
+    """
     files = {"subject.py": f"raise ValueError('not today')\n{SUBJECT}"}
     ran = rankproof("run", str(scenario(files)))
     assert ran.code == 1, ran.out + ran.err
@@ -280,7 +297,10 @@ def test_a_function_that_cannot_be_imported_is_a_failure_of_the_code(
 
 
 def test_lint_tells_what_it_reads(scenario: Write) -> None:
-    """A slip is an error where the file shows it; an axis that the entry takes among others in ** is a note."""
+    """A slip is an error where the file shows it.
+
+    An axis that the entry takes among others in ** is a note.
+    """
     axis = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ")
     for files, said in (
         (
@@ -343,7 +363,9 @@ SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
 def test_a_program_that_cannot_be_started_is_a_slip(
     scenario: Write, told: Slips, line: str, words: str
 ) -> None:
-    """A word that is filled in and names no program, a script that is not there, a file that is not an executable."""
+    """A word that is filled in and names no program, a script that is not there, a file that is not
+    an executable.
+    """
     files = {"rank.sh": SCRIPT, "old.sh": SCRIPT, "plain.sh": SCRIPT.partition("\n")[2]}
     found = told(scenario({"scenario.yaml": PROGRAM.replace("[sh, rank.sh]", line), **files}))
     assert bool(found) == bool(words)
@@ -403,7 +425,9 @@ def test_a_plain_function_is_read_from_its_file(name: str) -> None:
 
 @pytest.mark.parametrize("text", UNREAD)
 def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
-    """A decorator, a second binding, a star import or a file that this Python cannot read: nothing is guessed."""
+    """A decorator, a second binding, a star import or a file that this Python cannot read: nothing
+    is guessed.
+    """
     assert signature.read(text.encode(), "f") is None
 
 

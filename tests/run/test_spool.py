@@ -9,7 +9,8 @@ import pytest
 
 from tests.run.conftest import ROOT
 
-# A harness that is not root, and a child of it as a rank is: what it opens of its parent's descriptors.
+# A harness that is not root, and a child of it as a rank is: what it opens of its parent's
+# descriptors.
 SCRIPT = """
 import os, shutil, tempfile
 from pathlib import Path
@@ -54,7 +55,10 @@ shutil.rmtree(folder)
     not sys.platform.startswith("linux"), reason="Linux lists what a process has open"
 )
 def test_a_rank_cannot_open_what_was_kept_through_the_harness() -> None:
-    """A file without a name is opened by a child through /proc; the spool's is not, and the harness reads it."""
+    """A file without a name is opened by a child through /proc.
+
+    The spool's is not, and the harness reads it.
+    """
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -48,7 +48,9 @@ def stranger(tmp_path: Path) -> Path:
 
 
 def test_a_run_writes_a_statement_that_verifies(signed: Signed) -> None:
-    """A signed run has a statement that names report, manifest and tested files, and what was found in each cell."""
+    """A signed run has a statement that names report, manifest and tested files, and what was found
+    in each cell.
+    """
     found = signed.verify()
     assert found.ok, found
     assert step(found, "statement") == (
@@ -79,7 +81,9 @@ def test_a_run_writes_a_statement_that_verifies(signed: Signed) -> None:
 
 
 def test_the_tested_files_are_listed_for_sha256sum(signed: Signed) -> None:
-    """`sha256sum -c` checks the list of tested files, and a list that leaves one out is JUDGED DIFFERENTLY."""
+    """`sha256sum -c` checks the list of tested files, and a list that leaves one out is JUDGED
+    DIFFERENTLY.
+    """
     command = ["sha256sum", "--quiet", "--strict", "-c", "evidence/source-files.sha256"]
     subprocess.run(command, cwd=signed.folder, check=True)
     names = [
@@ -104,7 +108,9 @@ def test_a_failed_run_says_failed(pair: Pair) -> None:
 
 
 def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
-    """INCONCLUSIVE has no word of its own in a test result: it is FAILED, and the extension says which and why."""
+    """INCONCLUSIVE has no word of its own in a test result: it is FAILED, and the extension says
+    which and why.
+    """
     found = json.loads(signed.read("results.json"))
     found["judgement"].update(verdict="INCONCLUSIVE", reasons=["too few"])
     few = {"code": "verdict:too-few-trials", "text": "too few"}
@@ -202,7 +208,9 @@ def _predicate(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str
 def test_changed_and_signed_again(
     signed: Signed, change: Callable[[dict[str, Any]], object], word: str
 ) -> None:
-    """Whatever a statement says other than its report is refused under the good signature of the same key."""
+    """Whatever a statement says other than its report is refused under the good signature of the
+    same key.
+    """
     signed.forge(change)
     found = signed.verify()
     assert (found.ok, found.word) == (False, word), found
@@ -225,7 +233,9 @@ def test_statement_of_another_run(signed: Signed, pair: Pair) -> None:
 
 
 def test_report_signature_reused(signed: Signed) -> None:
-    """The signature of the report cannot stand for one of the statement, nor one made for reports over its bytes."""
+    """The signature of the report cannot stand for one of the statement, nor one made for reports
+    over its bytes.
+    """
     report = footer.split(signed.read("report.md"))
     assert isinstance(report, footer.Footer)
     signed.write(signed.payload(), [("x", report.signature)])
@@ -261,7 +271,10 @@ def test_another_key(signed: Signed, stranger: Path) -> None:
 
 
 def test_two_keys_in_one_envelope(signed: Signed, stranger: Path) -> None:
-    """A second key may sign beside the first; the answer names it and says that nobody vouches for it."""
+    """A second key may sign beside the first.
+
+    The answer names it and says that nobody vouches for it.
+    """
     payload = signed.payload()
     signed.write(payload, [signed.sign(payload, key=stranger), signed.sign(payload)])
     found = signed.verify()
@@ -273,7 +286,9 @@ def test_two_keys_in_one_envelope(signed: Signed, stranger: Path) -> None:
 
 
 def test_one_key_under_two_names_counts_once(signed: Signed) -> None:
-    """`keyid` decides nothing: one key under two of them is one key, and a wrong or missing one does no harm."""
+    """`keyid` decides nothing: one key under two of them is one key, and a wrong or missing one
+    does no harm.
+    """
     payload = signed.payload()
     signed.write(
         payload,
@@ -293,7 +308,10 @@ def test_one_key_under_two_names_counts_once(signed: Signed) -> None:
 
 
 def test_either_base64_alphabet(signed: Signed) -> None:
-    """The URL-safe alphabet is accepted as DSSE asks; two alphabets in one text, or loose padding, are not."""
+    """The URL-safe alphabet is accepted as DSSE asks.
+
+    Two alphabets in one text, or loose padding, are not.
+    """
     # A key named so that both special characters occur.
     payload = signed.payload()
     signed.edit(lambda it: it.update(payload=it["payload"].replace("+", "-").replace("/", "_")))
@@ -334,7 +352,9 @@ def test_not_an_envelope(signed: Signed, content: bytes) -> None:
 
 
 def test_duplicate_keys(signed: Signed) -> None:
-    """A key that stands twice is refused in the envelope and, under a good signature, in the statement."""
+    """A key that stands twice is refused in the envelope and, under a good signature, in the
+    statement.
+    """
     text = signed.envelope.read_bytes()
     signed.envelope.write_bytes(
         text.replace(b'"payloadType"', b'"payloadType": "x",\n "payloadType"', 1)
@@ -362,7 +382,9 @@ def test_oversized(signed: Signed) -> None:
 
 @pytest.mark.parametrize("name", [NAME, *checked()])
 def test_a_link_or_a_pipe(signed: Signed, name: str) -> None:
-    """A link or a pipe with the name of a statement or a view is refused, even a link to the right bytes."""
+    """A link or a pipe with the name of a statement or a view is refused, even a link to the right
+    bytes.
+    """
     word = "STATEMENT UNREADABLE" if name == NAME else "VIEW UNREADABLE"
     (signed.folder / name).rename(signed.folder.parent / "elsewhere")
     (signed.folder / name).symlink_to(signed.folder.parent / "elsewhere")
@@ -392,13 +414,17 @@ def test_only_these_names(signed: Signed, name: str) -> None:
 
 
 def test_without_who_checks_it(signed: Signed) -> None:
-    """A verifier that cannot check statements or views takes them for files that no signature covers."""
+    """A verifier that cannot check statements or views takes them for files that no signature
+    covers.
+    """
     assert signed.verify(makes_statements=False).word == "UNLISTED FILE"
     assert signed.verify(views={}).word == "UNLISTED FILE"
 
 
 def test_a_format_of_the_future(signed: Signed) -> None:
-    """A statement that this version cannot make again is refused in a word that a caller may accept by name."""
+    """A statement that this version cannot make again is refused in a word that a caller may accept
+    by name.
+    """
 
     def unknown(*_: object) -> bytes:
         message = "format 2"
@@ -464,7 +490,9 @@ def test_a_huge_limit_is_not_needed(signed: Signed) -> None:
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="no jq here to take the envelope apart")
 def test_the_lines_of_the_page(signed: Signed) -> None:
-    """The lines of docs/verify.md check a statement with jq and ssh-keygen alone, and refuse an edited one."""
+    """The lines of docs/verify.md check a statement with jq and ssh-keygen alone, and refuse an
+    edited one.
+    """
     page = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
     block = page[page.index("```console\n") + len("```console\n") :].partition("\n```")[0]
     lines = block.replace("\n$ ", "\n").removeprefix("$ ")

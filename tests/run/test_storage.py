@@ -31,7 +31,9 @@ def demand_one_clear_line(done: subprocess.CompletedProcess[str]) -> None:
 def test_a_full_disk_is_one_line_and_nothing_signed(
     small_disk: Path, scenario: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """When the disk fills while trials run, the run stops with one line and leaves an unfinished folder."""
+    """When the disk fills while trials run, the run stops with one line and leaves an unfinished
+    folder.
+    """
     noisy = scenario(
         {
             "subject.py": (
@@ -80,7 +82,9 @@ def test_nothing_is_written_twice(tmp_path: Path) -> None:
 
 
 def test_evidence_that_somebody_else_changed_stops_the_run(tmp_path: Path) -> None:
-    """A subject may write anywhere: a file that is not what was written is refused before anything is signed."""
+    """A subject may write anywhere: a file that is not what was written is refused before anything
+    is signed.
+    """
     folder = ResultsFolder(tmp_path, "it")
     folder.write("evidence/a", b"one")
     (folder.path / "evidence/a").write_bytes(b"two")

@@ -1,4 +1,6 @@
-"""Environments from more than names and versions: extras, files of requirements, torch for the CPU."""
+"""Environments from more than names and versions: extras, files of requirements, torch for the
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,16 @@ def lines(folder: Path, *names: str) -> str:
     )
 
 
-# -- extras and requirements -------------------------------------------------------------------------------------------
+# -- extras and requirements
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.whole
 def test_an_extra_brings_what_it_stands_for(offered: dict[str, str]) -> None:
-    """An extra installs its packages, and one that the package does not have is an error, not a smaller environment."""
+    """An extra installs its packages, and one that the package does not have is an error, not a
+    smaller environment.
+    """
     folder = Path(offered["PIP_FIND_LINKS"])
     wheels.write(folder, "able", "1.0", "", extras={"more": "word"})
     assert provide(Environment(packages={"able": "1.0"})).facts.versions == {"able": "1.0"}
@@ -60,7 +65,9 @@ def test_an_extra_brings_what_it_stands_for(offered: dict[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_file_of_requirements_is_all_that_is_installed(offered: dict[str, str]) -> None:
-    """By hash and complete: a line too few, another file of the same version, each stops the run by name."""
+    """By hash and complete: a line too few, another file of the same version, each stops the run by
+    name.
+    """
     folder = Path(offered["PIP_FIND_LINKS"])
     asked = Environment(requirements="r.txt")
 
@@ -93,7 +100,10 @@ def test_a_file_of_requirements_is_all_that_is_installed(offered: dict[str, str]
 @pytest.mark.slow
 @pytest.mark.whole
 def test_torch_that_would_bring_cuda_is_refused(offered: dict[str, str]) -> None:
-    """On the CPU the build for it is taken where pip finds one; else nothing is installed, and what to do is said."""
+    """On the CPU the build for it is taken where pip finds one.
+
+    Else nothing is installed, and what to do is said.
+    """
     folder = Path(offered["PIP_FIND_LINKS"])
     wheels.write(folder, "torch", "9.0", "", requires=["nvidia-cublas", "triton"])
     wheels.write(folder, "nvidia_cublas", "13.0", "")
@@ -133,7 +143,10 @@ BY_FILE = SCENARIO.replace("{packages: {own: {path: ../own}}}", "{requirements: 
 def test_a_file_of_requirements_is_evidence(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
-    """It is kept, judged again, and travels; one with a range ends the run with its line before anything is made."""
+    """It is kept, judged again, and travels.
+
+    One with a range ends the run with its line before anything is made.
+    """
     folder = Path(offered["PIP_FIND_LINKS"])
     wheels.write(folder, "own", "1.0", "NUMBER = 1\n", requires=["word"])
     wheels.write(folder, "own", "2.0", "NUMBER = 2\n", requires=["word"])
@@ -187,7 +200,10 @@ def test_a_file_of_requirements_is_evidence(
 
 
 def test_supplies_are_found_before_anything_is_made(tmp_path: Path) -> None:
-    """A file of requirements that is not there, or is a folder, is refused at its place; so is a checkout."""
+    """A file of requirements that is not there, or is a folder, is refused at its place.
+
+    So is a checkout.
+    """
     parsed = parse_scenario(BY_FILE.encode(), name="s.yaml")
     with pytest.raises(ScenarioError, match=r"new\.txt:1:1: cannot be read"):
         supply.of_scenario(parsed, folder=tmp_path)

@@ -1,4 +1,6 @@
-"""A tolerance that nothing could exceed buys no PASS: the harness tries wrong arrays itself, in real runs."""
+"""A tolerance that nothing could exceed buys no PASS: the harness tries wrong arrays itself, in
+real runs.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ VALUE = "kind: close, value: said.it"
 
 
 def ran(tmp_path: Path, check: str, cases: str, *, off: float = 1) -> Ran:
-    """The run of a check on each of these arrays, a cell each, beside a control with one element off."""
+    """The run of a check on each of these arrays, a cell each, beside a control with one element
+    off.
+    """
     folder = tmp_path / "scenario"
     folder.mkdir()
     (folder / "scenario.yaml").write_text(SCENARIO.format(check=check, cases=cases, off=off))
@@ -101,7 +105,9 @@ TOOTHLESS = "INCONCLUSIVE toothless"
 
 
 def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Path) -> None:
-    """Zeros, one constant, NaN in most rows, numbers below the tolerance: toothless, and it verifies."""
+    """Zeros, one constant, NaN in most rows, numbers below the tolerance: toothless, and it
+    verifies.
+    """
     dull = "zeros, constant, mostly-nan, mostly-overflown, hidden, softmax, ones"
     sharp = (
         "logits, rows, some-nan, masked, rope, norms, bfloat16, one-hot, mask, scalar,"
@@ -167,7 +173,10 @@ def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Pat
     ],
 )
 def test_tolerances(tmp_path: Path, check: str, cases: str, off: float, words: str) -> None:
-    """What nothing of that size could exceed is toothless; a control that fails by less than the scale is tooth."""
+    """What nothing of that size could exceed is toothless.
+
+    A control that fails by less than the scale is tooth.
+    """
     found = ran(tmp_path, check, cases, off=off)
     told = verdicts(found)
     assert told == dict.fromkeys(cases.split(", "), words), found.out
@@ -175,7 +184,9 @@ def test_tolerances(tmp_path: Path, check: str, cases: str, off: float, words: s
 
 @pytest.mark.whole
 def test_what_wrong_arrays_leave_open_is_told(tmp_path: Path) -> None:
-    """A tolerance that only the control exceeded, elements that never differ, arrays that are mostly no numbers."""
+    """A tolerance that only the control exceeded, elements that never differ, arrays that are
+    mostly no numbers.
+    """
     cases = {
         "outlier": (
             "Check same accepts every wrong array that the harness tried in place of the right one"

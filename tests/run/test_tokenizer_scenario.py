@@ -40,7 +40,9 @@ def test_the_tokenizer_is_the_one_its_script_makes(tmp_path: Path) -> None:
 
 
 def test_few_trials_reach_a_verdict_with_values_of_every_rank(rankproof: Run) -> None:
-    """The report shows class, backend, vocabulary size, round trip, pid and imports of each rank."""
+    """The report shows class, backend, vocabulary size, round trip, pid and imports of each
+    rank.
+    """
     ran = rankproof("run", str(SCENARIO), *FEW)
     assert ran.code == 0, ran.out + ran.err
     rows = {row.check: row for row in ran.record.judgement.cells[0].samples["candidate"].rows}
@@ -56,7 +58,9 @@ def test_few_trials_reach_a_verdict_with_values_of_every_rank(rankproof: Run) ->
 
 
 def test_fresh_ranks_reach_the_same_verdict(rankproof: Run) -> None:
-    """With a new interpreter per rank the answer is the same, and the report no longer lists what warm start hides."""
+    """With a new interpreter per rank the answer is the same, and the report no longer lists what
+    warm start hides.
+    """
     one = ("--set", "world.start=fresh", "--set", "trials.candidate=1", "--set", "trials.control=1")
     ran = rankproof("run", str(SCENARIO), *FEW, *one)
     assert ran.record.run.start == "fresh"
@@ -68,7 +72,10 @@ def test_fresh_ranks_reach_the_same_verdict(rankproof: Run) -> None:
 
 
 def test_a_tokenizer_of_the_users_takes_its_place(rankproof: Run, tmp_path: Path) -> None:
-    """`--set inputs.tokenizer=FOLDER` uses the folder; the report says it is not pinned, and holds no path."""
+    """`--set inputs.tokenizer=FOLDER` uses the folder.
+
+    The report says it is not pinned, and holds no path.
+    """
     own = tmp_path / "own-tokenizer"
     shutil.copytree(SCENARIO / "tokenizer", own)
     (own / "extra.txt").write_text("mine")
@@ -80,7 +87,9 @@ def test_a_tokenizer_of_the_users_takes_its_place(rankproof: Run, tmp_path: Path
 
 
 def test_a_tokenizer_of_the_hub_takes_its_place(rankproof: Run, tmp_path: Path) -> None:
-    """`--set inputs.tokenizer=hub-id@revision` goes through huggingface_hub, and the record names the commit."""
+    """`--set inputs.tokenizer=hub-id@revision` goes through huggingface_hub, and the record names
+    the commit.
+    """
     with hub.serve("team/tiny", SCENARIO / "tokenizer") as endpoint:
         env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
         ran = rankproof(

@@ -39,7 +39,10 @@ def digest(text: str, name: str) -> str:
 def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     scenario: Write, rankproof: Run, tmp_path: Path
 ) -> None:
-    """Events with times, rank by rank; what ranks printed and kept; every check; whether the control failed so."""
+    """Events with times, rank by rank; what ranks printed and kept; every check.
+
+    Whether the control failed so.
+    """
     subject = SUBJECT.replace(
         "    assert thing\n",
         f"{KEEPS}    print('hello\\x1b[31m', context.rank)\n    assert thing\n",
@@ -86,7 +89,10 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
 
 @pytest.mark.slow
 def test_a_cell_is_chosen_and_its_candidate_fails(scenario: Write, rankproof: Run) -> None:
-    """`--cell` takes another cell than the first; a candidate that fails there is exit code 1, with the check."""
+    """`--cell` takes another cell than the first.
+
+    A candidate that fails there is exit code 1, with the check.
+    """
     text = SCENARIO.replace("matrix: {", "matrix: {size: [1, 2], ")
     subject = SUBJECT.replace("broken)", "broken, size)").replace(
         "if broken and", "if (broken or size == 2) and"
@@ -112,7 +118,10 @@ def test_a_control_that_passes_says_so(scenario: Write, rankproof: Run) -> None:
 
 @pytest.mark.slow
 def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
-    """A cell that is not there and a slip are 64, a cell that cannot run here is 2; none of them starts a rank."""
+    """A cell that is not there and a slip are 64, a cell that cannot run here is 2.
+
+    None of them starts a rank.
+    """
     folder = scenario({"typo.yaml": SCENARIO.replace("subject:meet", "subject:meat")})
     whole = str(folder / "scenario.yaml")
     unknown = rankproof("run", whole, "--try", "--cell", "ranks=9")

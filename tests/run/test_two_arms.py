@@ -1,4 +1,6 @@
-"""A equals B: two arms run as worlds of the same ranks, b compared with a, and a defect that must be seen."""
+"""A equals B: two arms run as worlds of the same ranks, b compared with a, and a defect that must
+be seen.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,8 @@ def ran(place: Path) -> Ran:
 
 
 def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
-    """PASS: no trial of b differs, every one with the defects fails at each check that compares what they change.
+    """PASS: no trial of b differs, every one with the defects fails at each check that compares
+    what they change.
 
     The report says what a and b are, which checks no defect reached, and speaks of a and b alone.
     """
@@ -147,7 +150,9 @@ WITH_B = "{with: {fast: true}}"
 
 
 def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
-    """B that differs from a in its first trial is not said to have given the bits of a in every trial."""
+    """B that differs from a in its first trial is not said to have given the bits of a in every
+    trial.
+    """
     folder = tmp_path / "scenario"
     folder.mkdir()
     once = SCENARIO.replace(WITH_B, f"{{with: {{fast: true, way: once {tmp_path / 'mark'}}}}}")
@@ -256,7 +261,8 @@ def test_nothing_is_not_equal_to_nothing(tmp_path: Path, way: str, words: str) -
     assert not (ran.results / "latest").exists()
 
 
-# -- cheats ----------------------------------------------------------------------------------------------------------
+# -- cheats
+# ----------------------------------------------------------------------------------------------------------
 
 
 def events(folder: Path, trial: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -294,7 +300,9 @@ def larger_defect(folder: Path) -> None:
 
 
 def other_before(folder: Path) -> None:
-    """The proof tells of another number before: the report would not be what the change makes of it."""
+    """The proof tells of another number before: the report would not be what the change makes of
+    it.
+    """
     events(
         folder,
         "control-00000",
@@ -350,7 +358,9 @@ CHEATS = [
 def test_a_forged_comparison_is_refused(
     ran: Ran, place: Path, tmp_path: Path, cheat: Callable[[Path], Any]
 ) -> None:
-    """Under a good signature too: the verdict follows from a's events, b's, and what each defect did."""
+    """Under a good signature too: the verdict follows from a's events, b's, and what each defect
+    did.
+    """
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
     shutil.copytree(ran.folder, folder)
     cheat(folder)
@@ -359,7 +369,8 @@ def test_a_forged_comparison_is_refused(
     assert (verified.code, "REFUSED" in verified.out) == (3, True), verified.out
 
 
-# -- what a and b may differ in --------------------------------------------------------------------------------------
+# -- what a and b may differ in
+# --------------------------------------------------------------------------------------
 
 SHORT = """
 schema: 1
@@ -383,7 +394,9 @@ checks:
 
 @pytest.mark.whole
 def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> None:
-    """Each in an environment of its own: what b says otherwise is named beside what a said, and the versions differ."""
+    """Each in an environment of its own: what b says otherwise is named beside what a said, and the
+    versions differ.
+    """
     folder = tmp_path / "scenario"
     folder.mkdir()
     arms = [
@@ -411,7 +424,10 @@ def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> N
 
 @pytest.mark.whole
 def test_two_revisions_are_compared_and_reproduced(tmp_path: Path) -> None:
-    """The code of each is laid out from its commit; two names of one tree are the same code; it can be run again."""
+    """The code of each is laid out from its commit; two names of one tree are the same code.
+
+    It can be run again.
+    """
     top = repositories.make(tmp_path / "repo")
     subject = (
         "from proj import greeting\n\ndef say(context):\n    context.emit('said',"
@@ -473,7 +489,9 @@ checks:
 
 
 def test_b_may_read_what_a_left_behind(tmp_path: Path) -> None:
-    """No record shows that b computed what it reports: that it may have read it is told, and that nothing was heard."""
+    """No record shows that b computed what it reports: that it may have read it is told, and that
+    nothing was heard.
+    """
     (tmp_path / "scenario.yaml").write_text(AGREES.replace("PLACE", str(tmp_path)))
     (tmp_path / "subject.py").write_text(LEFT)
     done = run_command(tmp_path, "run", str(tmp_path))

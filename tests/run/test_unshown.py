@@ -30,7 +30,9 @@ SILENT = "Nothing recorded whether the ranks exchanged anything"
 
 @pytest.mark.slow
 def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> None:
-    """An axis that `**kw` takes, ranks that nobody asks, a thread's traceback: told once, and the report verifies."""
+    """An axis that `**kw` takes, ranks that nobody asks, a thread's traceback: told once, and the
+    report verifies.
+    """
     text = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ").replace(
         "event, ranks: every", "event, ranks: [0]"
     )
@@ -70,7 +72,9 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
 
 @pytest.mark.slow
 def test_an_argument_that_only_kw_takes_is_told(scenario: Write, rankproof: Run) -> None:
-    """A control whose one argument nobody has a parameter for is the candidate, told as such beside the verdict."""
+    """A control whose one argument nobody has a parameter for is the candidate, told as such beside
+    the verdict.
+    """
     text = SCENARIO.replace("{broken: true}", "{brokn: true}").replace("{broken: false}", "{}")
     subject = SUBJECT.replace("*, broken", "broken=False, **kw")
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
@@ -98,7 +102,10 @@ def test_advice_of_lint_is_printed_by_run(scenario: Write, rankproof: Run) -> No
 def test_what_no_control_fails_and_what_never_varies_is_told(
     scenario: Write, rankproof: Run
 ) -> None:
-    """Of each cell, also where the control holds as stated; nor does a control show much that reports null."""
+    """Of each cell, also where the control holds as stated.
+
+    Nor does a control show much that reports null.
+    """
     text = SCENARIO.replace(
         "must_fail: {check: met, ranks: nonzero, error: AssertionError, source: assert thing}", "M"
     )

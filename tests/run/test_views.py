@@ -1,4 +1,6 @@
-"""The views of a run: what they show, that they cannot be edited, and that hostile text stays text in them."""
+"""The views of a run: what they show, that they cannot be edited, and that hostile text stays text
+in them.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ class Page(HTMLParser):
 
 
 def test_every_view_says_what_it_is() -> None:
-    """The registry has each view under the name of its file, with the media type that the name stands for."""
+    """The registry has each view under the name of its file, with the media type that the name
+    stands for.
+    """
     assert {name: (view.name, view.media_type) for name, view in VIEWS.items()} == {
         "report.html": ("report.html", "text/html"),
         "junit.xml": ("junit.xml", "application/xml"),
@@ -119,7 +123,10 @@ def test_every_view_says_what_it_is() -> None:
 
 @pytest.mark.parametrize("name", checked())
 def test_an_edited_view_is_refused(pair: Pair, tmp_path: Path, name: str) -> None:
-    """One changed word in a view is VIEW EDITED, with the line; a view that is not there is named."""
+    """One changed word in a view is VIEW EDITED, with the line.
+
+    A view that is not there is named.
+    """
     folder = shutil.copytree(pair.bad, tmp_path / "run")
     found = verify(folder, pair)
     assert found.ok, found
@@ -139,7 +146,9 @@ def test_an_edited_view_is_refused(pair: Pair, tmp_path: Path, name: str) -> Non
 
 
 def test_the_page_is_one_quiet_file(pair: Pair) -> None:
-    """The page holds no script and loads nothing: a strict policy, own links only, every tag closed, no handler."""
+    """The page holds no script and loads nothing: a strict policy, own links only, every tag
+    closed, no handler.
+    """
     for folder in (pair.good, pair.bad):
         page = Page((folder / "report.html").read_text(encoding="utf-8"))
         assert page.open == []
@@ -155,7 +164,10 @@ def test_the_page_is_one_quiet_file(pair: Pair) -> None:
 
 
 def test_the_page_says_what_it_is(pair: Pair) -> None:
-    """The verdict comes first, then title and question; the page says that it is a view, and of which record."""
+    """The verdict comes first, then title and question.
+
+    The page says that it is a view, and of which record.
+    """
     text = (pair.bad / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     first = text[text.index("<body>") :]
@@ -180,7 +192,9 @@ def test_the_page_says_what_it_is(pair: Pair) -> None:
 
 
 def test_hostile_text_stays_text_on_the_page(pair: Pair) -> None:
-    """What a log or a title says is shown as text: tags, handlers, escapes and direction controls included."""
+    """What a log or a title says is shown as text: tags, handlers, escapes and direction controls
+    included.
+    """
     raw = (pair.bad / "report.html").read_text(encoding="utf-8")
     page = Page(raw)
     assert "<script>alert(1)</script>" in page.text
@@ -202,7 +216,9 @@ def test_hostile_paths_are_links_inside_the_folder() -> None:
 def test_the_page_is_the_same_everywhere(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same record draws the same bytes, and a verifier with another clock, folder or language draws them too."""
+    """The same record draws the same bytes, and a verifier with another clock, folder or language
+    draws them too.
+    """
     found = Record.decode((pair.good / "results.json").read_bytes())
     drawn = [
         render_page(
@@ -220,7 +236,9 @@ def test_the_page_is_the_same_everywhere(
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to lay the page out")
 @pytest.mark.parametrize("which", ["good", "bad"])
 def test_nothing_overflows(pair: Pair, tmp_path: Path, which: str) -> None:
-    """From 320 to 1400 pixels, with everything unfolded, the page is as wide as its window and the verdict on top."""
+    """From 320 to 1400 pixels, with everything unfolded, the page is as wide as its window and the
+    verdict on top.
+    """
     shutil.copy(getattr(pair, which) / "report.html", tmp_path / "report.html")
     (tmp_path / "ruler.html").write_text(RULER.replace("WIDTHS", json.dumps(WIDTHS)))
     command = [
@@ -278,7 +296,10 @@ def properties(element: ET.Element) -> dict[str, str]:
 
 
 def test_junit_of_a_run(pair: Pair) -> None:
-    """A test case per cell; trials, seed, control and digest are properties; a time without a zone, as readers ask."""
+    """A test case per cell; trials, seed, control and digest are properties.
+
+    A time without a zone, as readers ask.
+    """
     found = suite((pair.good / "junit.xml").read_bytes())
     assert (found.get("name"), found.get("tests"), found.get("failures"), found.get("errors")) == (
         "meet",
@@ -330,7 +351,10 @@ def test_junit_holds_hostile_text(pair: Pair) -> None:
 def test_junit_words(
     verdict: Any, scenario: dict[str, str], element: str | None, counted: tuple[int, int, int]
 ) -> None:
-    """FAIL is a failure, INCONCLUSIVE an error, SKIPPED skipped; what was expected passes, others' bugs are skipped."""
+    """FAIL is a failure, INCONCLUSIVE an error, SKIPPED skipped.
+
+    What was expected passes, others' bugs are skipped.
+    """
     made = record(cell(verdict=verdict, reasons=["because"]), scenario=scenario)
     code = "verdict:too-few-trials"
     made = made.model_copy(
@@ -358,7 +382,10 @@ def test_junit_words(
 def test_step_summary(
     rankproof: Callable[..., Ran], scenario: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """In a CI job a run appends verdict and cells to the job's summary; elsewhere and on trouble it only runs."""
+    """In a CI job a run appends verdict and cells to the job's summary.
+
+    Elsewhere and on trouble it only runs.
+    """
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     few = ("--set", "trials.candidate=1", "--set", "trials.control=1")
@@ -376,7 +403,9 @@ def test_step_summary(
 
 
 def test_step_summary_is_short_and_harmless() -> None:
-    """Whatever a title, a cell or a reason says, the summary stays small and its text stays text."""
+    """Whatever a title, a cell or a reason says, the summary stays small and its text stays
+    text.
+    """
     cells = [
         cell(f"{HOSTILE} {i}", candidate=["fail"] * 5, reasons=[HOSTILE * 10]) for i in range(200)
     ]

@@ -1,4 +1,7 @@
-"""Checks that could never fail, or never hold, are told before a run; so is a bound that no backend has."""
+"""Checks that could never fail, or never hold, are told before a run.
+
+So is a bound that no backend has.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ def test_a_check_that_cannot_be_judged_is_an_error(
 
 
 def test_a_fault_of_one_arm_cannot_be_noticed_by_both(good: str, tmp_path: Path) -> None:
-    """A check that asks both arms about a fault of one of them fails in the other, which is said; it may be meant."""
+    """A check that asks both arms about a fault of one of them fails in the other, which is said.
+
+    It may be meant.
+    """
     text = with_check(good, NOTICED, fault=f"{KILL}, arm: candidate").replace(
         "role: claim", "role: upstream"
     )
@@ -150,7 +156,9 @@ REFERENCE = "  reference: {with: {}}\n"
 def test_a_comparison_that_would_let_anything_pass_is_told(
     good: str, tmp_path: Path, check: str, key: str, words: str
 ) -> None:
-    """A margin of a hundred, noise that nothing holds to account, a pattern that asks nobody for a split."""
+    """A margin of a hundred, noise that nothing holds to account, a pattern that asks nobody for a
+    split.
+    """
     place = f"checks[0].{key}".rstrip(".")
     assert (place, words) in [
         (one, message[: len(words)]) for one, message in _said(good, tmp_path, check)
@@ -162,7 +170,9 @@ def test_a_comparison_that_would_let_anything_pass_is_told(
 
 
 def _said(good: str, folder: Path, check: str) -> list[tuple[str, str]]:
-    """Key and message of all that is said of a scenario with this check against a reference, without its own name."""
+    """Key and message of all that is said of a scenario with this check against a reference,
+    without its own name.
+    """
     text = with_check(good, f"{check}, ranks: every, against: reference")
     (folder / "scenario.yaml").write_text(text.replace("  control:", f"{REFERENCE}  control:", 1))
     try:

@@ -1,4 +1,6 @@
-"""A equals B, as a scenario states it: what it means to everybody else, and slips that no run could show."""
+"""A equals B, as a scenario states it: what it means to everybody else, and slips that no run could
+show.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def scenario(text: str = GOOD) -> Scenario:
 
 
 def test_a_comparison_is_a_candidate_a_control_and_a_reference(problems: Problems) -> None:
-    """B is the candidate, b with the defect the control, and a world like theirs the reference, of a's own code."""
+    """B is the candidate, b with the defect the control, and a world like theirs the reference, of
+    a's own code.
+    """
     assert problems(GOOD) == ()
     found = scenario()
     assert found.subject.candidate.with_ == {"fast": True}
@@ -61,7 +65,9 @@ def test_a_comparison_is_a_candidate_a_control_and_a_reference(problems: Problem
 
 
 def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
-    """Every check that compares what one of them changes must fail, on the ranks that it asks of those changed."""
+    """Every check that compares what one of them changes must fail, on the ranks that it asks of
+    those changed.
+    """
     text = GOOD.replace("defect: {value", "defect:\n      - {value").replace(
         "absolute: 0.25}", f"absolute: 0.25}}\n      - {IDS.removeprefix('defect: ')}"
     )
@@ -177,7 +183,9 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
 def test_slips_are_named_at_their_key(
     old: str, new: str, key: str, words: str, problems: Problems
 ) -> None:
-    """What could only end INCONCLUSIVE, or with a PASS that says nothing, is said before anything runs."""
+    """What could only end INCONCLUSIVE, or with a PASS that says nothing, is said before anything
+    runs.
+    """
     assert old in GOOD
     found = problems(GOOD.replace(old, new, 1))
     assert [str(one) for one in found if one.key == key and words in one.message], [

@@ -98,7 +98,9 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
     ],
 )
 def test_what_is_not_exact_is_refused(environment: str, why: str) -> None:
-    """A version is one version, a name is a name, and nothing of either reaches pip as an option."""
+    """A version is one version, a name is a name, and nothing of either reaches pip as an
+    option.
+    """
     (found,) = messages(text(control=f"environment: {environment}"))
     assert why in found
 
@@ -112,7 +114,9 @@ def test_every_form_of_a_version_is_understood(version: str) -> None:
 
 
 def test_an_environment_alone_sets_the_arms_apart() -> None:
-    """Arms with the same code and arguments must differ in their environments, however these are written."""
+    """Arms with the same code and arguments must differ in their environments, however these are
+    written.
+    """
     own = 'environment: {packages: {hf_hub: "1.0"}}'
     assert not messages(text(control=own))
     (found,) = messages(text(candidate=own, control=own.replace("hf_hub", "HF-Hub")))
@@ -137,7 +141,9 @@ def test_an_override_of_a_version_is_a_text() -> None:
 
 
 def test_an_override_finds_the_package_as_the_file_writes_it() -> None:
-    """Its extras stay, another spelling is the same package, a revision is a text, a checkout can be given whole."""
+    """Its extras stay, another spelling is the same package, a revision is a text, a checkout can
+    be given whole.
+    """
     given = text(
         control='environment: {packages: {"MLX[cpu]": "1.0", own: {path: ../own}, more: "1"}}'
     )

@@ -65,7 +65,10 @@ CALLS = (
 
 @pytest.mark.parametrize("kind", CALLS)
 def test_every_fault_of_a_call_takes_a_ledger(good: str, problems: Any, kind: str) -> None:
-    """Such a fault is read where calls are observed; without that, or for no such operation, lint says what to do."""
+    """Such a fault is read where calls are observed.
+
+    Without that, or for no such operation, lint says what to do.
+    """
     fault = f"id: f, ranks: [1], kind: {kind}, operation: all_reduce, line: 'subject.py:7', nth: 3"
     good = good.replace("[gloo, mlx-ring]", "[gloo]").replace(
         "  exclude: [{backend: mlx-ring, ranks: 4}]\n", ""
@@ -108,7 +111,9 @@ LINKS = (
 
 @pytest.mark.parametrize("link", LINKS)
 def test_every_link_fault_takes_test_hosts(good: str, problems: Any, link: str) -> None:
-    """A link fault of every kind is read where there are hosts, and without them says what to add."""
+    """A link fault of every kind is read where there are hosts, and without them says what to
+    add.
+    """
     fault = f"id: f, ranks: [1], at: tokenizer.load.begin, {link}"
     hosted = good.replace("world: {", "world: {hosts: 3, ")
     assert problems(with_faults(hosted, fault)) == ()
@@ -351,7 +356,9 @@ def test_faults_on_other_ranks_or_at_other_events_do_not_meet(good: str, problem
 def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(
     good: str, problems: Any
 ) -> None:
-    """Rules of the hub never meet, and two with one id are refused like any two faults, at the second one's id."""
+    """Rules of the hub never meet, and two with one id are refused like any two faults, at the
+    second one's id.
+    """
     hub = "\ninputs: {files: {layouts: [gpt2]}}\nhub: {serve: files}\n"
     fault = "kind: hub, ranks: [1], answer: {kind: reset}"
     assert problems(with_faults(good, f"id: f, {fault}", f"id: g, {fault}") + hub) == ()
@@ -361,7 +368,9 @@ def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(
 
 
 def test_a_program_is_struck_at_an_event_of_its_own(good: str, problems: Any) -> None:
-    """What the runtime of a rank of Python tells, no program does: a fault there could never land."""
+    """What the runtime of a rank of Python tells, no program does: a fault there could never
+    land.
+    """
     text = good.replace("entry: subject:warm_up", "program: [sh]").replace(
         "backend: [gloo, mlx-ring]", "backend: [none]"
     )

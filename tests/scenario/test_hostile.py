@@ -22,7 +22,9 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 @contextmanager
 def cheap() -> Iterator[None]:
-    """Fail where the block takes a second of processor time or 50 MB more memory than the process had."""
+    """Fail where the block takes a second of processor time or 50 MB more memory than the process
+    had.
+    """
     memory, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     yield
     assert time.process_time() - start < 1.0

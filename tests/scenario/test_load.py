@@ -29,7 +29,9 @@ def folder(tmp_path: Path, good: str) -> Path:
 
 
 def test_a_folder_means_its_scenario_file(folder: Path) -> None:
-    """A folder and its scenario.yaml load as the same thing, with the exact bytes and their digest."""
+    """A folder and its scenario.yaml load as the same thing, with the exact bytes and their
+    digest.
+    """
     loaded = load_scenario(folder)
     assert loaded == load_scenario(folder / "scenario.yaml")
     assert loaded.text == (folder / "scenario.yaml").read_bytes()
@@ -39,7 +41,10 @@ def test_a_folder_means_its_scenario_file(folder: Path) -> None:
 
 
 def test_scenario_files_are_found_in_order_and_hidden_ones_skipped(tmp_path: Path) -> None:
-    """Every file of a tree that ends in .yaml is listed, sorted; hidden files and folders are not."""
+    """Every file of a tree that ends in .yaml is listed, sorted.
+
+    Hidden files and folders are not.
+    """
     for name in (
         "b/scenario.yaml",
         "b/other.yaml",
@@ -94,7 +99,10 @@ def test_an_override_changes_one_value(folder: Path) -> None:
 def test_an_input_can_be_a_hub_id_or_a_path(
     given: str, hub: str | None, path: str | None, folder: Path
 ) -> None:
-    """A text with a revision is a hub id, unless it is written as a path; the pinned digest goes with the old input."""
+    """A text with a revision is a hub id, unless it is written as a path.
+
+    The pinned digest goes with the old input.
+    """
     text = (folder / "scenario.yaml").read_bytes()
     source = parse_scenario(text, name="s", overrides=[f"inputs.tokenizer={given}"]).inputs[
         "tokenizer"
@@ -105,7 +113,9 @@ def test_an_input_can_be_a_hub_id_or_a_path(
 def test_a_path_given_on_the_command_line_is_relative_to_where_it_is_typed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The override is kept relative to the scenario's folder, and parses to the same scenario without any file."""
+    """The override is kept relative to the scenario's folder, and parses to the same scenario
+    without any file.
+    """
     monkeypatch.chdir(tmp_path)
     loaded = load_scenario(folder, overrides=["inputs.tokenizer=models/tok"])
     assert loaded.overrides == ("inputs.tokenizer=../../models/tok",)
@@ -117,7 +127,9 @@ def test_a_path_given_on_the_command_line_is_relative_to_where_it_is_typed(
 def test_a_checkout_given_on_the_command_line_starts_at_the_current_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Relative or not: the scenario holds the way there from its own folder, as it has to for another machine."""
+    """Relative or not: the scenario holds the way there from its own folder, as it has to for
+    another machine.
+    """
     monkeypatch.chdir(tmp_path)
     key = "subject.control.environment.packages.mlx-lm.path"
     for given in ("engines/mlx-lm", str(tmp_path / "engines" / "mlx-lm")):
@@ -157,7 +169,9 @@ def test_a_checkout_given_on_the_command_line_starts_at_the_current_folder(
 def test_a_wrong_override_is_a_problem_of_its_own(
     override: str, column: int, key: str, suggestion: str | None, words: str, folder: Path
 ) -> None:
-    """Problems of overrides name --set, the number of the override, the column and what was meant."""
+    """Problems of overrides name --set, the number of the override, the column and what was
+    meant.
+    """
     with pytest.raises(ScenarioError) as caught:
         load_scenario(folder, overrides=["trials.control=5", override])
     (problem,) = caught.value.problems
@@ -202,7 +216,9 @@ checks:
 
 
 def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
-    """What the file alone tells of it is a note: a question may well be narrow, but its reader has to know."""
+    """What the file alone tells of it is a note: a question may well be narrow, but its reader has
+    to know.
+    """
     (folder / "scenario.yaml").write_text(NARROW)
     notes = load_scenario(folder).notes
     assert [(note.key, note.message.partition(":")[0]) for note in notes] == [
@@ -223,7 +239,9 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
 def test_of_two_ranks_that_differ_both_do(
     against: str, told: bool, good: str, folder: Path
 ) -> None:
-    """A control that must fail an `agree` check on one of two ranks never will, unless it is compared with a rank."""
+    """A control that must fail an `agree` check on one of two ranks never will, unless it is
+    compared with a rank.
+    """
     text = good.replace("kind: agree", f"kind: agree{against}")
     text = text.replace("check: tokenizer-ready", "check: same-identity")
     (folder / "scenario.yaml").write_text(text)
@@ -259,7 +277,9 @@ def test_lint_says_how_many_control_trials_a_share_needs(
 
 @pytest.mark.parametrize("path", scenario_files(SCENARIOS), ids=lambda path: path.stem)
 def test_the_parts_of_a_whole_scenario_are_those_that_are_read_one_by_one(path: Path) -> None:
-    """A file without a mistake is linted as one with a mistake is: rules that span keys see the same of it."""
+    """A file without a mistake is linted as one with a mistake is: rules that span keys see the
+    same of it.
+    """
     document = parse_document(path.read_bytes(), name=str(path))
     _imply(document)
     assert Draft.whole(document, Scenario.model_validate(document.tree)) == Draft.of(document)

@@ -39,7 +39,9 @@ def places(found: tuple[Problem, ...]) -> list[tuple[int, int, str, str | None]]
 
 
 def test_ten_mistakes_are_ten_problems(problems: Any) -> None:
-    """A file with ten different mistakes reports all ten at once, with line, column and what was meant."""
+    """A file with ten different mistakes reports all ten at once, with line, column and what was
+    meant.
+    """
     assert places(problems(TEN)) == [
         (2, 5, "id", None),
         (3, 1, "titel", "title"),
@@ -272,7 +274,9 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
 def test_each_mistake_is_named_at_its_key(
     old: str, new: str, key: str, words: str, good: str, problems: Any
 ) -> None:
-    """One change that makes the example wrong gives a problem with that key, on the line of the change."""
+    """One change that makes the example wrong gives a problem with that key, on the line of the
+    change.
+    """
     assert good.count(old) >= 1
     found = problems(good.replace(old, new, 1))
     if not words:
@@ -296,7 +300,9 @@ def test_an_empty_mapping_lacks_what_is_required(problems: Any) -> None:
 
 
 def test_found_values_are_cut_and_escaped() -> None:
-    """A message never carries control characters, bidi marks or more than sixty characters of a value."""
+    """A message never carries control characters, bidi marks or more than sixty characters of a
+    value.
+    """
     problem = Problem(
         "s.yaml", 1, 1, "k\x1b[2J", "\x1b]0;x\x07\u202e" + "a" * 500, "is wrong", "\x9b"
     )
@@ -405,7 +411,9 @@ checks:
 def test_what_cannot_be_observed_is_refused_with_the_reason(
     problems: Any, old: str, new: str, key: str, words: str
 ) -> None:
-    """A check without ledgers, programs, a backend that was not tried, a rank that agrees with itself."""
+    """A check without ledgers, programs, a backend that was not tried, a rank that agrees with
+    itself.
+    """
     assert problems(OBSERVED) == ()
     assert not [
         one
@@ -417,7 +425,9 @@ def test_what_cannot_be_observed_is_refused_with_the_reason(
 
 
 def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
-    """With MLX among the backends `digests` alone is refused, and `eager-digests` is what both are given by."""
+    """With MLX among the backends `digests` alone is refused, and `eager-digests` is what both are
+    given by.
+    """
     both = OBSERVED.replace("[gloo]", "[gloo, mlx-ring]").replace(
         "ledger-agrees", "transfers-intact"
     )

@@ -137,6 +137,8 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
     ],
 )
 def test_what_cannot_be_stated(must_fail: str, subject: str, told: str) -> None:
-    """What any slip would meet, what cannot be seen, and what says two things at once are mistakes of the file."""
+    """What any slip would meet, what cannot be seen, and what says two things at once are mistakes
+    of the file.
+    """
     found = problems(must_fail, subject)
     assert any(told in problem for problem in found), found

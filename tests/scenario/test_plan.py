@@ -33,7 +33,10 @@ def test_cells_are_the_product_without_what_is_excluded(scenario: Scenario) -> N
 
 
 def test_hosts_say_what_a_world_is(good: str) -> None:
-    """On how many machines a world is belongs to its cell, and is nobody's argument; without it nothing is said."""
+    """On how many machines a world is belongs to its cell, and is nobody's argument.
+
+    Without it nothing is said.
+    """
     found = cells(of_matrix(good, "{ranks: [3], hosts: [1, 3]}"))
     assert [(cell.id, cell.hosts, dict(cell.axes)) for cell in found] == [
         ("ranks=3,hosts=1,backend=gloo", 1, {}),

@@ -29,7 +29,10 @@ JSON = st.recursive(
 
 
 def outcome(data: bytes, *, overrides: tuple[str, ...] = ()) -> Scenario | ScenarioError:
-    """Parse; let anything but a ScenarioError through. Problems must be printable and have a place."""
+    """Parse; let anything but a ScenarioError through.
+
+    Problems must be printable and have a place.
+    """
     refusal: ScenarioError
     try:
         return parse_scenario(data, name="s.yaml", overrides=overrides)
@@ -83,7 +86,9 @@ def test_a_damaged_scenario_loads_or_is_refused_in_words(good: str, seed: int, c
 @settings(QUICK, max_examples=30)
 @given(st.data())
 def test_any_value_anywhere_loads_or_is_refused_in_words(good: str, data: st.DataObject) -> None:
-    """Any value at any place of the example never raises anything but ScenarioError, and keeps cells readable."""
+    """Any value at any place of the example never raises anything but ScenarioError, and keeps
+    cells readable.
+    """
     tree: Any = yaml.load(good, Loader=yaml.BaseLoader)  # noqa: S506  # BaseLoader makes texts only
     paths = list(walk(tree, ()))
     path = data.draw(st.sampled_from(paths))

@@ -33,7 +33,9 @@ from harness.scenario.arm import share
 def test_what_is_no_share_or_set_is_refused_with_advice(
     read: Any, value: Any, meant: str | None
 ) -> None:
-    """A wrong share or set is never guessed at: it is an error, which names what was probably meant."""
+    """A wrong share or set is never guessed at: it is an error, which names what was probably
+    meant.
+    """
     with pytest.raises(PydanticCustomError) as caught:
         read(value)
     assert caught.value.context is not None

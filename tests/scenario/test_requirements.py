@@ -19,7 +19,9 @@ uvicorn[standard]==0.30 --hash=sha256:{ONE}  # a remark
 
 
 def test_what_a_compiler_writes_is_read() -> None:
-    """Continued lines, remarks, markers, extras and several hashes are understood, and come out in one form."""
+    """Continued lines, remarks, markers, extras and several hashes are understood, and come out in
+    one form.
+    """
     numpy, uvicorn = parse_requirements(COMPILED.encode(), name="r.txt")
     assert (numpy.name, numpy.version, numpy.marker) == (
         "numpy",
@@ -61,7 +63,9 @@ def test_what_a_compiler_writes_is_read() -> None:
     ],
 )
 def test_all_else_is_refused_with_its_line(line: str, why: str) -> None:
-    """A range, an address, another file, an option: each is named with file and line, and with what to do."""
+    """A range, an address, another file, an option: each is named with file and line, and with what
+    to do.
+    """
     with pytest.raises(ScenarioError) as found:
         parse_requirements(f"# one\n\n{line}\n".encode(), name="folder/r.txt")
     (problem,) = found.value.problems
@@ -70,7 +74,10 @@ def test_all_else_is_refused_with_its_line(line: str, why: str) -> None:
 
 
 def test_every_wrong_line_is_told_at_once() -> None:
-    """Nobody repairs a file line by line; an empty file names nothing, and other encodings are said."""
+    """Nobody repairs a file line by line.
+
+    An empty file names nothing, and other encodings are said.
+    """
     with pytest.raises(ScenarioError) as found:
         parse_requirements(b"numpy\ntorch\n", name="r.txt")
     assert [problem.line for problem in found.value.problems] == [1, 2]
@@ -80,7 +87,10 @@ def test_every_wrong_line_is_told_at_once() -> None:
 
 
 def test_what_was_installed_is_held_against_the_file() -> None:
-    """Another version, another file, one too few, one too many: each is named; what a marker leaves out may be gone."""
+    """Another version, another file, one too few, one too many: each is named.
+
+    What a marker leaves out may be gone.
+    """
     wanted = parse_requirements(COMPILED.encode(), name="r.txt")
     right = {"numpy": ("2.3.1", TWO), "uvicorn": ("0.30.0", ONE)}
 

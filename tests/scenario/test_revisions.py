@@ -37,7 +37,9 @@ def loaded(
 def test_arms_without_revisions_are_a_note_that_says_what_a_run_needs(
     both: str, tmp_path: Path
 ) -> None:
-    """Such a scenario loads; that its arms are alike is told at the control, with the options that set them apart."""
+    """Such a scenario loads; that its arms are alike is told at the control, with the options that
+    set them apart.
+    """
     one = loaded(tmp_path, candidate=both, control=both)
     assert one.lacks_revisions
     (note,) = [note for note in one.notes if note.key == "subject.control"]
@@ -69,7 +71,9 @@ def test_a_revision_on_the_command_line_is_all_it_lacks(arm: str, tmp_path: Path
 def test_what_was_to_set_the_arms_apart_and_does_not_is_a_mistake(
     both: str, subject: str, tmp_path: Path
 ) -> None:
-    """Two arms of one revision, patch, file or environment, and code that has no revisions, are refused as before."""
+    """Two arms of one revision, patch, file or environment, and code that has no revisions, are
+    refused as before.
+    """
     with pytest.raises(ScenarioError) as caught:
         loaded(tmp_path, candidate=both, control=both, subject=subject)
     assert [one.key for one in caught.value.problems if one.message.startswith(SAME)] == [

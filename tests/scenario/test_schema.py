@@ -16,7 +16,10 @@ EXPORTED = Path(__file__).parents[2] / "scenarios" / "scenario.schema.json"
 
 
 def test_the_exported_schema_is_the_one_of_the_models() -> None:
-    """scenarios/scenario.schema.json is what `rankproof schema` prints; export it again after a change."""
+    """scenarios/scenario.schema.json is what `rankproof schema` prints.
+
+    Export it again after a change.
+    """
     assert EXPORTED.read_text(encoding="utf-8") == schema_text()
     assert json.loads(schema_text()) == json_schema()
 

@@ -1,4 +1,6 @@
-"""Nodes of a real cluster of Ray on the machines of a machine room: each its own network, name, /tmp and clock."""
+"""Nodes of a real cluster of Ray on the machines of a machine room: each its own network, name,
+/tmp and clock.
+"""
 
 from __future__ import annotations
 

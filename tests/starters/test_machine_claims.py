@@ -1,4 +1,6 @@
-"""Test machines of a run that was killed: its guard, or the next run, takes all of it away, and nothing of others."""
+"""Test machines of a run that was killed: its guard, or the next run, takes all of it away, and
+nothing of others.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def drive(folder: Path, stage: str, *, group: bool) -> tuple[subprocess.Popen[st
 
 
 def living(folder: Path) -> dict[int, tuple[str, int]]:
-    """Processes of a run: what each was started with, and a descriptor that is readable once it has ended."""
+    """Processes of a run: what each was started with, and a descriptor that is readable once it has
+    ended.
+    """
     found = {}
     for one in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -142,7 +146,9 @@ STAGES = (
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("group", [False, True], ids=["alone", "group"])
 def test_a_run_that_is_killed_leaves_nothing(folder: Path, stage: str, group: bool) -> None:
-    """SIGKILL of the run or of its whole process group, at any step: its guard takes away all that was made."""
+    """SIGKILL of the run or of its whole process group, at any step: its guard takes away all that
+    was made.
+    """
     run, mark = drive(folder, stage, group=group)
     with run:
         assert run.wait(60) == -signal.SIGKILL
@@ -153,7 +159,9 @@ def test_a_run_that_is_killed_leaves_nothing(folder: Path, stage: str, group: bo
 
 
 def test_the_next_run_sweeps_where_the_guard_was_killed_too(folder: Path, tmp_path: Path) -> None:
-    """Guard and run killed together: the next run takes away what they left before it makes its own."""
+    """Guard and run killed together: the next run takes away what they left before it makes its
+    own.
+    """
     run, mark = drive(folder, "stay", group=False)
     with run:
         assert run.stdout is not None
@@ -170,7 +178,9 @@ def test_the_next_run_sweeps_where_the_guard_was_killed_too(folder: Path, tmp_pa
 
 
 def test_the_machines_of_a_living_run_are_never_touched(folder: Path, tmp_path: Path) -> None:
-    """Another run sweeps and ends: those of the first answer to ssh as before, also where its guard is gone."""
+    """Another run sweeps and ends: those of the first answer to ssh as before, also where its guard
+    is gone.
+    """
     with made(folder, 1) as first:
         mark = first.links[0][2:6]
         kill_guards(f"/{mark}'")
@@ -187,7 +197,9 @@ def test_the_machines_of_a_living_run_are_never_touched(folder: Path, tmp_path: 
 
 
 def test_what_only_has_the_name_is_left_alone(folder: Path) -> None:
-    """A link of the listed name with another address, and a process of the listed number that began at another time."""
+    """A link of the listed name with another address, and a process of the listed number that began
+    at another time.
+    """
     claim = Claim()
     name = f"rb{claim.mark}"
     claim.link(name)

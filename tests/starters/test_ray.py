@@ -28,7 +28,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
 ]
 
-# Nodes of one machine: processes of a process, which ends them when nobody holds its standard input any more.
+# Nodes of one machine: processes of a process, which ends them when nobody holds its standard input
+# any more.
 CLUSTER = """
 import json, sys
 from ray.cluster_utils import Cluster
@@ -79,7 +80,10 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    """Three nodes, whose temporary folder is short: Ray makes sockets there. The last test ends one of them."""
+    """Three nodes, whose temporary folder is short: Ray makes sockets there.
+
+    The last test ends one of them.
+    """
     temporary = Path(tempfile.mkdtemp(prefix="f"))
     env = {
         **os.environ,
@@ -169,7 +173,10 @@ def test_nothing_is_left_on_any_node(
 def test_a_killed_node_costs_one_void(
     tmp_path: Path, nodes: Nodes, began: int, rankproof: Callable[..., Ran]
 ) -> None:
-    """What a node that is killed midway takes along is void and made again; the run passes, and verifies."""
+    """What a node that is killed midway takes along is void and made again.
+
+    The run passes, and verifies.
+    """
     with start(tmp_path, nodes) as process:
         await_trials(began, count=6, of=process)
         raylet = psutil.Process(nodes.raylets[2])

@@ -67,7 +67,10 @@ def fleet(nodes: Nodes) -> Iterator[MachinePool]:
 
 
 def test_ranks_on_three_nodes_meet(fleet: MachinePool, code: Path) -> None:
-    """Six ranks, two on each node, meet by gloo and by MLX's ring, and nobody is left; one actor is on each node."""
+    """Six ranks, two on each node, meet by gloo and by MLX's ring, and nobody is left.
+
+    One actor is on each node.
+    """
     for backend in ("gloo", "mlx-ring"):
         capture = world(fleet, code, "meet", size=6, backend=backend).run()
         assert [event.values["ranks"] for event in named(capture, "met")] == [list("012345")] * 6, (
@@ -78,9 +81,11 @@ def test_ranks_on_three_nodes_meet(fleet: MachinePool, code: Path) -> None:
 
 
 def test_a_killed_actor_ends_its_ranks(fleet: MachinePool, code: Path, nodes: Nodes) -> None:
-    """Its node ends its ranks and writes down why, the others end soon after, and a new actor brings what was written.
+    """Its node ends its ranks and writes down why, the others end soon after, and a new actor
+    brings what was written.
 
-    The actor is killed while steps go on, so the trial has failed; and the world after it is whole again.
+    The actor is killed while steps go on, so the trial has failed; and the world after it is whole
+    again.
     """
     seen, struck = threading.Event(), dict[str, float]()
 
@@ -113,7 +118,9 @@ def test_a_killed_actor_ends_its_ranks(fleet: MachinePool, code: Path, nodes: No
 
 
 def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
-    """The command runs a scenario there; its report says that it was Ray, names no node, and holds when judged again.
+    """The command runs a scenario there.
+
+    Its report says that it was Ray, names no node, and holds when judged again.
 
     Killed in the middle, it leaves no actor, no process and no rank of ours on any node.
     """
@@ -154,7 +161,9 @@ def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
 
 
 def test_a_killed_node_fails_its_trial(fleet: MachinePool, code: Path, nodes: Nodes) -> None:
-    """All of Ray on a node killed at once: its ranks end, the trial has failed, and no node takes its place."""
+    """All of Ray on a node killed at once: its ranks end, the trial has failed, and no node takes
+    its place.
+    """
     seen = threading.Event()
 
     def kill() -> None:

@@ -1,4 +1,6 @@
-"""What is behind a relay, as control sees it: without Ray, with the relay that an actor of Ray is."""
+"""What is behind a relay, as control sees it: without Ray, with the relay that an actor of Ray
+is.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_an_agent_behind_a_relay_is_one_behind_ssh() -> None:
 
 
 def test_a_lost_relay_says_why() -> None:
-    """Who waits for a node that was lost hears so, in the words of what lost it, and not of how a process ended."""
+    """Who waits for a node that was lost hears so, in the words of what lost it, and not of how a
+    process ended.
+    """
     relay = Here(boot())
     relay.lost = "Ray has lost it"
     with pytest.raises(Unreachable, match=rf"it ended \(exit code {LOST}\): Ray has lost it"):
@@ -70,7 +74,9 @@ def test_what_a_program_said_last_is_heard() -> None:
 
 
 def test_calls_that_overtake_each_other_are_put_in_order() -> None:
-    """Threads of an actor may write in another order than control did: the process reads what control wrote."""
+    """Threads of an actor may write in another order than control did: the process reads what
+    control wrote.
+    """
     relay = Relay("sys.stdout.buffer.write(sys.stdin.buffer.read())", interpreter=sys.executable)
     for number in (2, 0, 3, 1):
         relay.write(f"{number} ".encode() if number < 3 else b"", number)
@@ -81,7 +87,9 @@ def test_calls_that_overtake_each_other_are_put_in_order() -> None:
 
 
 def test_a_relay_ends_when_nobody_asks(tmp_path: Path) -> None:
-    """What Ray leaves behind when control is gone ends by itself, and what it started hears of that."""
+    """What Ray leaves behind when control is gone ends by itself, and what it started hears of
+    that.
+    """
     program = (
         f"sys.stdin.read(); os.write(os.open({str(tmp_path / 'told')!r}, os.O_WRONLY), b'closed')"
     )
@@ -96,7 +104,9 @@ def test_a_relay_ends_when_nobody_asks(tmp_path: Path) -> None:
 
 
 def test_descriptors_are_had_for_many_machines() -> None:
-    """Control raises its own soft limit for as many channels, never beyond the hard one, and never lowers it."""
+    """Control raises its own soft limit for as many channels, never beyond the hard one, and never
+    lowers it.
+    """
     before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     some = 3 * 100 + 9 * MOST_RANKS + BESIDE
     if soft == resource.RLIM_INFINITY or hard in range(some + 1):

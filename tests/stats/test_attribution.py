@@ -1,4 +1,6 @@
-"""What a wrong output comes from: each cause excluded, found or open by what was looked at, and never more."""
+"""What a wrong output comes from: each cause excluded, found or open by what was looked at, and
+never more.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ WRONG = finding("same", "equivalent", "DIVERGENT: off")
 
 
 def test_each_cause_is_excluded_found_or_open() -> None:
-    """By the check that looked: one that holds excludes, one that fails was found, one that nobody asked is open."""
+    """By the check that looked: one that holds excludes, one that fails was found, one that nobody
+    asked is open.
+    """
     found = attributed(WRONG, alike="torch differs")
     assert found is not None
     assert words(found) == {
@@ -139,7 +143,9 @@ def counts(*, wrong: str = "", trials: int = 2) -> Tally:
 def test_smaller_worlds_of_the_same_kind_say_where_it_begins(
     below: Mapping[Cell, Tally | None], word: str, first: int | None
 ) -> None:
-    """A world of one of the same axes decides whether it is wrong without any rank beside it; others decide nothing.
+    """A world of one of the same axes decides whether it is wrong without any rank beside it.
+
+    Others decide nothing.
 
     Nor does one whose only trial crashed, which fails the check with nothing to compare.
     """

@@ -1,4 +1,6 @@
-"""Whether a control failed as stated and by nothing else: its ranks, its evidence, and who ended before."""
+"""Whether a control failed as stated and by nothing else: its ranks, its evidence, and who ended
+before.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MILLISECOND = 10**6
 
 
 def fallen(moments: dict[int, float], *, size: int = 4, **errors: str) -> History:
-    """A world in which these ranks raise at these milliseconds, an AssertionError if no other is named."""
+    """A world in which these ranks raise at these milliseconds, an AssertionError if no other is
+    named.
+    """
     events = []
     for event in healthy(size):
         is_of = event.rank in moments
@@ -78,7 +82,9 @@ def test_exactly_the_stated_ranks_fail() -> None:
 
 @pytest.mark.parametrize("check", UNTRUSTED)
 def test_the_evidence_of_a_control_is_whole(check: str) -> None:
-    """Each of the harness' own checks of the evidence spoils a control, though it failed as stated."""
+    """Each of the harness' own checks of the evidence spoils a control, though it failed as
+    stated.
+    """
     spoiled = finding(0, check=check)
     assert judged(fallen(BOTH), finding(1, 2), spoiled) == DeviationCode.EVIDENCE_NOT_WHOLE
     assert judged(fallen(BOTH), finding(1, 2), finding(check=check)) is None
@@ -198,7 +204,10 @@ def on(machines: list[int], history: History) -> History:
 def test_times_of_two_machines_are_not_compared(
     machines: list[int], code: DeviationCode | None
 ) -> None:
-    """An end on another machine than all of the stated ranks may be a cause, whenever it was; on one of theirs not."""
+    """An end on another machine than all of the stated ranks may be a cause, whenever it was.
+
+    On one of theirs not.
+    """
     history = fallen({**BOTH, 3: 30.0}, rank_3="RuntimeError")
     assert judged(on(machines, history), finding(1, 2)) == code
 
@@ -249,7 +258,10 @@ def gone(*ranks: int, history: History) -> History:
 
 
 def test_who_only_noticed_that_a_peer_was_gone_did_not_fail_first() -> None:
-    """Without a stated end it is no failure of its own; if all of them did no more, nobody knows who failed."""
+    """Without a stated end it is no failure of its own.
+
+    If all of them did no more, nobody knows who failed.
+    """
     assert (
         judged(gone(1, 2, history=fallen(BOTH)), finding(1, 2), stated=UNSAID)
         == DeviationCode.PEER_GONE_ONLY
@@ -385,7 +397,10 @@ def test_an_end_without_an_error_is_told_from_one_with_one() -> None:
 
 
 def test_an_end_that_nobody_stated_is_a_slip_or_is_not() -> None:
-    """A program that is not there and a name that is not are slips; another code and another error are none."""
+    """A program that is not there and a name that is not are slips.
+
+    Another code and another error are none.
+    """
     for kind in ("event", "survivors-end"):
         assert coded(127, kind=kind) == DeviationCode.SLIP
         assert coded(1, error="NameError", kind=kind) == DeviationCode.SLIP
@@ -417,7 +432,10 @@ def test_where_an_end_is_stated_the_end_is_asked(kind: str) -> None:
 def test_the_moment_at_which_a_check_fails(
     kind: str, line: int | None, code: DeviationCode | None
 ) -> None:
-    """A wrong value fails at its event, if there is one; what is asked of an end fails at the end."""
+    """A wrong value fails at its event, if there is one.
+
+    What is asked of an end fails at the end.
+    """
     history = fallen({3: 19.0}, rank_3="RuntimeError")
     assert judged(history, compared(kind, line=line), stated=UNSAID) == code
 
@@ -445,7 +463,8 @@ def test_beside_a_hang_nobody_may_have_ended() -> None:
     assert code(raised) == DeviationCode.CAUSE_ELSEWHERE
 
 
-# -- ends ----------------------------------------------------------------------------------------------
+# -- ends
+# ----------------------------------------------------------------------------------------------
 
 
 def an_end(
@@ -499,7 +518,9 @@ DIFFERS: dict[str, tuple[RankEnd, dict[str, Any], DeviationCode | None]] = {
 
 @pytest.mark.parametrize("name", DIFFERS)
 def test_an_end_is_the_stated_one(name: str) -> None:
-    """Of the type, the line, the text, the code and the signal each that is stated is asked, and a slip by its type."""
+    """Of the type, the line, the text, the code and the signal each that is stated is asked, and a
+    slip by its type.
+    """
     end, stated, code = DIFFERS[name]
     found = end.differs(End.model_validate(stated))
     assert (found[0] if found is not None else None) == code
@@ -579,7 +600,10 @@ FOREIGN = (
     ],
 )
 def test_how_a_rank_ended_in_words(given: dict[str, Any], words: str) -> None:
-    """A kill is nobody's only where the harness stopped nobody; the machine that was lost comes first."""
+    """A kill is nobody's only where the harness stopped nobody.
+
+    The machine that was lost comes first.
+    """
     assert ended_by(**given) == words
 
 
@@ -647,7 +671,9 @@ def test_a_line_of_a_library_is_told_with_its_file() -> None:
 
 
 def test_who_raised_nothing_has_no_error() -> None:
-    """What a rank raised is what it told, and it is nobody's peer that is gone where it told nothing."""
+    """What a rank raised is what it told, and it is nobody's peer that is gone where it told
+    nothing.
+    """
     assert (an_end().error, an_end().peer_gone) == (None, False)
     assert an_end(VALUE).error == VALUE
 
@@ -660,7 +686,9 @@ def test_long_texts_are_cut_and_say_by_how_much() -> None:
 
 @pytest.mark.parametrize("what", ["nothing", "stopped", "code", "error", "silent"])
 def test_a_clean_end_is_one_in_which_nothing_went_wrong(what: str) -> None:
-    """It returned, with code 0, raised nothing, and nobody stopped it: each of the four is asked."""
+    """It returned, with code 0, raised nothing, and nobody stopped it: each of the four is
+    asked.
+    """
     events = []
     for event in healthy(1):
         if what == "silent" and event.name == "subject.end":
@@ -701,7 +729,10 @@ def test_the_classes_of_an_error_begin_with_its_own() -> None:
 
 
 def test_the_last_frame_in_a_librarys_file_counts() -> None:
-    """A file of a library is called again from itself; and the subject's file of that name is another one."""
+    """A file of a library is called again from itself.
+
+    And the subject's file of that name is another one.
+    """
     frames = [
         {"file": "t.py", "source": "first()", "subject": False},
         {"file": "t.py", "source": "last()", "subject": False},

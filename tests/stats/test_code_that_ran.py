@@ -1,4 +1,6 @@
-"""What a rank tells of the code that ran, trial by trial, and what of it the repository has to hold."""
+"""What a rank tells of the code that ran, trial by trial, and what of it the repository has to
+hold.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def digest_of(content: bytes) -> str:
 
 
 def trial(*said: str | None, ends_at: int | None = None, children: Any = ()) -> History:
-    """One rank that names these lists, ends its subject before the one of that number, and exits with 0."""
+    """One rank that names these lists, ends its subject before the one of that number, and exits
+    with 0.
+    """
     events = [Event(ns=1, by="harness", name="world.start")]
     for number, digest in enumerate(said):
         if number == ends_at:
@@ -124,7 +128,9 @@ def test_what_is_no_digest_names_no_list(named: str | None) -> None:
 
 
 def test_what_is_accepted_and_what_was_started_is_kept_for_the_record() -> None:
-    """Files that nothing proves are named in the report, and so are the programs that ranks started."""
+    """Files that nothing proves are named in the report, and so are the programs that ranks
+    started.
+    """
     content = listing({**STRANGER, "record": "start"})
     digest = digest_of(content)
     unproved, ran = heard(trial(digest, ends_at=0, children=["fork", "gcc"]), content)
@@ -140,7 +146,8 @@ def test_the_release_of_a_list_is_named_normally() -> None:
     assert list(releases(content)) == [("py-yaml", "6.0")]
 
 
-# -- the repository's own import names -----------------------------------------------------------------
+# -- the repository's own import names
+# -----------------------------------------------------------------
 
 
 def copy(**files: str) -> InstalledCopy:
@@ -234,7 +241,9 @@ def test_a_package_of_somebody_else_is_not_asked_for() -> None:
 
 
 def test_a_declared_name_without_a_place_proves_nothing() -> None:
-    """The repository declares it, and nobody knows where its code lies there: no digest can be held against it."""
+    """The repository declares it, and nobody knows where its code lies there: no digest can be held
+    against it.
+    """
     content = json.dumps({"installed": {"motor": "motor 1.0"}, "others": []}).encode()
     motor = InstalledCopy(name="motor", version="1.0", files={"motor/__init__.py": OURS})
     found = reasons(source(motor, declared=("motor",)), content)
@@ -270,7 +279,10 @@ def came(
 
 
 def test_what_the_repository_holds_is_not_beside_it() -> None:
-    """Its file at the corresponding path needs no word; what only the build wrote is named with that."""
+    """Its file at the corresponding path needs no word.
+
+    What only the build wrote is named with that.
+    """
     built = copy(**ENGINE.files, **{"engine/_version.py": THIRD})
     held = judge(came({"engine/core.py": OURS}), source(built))
     assert (held.unproven, held.beside) == (frozenset(), frozenset())
@@ -280,7 +292,9 @@ def test_what_the_repository_holds_is_not_beside_it() -> None:
 
 
 def test_a_copy_elsewhere_in_the_repository_proves_nothing() -> None:
-    """Where the name has a root only the path below it counts: neither does a snapshot prove, nor does it spoil."""
+    """Where the name has a root only the path below it counts: neither does a snapshot prove, nor
+    does it spoil.
+    """
     old = {"tests/snapshots/v1/engine/core.py": OTHER, "tests/snapshots/v1/engine/gone.py": THIRD}
     known = Counterparts(roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=[ENGINE])
     given = Source(declared=(), files={**REPOSITORY, **old}, counterparts=known)
@@ -292,7 +306,9 @@ def test_a_copy_elsewhere_in_the_repository_proves_nothing() -> None:
 
 @pytest.mark.parametrize("installed", [[], [copy(**{"engine.pth": OTHER})]])
 def test_of_an_editable_install_the_loaded_files_are_held(installed: list[InstalledCopy]) -> None:
-    """It has no module among the packages: what a rank loaded of it is the repository's, file by file."""
+    """It has no module among the packages: what a rank loaded of it is the repository's, file by
+    file.
+    """
     known = Counterparts(roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=installed)
     given = Source(declared=("engine",), files=REPOSITORY, counterparts=known)
     assert reasons(given, came({"engine/core.py": OURS}, record="absent")) == ""
@@ -302,13 +318,17 @@ def test_of_an_editable_install_the_loaded_files_are_held(installed: list[Instal
 
 
 def test_a_finder_among_the_packages_is_no_copy_of_them() -> None:
-    """An editable install leaves a module that leads to the code: it is none of the name's own files."""
+    """An editable install leaves a module that leads to the code: it is none of the name's own
+    files.
+    """
     finder = copy(**{"__editable___engine_1_0_finder.py": OTHER})
     assert reasons(source(finder, declared=("engine",)), came({"engine/core.py": OURS})) == ""
 
 
 def test_what_was_told_file_by_file_is_held_as_a_whole_too() -> None:
-    """Where a rank loaded one file of an installed copy the others have to be the commit's as well."""
+    """Where a rank loaded one file of an installed copy the others have to be the commit's as
+    well.
+    """
     other = copy(**{"engine/__init__.py": OTHER, "engine/core.py": OURS})
     assert "engine/__init__.py is not as src/engine" in reasons(
         source(other), came({"engine/core.py": OURS})
@@ -369,7 +389,10 @@ def test_a_copy_of_what_is_declared_and_unmapped_proves_nothing() -> None:
 
 @pytest.mark.parametrize(("record", "told"), [("as", 0), ("absent", 1)])
 def test_an_editable_install_on_purpose_is_named(record: str, told: int) -> None:
-    """Nothing proves its files, so that they stand in the report; those of a wheel its RECORD proves."""
+    """Nothing proves its files, so that they stand in the report.
+
+    Those of a wheel its RECORD proves.
+    """
     found = judge(
         came({"engine/core.py": OTHER}, record=record),
         Source(declared=(), files={}, installed=True),
@@ -387,7 +410,10 @@ def test_of_files_that_are_not_proved_one_is_named_and_the_others_counted() -> N
 
 
 def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> None:
-    """Written by whoever used the package; where the repository has such a file it is another version of it."""
+    """Written by whoever used the package.
+
+    Where the repository has such a file it is another version of it.
+    """
     given = Source(declared=(), files={"src/engine/table.json": OURS})
     table = {"engine/table.json": OTHER}
     found = judge(came(table, record="absent"), Source(declared=(), files={}))
@@ -468,7 +494,10 @@ def data(installed: dict[str, str], files: dict[str, str]) -> tuple[list[str], s
 
 
 def test_a_folder_of_data_is_a_copy_of_the_one_that_holds_more_than_half() -> None:
-    """A folder with half of the names is another one; what neither holds is looked for by its own name."""
+    """A folder with half of the names is another one.
+
+    What neither holds is looked for by its own name.
+    """
     both = {"a.json": OURS, "b.json": OURS}
     files = {"tables/a.json": OURS, "tables/b.json": OURS, "old/a.json": OTHER}
     assert data(both, files) == ([], set())
@@ -525,12 +554,16 @@ def test_a_file_equals_its_counterpart_at_every_root() -> None:
     ],
 )
 def test_what_a_name_imports(file: str, *, is_its: bool) -> None:
-    """The module of the name, or whatever is below its package: nothing that only ends or begins alike."""
+    """The module of the name, or whatever is below its package: nothing that only ends or begins
+    alike.
+    """
     assert is_below(file, "engine") is is_its
 
 
 def test_commands_are_no_data() -> None:
-    """What an install writes into `bin` names its interpreter, and is like no file of the repository."""
+    """What an install writes into `bin` names its interpreter, and is like no file of the
+    repository.
+    """
     places = {
         "../../../bin/engine": False,
         "../../../share/engine/table.json": True,
@@ -576,7 +609,9 @@ def test_a_folder_without_init_can_be_hidden() -> None:
 
 
 def test_each_folder_below_is_looked_for_by_itself() -> None:
-    """Where no folder holds more than half of all the data each part of it may come from elsewhere."""
+    """Where no folder holds more than half of all the data each part of it may come from
+    elsewhere.
+    """
     files = {
         "one/a.json": OURS,
         "one/b.json": OURS,
@@ -595,7 +630,9 @@ def test_each_folder_below_is_looked_for_by_itself() -> None:
 
 @pytest.mark.parametrize(("record", "is_proved"), [("as", True), ("differs", False)])
 def test_a_compiled_file_is_as_its_build_wrote_it(record: str, *, is_proved: bool) -> None:
-    """The repository has none; the RECORD says what the build wrote, and one that differs from it nobody wrote."""
+    """The repository has none; the RECORD says what the build wrote, and one that differs from it
+    nobody wrote.
+    """
     built = InstalledCopy(
         name="motor", version="1.0", files={**ENGINE.files, "engine/_core.so": THIRD}
     )
@@ -655,7 +692,10 @@ BUILT: dict[str, tuple[str, str, str, str]] = {
 
 @pytest.mark.parametrize("name", BUILT)
 def test_a_package_from_a_checkout_is_as_its_wheel_and_its_commit(name: str) -> None:
-    """Every file is of the wheel, and the commit's if that has such a one; what the build alone wrote is named."""
+    """Every file is of the wheel, and the commit's if that has such a one.
+
+    What the build alone wrote is named.
+    """
     file, sha256, words, beside = BUILT[name]
     other = {
         "package": "motor",
@@ -680,7 +720,10 @@ def test_of_a_package_from_a_checkout_the_files_are_told() -> None:
 
 
 def test_what_a_list_tells_of_distributions() -> None:
-    """Releases are those whose files are as recorded, and Rankproof; files of no distribution are nobody's."""
+    """Releases are those whose files are as recorded, and Rankproof.
+
+    Files of no distribution are nobody's.
+    """
     made = {"package": "a", "version": "1", "files": {"a.py": OURS}}
     records = {"one": "as", "two": "tool", "three": "differs", "four": "absent"}
     others = [{**made, "distribution": name, "record": record} for name, record in records.items()]
@@ -741,12 +784,16 @@ def test_a_rank_runs_in_its_arms_environment(name: str) -> None:
     assert [words in one for one in found] == ([True] if words else [])
 
 
-# -- arms ----------------------------------------------------------------------------------------------
+# -- arms
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["files", "arguments", "environment"])
 def test_arms_differ_by_each_of_three(what: str) -> None:
-    """Other files, other arguments or another environment make two arms; the same three make one."""
+    """Other files, other arguments or another environment make two arms.
+
+    The same three make one.
+    """
     made = ArmEnvironment(digest=OURS, python="3.11.2", implementation="cpython", named={})
     given: dict[str, Any] = {"files": {"a.py": OURS}, "arguments": {"x": 1}, "environment": made}
     changed = {

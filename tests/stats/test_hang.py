@@ -1,4 +1,6 @@
-"""A hang judged from what the harness noted: by the candidate's silences, the ranks, and the lines they stand at."""
+"""A hang judged from what the harness noted: by the candidate's silences, the ranks, and the lines
+they stand at.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def hung(
     spins: bool = False,
     busy: Sequence[JSON] = (),
 ) -> History:
-    """A world of two that stood still: `places` gives each rank's thread the lines on its stack, innermost first."""
+    """A world of two that stood still: `places` gives each rank's thread the lines on its stack,
+    innermost first.
+    """
     first = {0: (3,), 1: (5,)} if places is None else places
     events = [
         Event(ns=0, by="harness", name="world.begin", values={"size": 2, "backend": "gloo"}),
@@ -162,7 +166,9 @@ UNPROVED = {"code": "moving", "why": "process 7 went on"}
 def test_what_is_no_such_hang_is_told_as_what_it_is(
     history: History, must_fail: MustFail, silence: float, code: DeviationCode
 ) -> None:
-    """Another place, rank or line, only one of two stacks, too short a stillness, a word in between, no proof."""
+    """Another place, rank or line, only one of two stacks, too short a stillness, a word in
+    between, no proof.
+    """
     assert judged(history, must_fail, silence=silence) == code
 
 
@@ -178,7 +184,9 @@ def test_a_program_hangs_after_its_last_event() -> None:
 
 
 def test_the_window_follows_the_candidates_silence() -> None:
-    """Two seconds at least, ten times the longest silence, and no silence that the harness itself made."""
+    """Two seconds at least, ten times the longest silence, and no silence that the harness itself
+    made.
+    """
     assert [window(silence) for silence in (0.0, 0.2, 0.5)] == [2.0, 2.0, 5.0]
 
     def events(*more: tuple[float, str, str]) -> History:
@@ -194,7 +202,9 @@ def test_the_window_follows_the_candidates_silence() -> None:
 
 
 def test_where_ranks_stood_is_shown_with_their_source() -> None:
-    """Each rank's calls, innermost first, with the text of the subject's lines from the arm's own files."""
+    """Each rank's calls, innermost first, with the text of the subject's lines from the arm's own
+    files.
+    """
     found = hung_trial(
         "control", hung(), index=3, evidence="x", line_of=lambda file, line: LINES.get((file, line))
     )
@@ -235,7 +245,9 @@ def test_the_call_in_which_a_rank_stood_comes_first() -> None:
 
 
 def test_a_hang_whose_ledgers_must_say_why_counts_only_where_they_do() -> None:
-    """The named check has to fail by what it compared: holding, or comparing nothing, is another end."""
+    """The named check has to fail by what it compared: holding, or comparing nothing, is another
+    end.
+    """
     hang = HangsAt(function="combine", fails="in-step")
 
     def said(**part: Any) -> DeviationCode | None:
@@ -255,7 +267,9 @@ def test_a_hang_whose_ledgers_must_say_why_counts_only_where_they_do() -> None:
 
 
 def sampled(*lines: int) -> History:
-    """A world in which rank 0 was asked at each of these lines, one after the other, while it was watched."""
+    """A world in which rank 0 was asked at each of these lines, one after the other, while it was
+    watched.
+    """
     stacks = []
     for number, line in enumerate(lines):
         frames: list[JSON] = [frame(line), frame(3)]
@@ -283,7 +297,9 @@ def sampled(*lines: int) -> History:
     ],
 )
 def test_a_loop_comes_back_to_its_lines(lines: list[int], code: DeviationCode | None) -> None:
-    """A line that each of the first or last samples has and no other one was left: the rank went on, and is slow."""
+    """A line that each of the first or last samples has and no other one was left: the rank went
+    on, and is slow.
+    """
     assert judged(sampled(*lines), stated([0])) == code
 
 
@@ -294,7 +310,10 @@ def test_a_loop_comes_back_to_its_lines(lines: list[int], code: DeviationCode | 
 def test_a_loop_that_was_hardly_asked_is_not_told(
     many: int, call: str, code: DeviationCode | None
 ) -> None:
-    """With few samples nobody knows whether it left its lines; a main thread that waits is asked twice alone."""
+    """With few samples nobody knows whether it left its lines.
+
+    A main thread that waits is asked twice alone.
+    """
     history = sampled(*[7] * many)
     for seen in history.noted("world.still"):
         seen.event.values["waits"] = {"0": call, "1": "futex"}  # type: ignore[index]

@@ -19,7 +19,9 @@ from tests.stats.test_hang import LINES, SECOND, frame, hung, judged, sampled, s
 
 @pytest.mark.parametrize("at", [5.0, 8.0, 15.9])
 def test_a_word_anywhere_in_a_long_stillness_is_movement(at: float) -> None:
-    """A world that is said to have stood still for 14 s emitted nothing in all of them, first and last."""
+    """A world that is said to have stood still for 14 s emitted nothing in all of them, first and
+    last.
+    """
     said = Event(ns=int(at * SECOND), by="rank", rank=1, pid=8, name="still.here", values={})
     history = hung(seconds=14.0, at=16.0, more=[said])
     assert judged(history, stated([0], within="14s")) == DeviationCode.HANG_MOVING
@@ -93,7 +95,10 @@ def test_one_thread_has_to_stand_there_both_times() -> None:
     ],
 )
 def test_a_line_that_comes_again_was_not_left(lines: list[int]) -> None:
-    """Once among the others is enough for a loop, wherever; and three samples are too few to tell."""
+    """Once among the others is enough for a loop, wherever.
+
+    And three samples are too few to tell.
+    """
     assert judged(sampled(*lines), stated([0])) is None
 
 
@@ -218,7 +223,10 @@ def test_only_a_living_rank_that_was_asked_twice_stands(
     ("ns", "code"), [(3 * SECOND, DeviationCode.HANG_MOVING), (3 * SECOND + 1, None)]
 )
 def test_a_word_at_the_moment_of_the_proof_is_movement(ns: int, code: DeviationCode | None) -> None:
-    """The last nanosecond belongs to the stillness; what comes later matters to a world that is watched."""
+    """The last nanosecond belongs to the stillness.
+
+    What comes later matters to a world that is watched.
+    """
     said = Event(ns=ns, by="rank", rank=1, pid=8, name="still.here", values={})
     assert judged(hung(more=[said]), stated([0])) == code
 
@@ -235,7 +243,10 @@ def test_a_word_at_the_moment_of_the_proof_is_movement(ns: int, code: DeviationC
 def test_of_a_watched_world_all_counts_until_it_is_stopped(
     name: str, by: Any, ns: int, code: DeviationCode | None
 ) -> None:
-    """Words and ends from the window's first to the moment in which it is stopped; none before and none after."""
+    """Words and ends from the window's first to the moment in which it is stopped.
+
+    None before and none after.
+    """
     moved = Event(ns=ns, by=by, rank=1, pid=8, name=name, values={"code": 0, "signal": None})
     history = hung(more=[moved])
     for seen in history.noted("world.still"):

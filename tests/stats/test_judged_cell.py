@@ -57,7 +57,9 @@ def judged(
     others: Mapping[str, bytes] | None = None,
     **given: Any,
 ) -> Judgement:
-    """Judge one cell made of these trials, by default healthy ones and a control that fails as stated."""
+    """Judge one cell made of these trials, by default healthy ones and a control that fails as
+    stated.
+    """
     cell = cells(scenario)[0]
     files = {"/subject.py": b"pass\n" * 9, **(others or {})}
     trials = {"candidate": candidate or [healthy()] * 5, "control": control or [broken()] * 8}
@@ -170,7 +172,8 @@ def test_a_fault_of_one_arm_tells_the_arms_apart(arm: str, *, is_alike: bool) ->
     assert (VerdictCode.ARMS_ALIKE in codes_of(found)) is is_alike
 
 
-# -- what could not have failed -------------------------------------------------------------------------
+# -- what could not have failed
+# -------------------------------------------------------------------------
 
 
 def scored(events: Events) -> Events:
@@ -210,7 +213,8 @@ def test_a_check_that_could_not_have_failed_is_no_pass() -> None:
     assert any(words in sentence for sentence in untried.unshown), untried.unshown
 
 
-# -- hangs ----------------------------------------------------------------------------------------------
+# -- hangs
+# ----------------------------------------------------------------------------------------------
 
 HANGS = TEXT.replace(
     'check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer, share: ">=40%"',
@@ -274,7 +278,8 @@ def test_where_the_first_hanging_trial_stood_is_shown() -> None:
     assert "subject.py:3" in str(found.hung["control"].ranks[0].calls)
 
 
-# -- which code ran -------------------------------------------------------------------------------------
+# -- which code ran
+# -------------------------------------------------------------------------------------
 
 
 def telling(events: Events, digest: str) -> Events:

@@ -38,7 +38,9 @@ def history(*more: Event) -> History:
 
 
 def test_time_and_growth_are_of_the_rank_that_shows_them() -> None:
-    """Only what a rank began and ended is measured, and growth is the difference between both ends of the subject."""
+    """Only what a rank began and ended is measured, and growth is the difference between both ends
+    of the subject.
+    """
     told = history(
         said("load.begin", 0, 4_000_000),
         said("load.end", 0, 5_500_000),
@@ -81,7 +83,9 @@ def test_peak_memory_is_told_by_the_process_that_forked_the_rank() -> None:
 
 @pytest.mark.parametrize(("count", "rank"), [(6, 1), (9, 2), (20, 6), (59, 22)])
 def test_the_interval_is_the_published_one(count: int, rank: int) -> None:
-    """The 95 % interval of a median lies between the order statistics that tables of the sign test print."""
+    """The 95 % interval of a median lies between the order statistics that tables of the sign test
+    print.
+    """
     found = summarise([float(value) for value in range(1, count + 1)])
     assert (found.low, found.high) == (float(rank), float(count + 1 - rank))
 
@@ -95,7 +99,9 @@ def test_the_median_lies_in_its_interval(sample: list[float]) -> None:
 
 
 def test_an_arm_without_values_is_absent() -> None:
-    """A control that never got to the end of the load is not measured, and a row not asked against it leaves it out."""
+    """A control that never got to the end of the load is not measured, and a row not asked against
+    it leaves it out.
+    """
     table = rows(
         [LOAD, HOG],
         size=1,

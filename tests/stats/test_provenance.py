@@ -1,4 +1,6 @@
-"""Lists of what a rank had loaded, made by hand: what each kind of file proves, and what it does not."""
+"""Lists of what a rank had loaded, made by hand: what each kind of file proves, and what it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FINDER = "__editable___engine_1_0_finder.py"
 
 
 def known(*installed: str) -> Given:
-    """Where the repository has the engine, and the files of its distribution in the arm's environment."""
+    """Where the repository has the engine, and the files of its distribution in the arm's
+    environment.
+    """
     copies = [InstalledCopy(name="engine", version="1.0", files=dict.fromkeys(installed, CODE))]
     return {
         "counterparts": Counterparts(
@@ -127,7 +131,9 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
 
 @pytest.mark.parametrize("name", PROVED)
 def test_what_proves_a_file(name: str) -> None:
-    """The repository's own content under its own path, RECORD of a package that is nobody's subject, an input."""
+    """The repository's own content under its own path, RECORD of a package that is nobody's
+    subject, an input.
+    """
     listing, given = PROVED[name]
     assert unproven(listing, **given) == ""
 

@@ -1,4 +1,6 @@
-"""Exact statistics of counts, against values that are published, known, or can be counted by hand."""
+"""Exact statistics of counts, against values that are published, known, or can be counted by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from harness.stats.rates import (
     ],
 )
 def test_mcnemar(only_a: int, only_b: int, expected: float) -> None:
-    """McNemar's exact p is twice the smaller tail of a fair coin: 6 against none is the first below 5 %."""
+    """McNemar's exact p is twice the smaller tail of a fair coin: 6 against none is the first below
+    5 %.
+    """
     assert mcnemar(only_a, only_b) == expected
 
 
@@ -55,7 +59,8 @@ def test_mcnemar_is_what_counting_says(only_a: int, only_b: int) -> None:
         ((5, 5, 0, 5), 2 / math.comb(10, 5)),
         ((0, 59, 0, 59), 1.0),
         ((0, 0, 3, 59), 1.0),
-        # Groups of two sizes, where twice the smaller tail would be another number; R and SciPy print these.
+        # Groups of two sizes, where twice the smaller tail would be another number; R and SciPy
+        # print these.
         ((3, 10, 0, 40), 0.006122448979591837),
         ((0, 40, 3, 10), 0.006122448979591837),
         ((2, 59, 2, 5), 0.027865389942333365),
@@ -100,7 +105,10 @@ def test_fisher_is_what_counting_says(
 
 
 def test_trials_to_tell() -> None:
-    """Fleiss' table: 5 % against 10 % takes 474 trials on each side; no difference takes no number."""
+    """Fleiss' table: 5 % against 10 % takes 474 trials on each side.
+
+    No difference takes no number.
+    """
     assert trials_to_tell(0.05, 0.10) == 474
     assert trials_to_tell(0.10, 0.05) == 474
     assert trials_to_tell(0.5, 0.5) is None
@@ -108,12 +116,16 @@ def test_trials_to_tell() -> None:
 
 
 def test_pairs_to_tell() -> None:
-    """Connor's numbers grow with what agrees; a draw takes no number, and six discordant pairs are the least."""
+    """Connor's numbers grow with what agrees.
+
+    A draw takes no number, and six discordant pairs are the least.
+    """
     assert pairs_to_tell(3, 3, 10) is None
     assert pairs_to_tell(0, 0, 0) is None
     assert (pairs_to_tell(3, 0, 59) or 0) >= 6 * 59 / 3
     assert (pairs_to_tell(30, 10, 100) or 0) < (pairs_to_tell(30, 20, 100) or 0)
-    # Connor 1987: 20 % discordant, a difference of 10 %: 155 pairs at 5 % two-sided and a power of 80 %.
+    # Connor 1987: 20 % discordant, a difference of 10 %: 155 pairs at 5 % two-sided and a power of
+    # 80 %.
     assert pairs_to_tell(15, 5, 100) == 155
 
 
@@ -221,6 +233,8 @@ def test_fisher_is_a_probability_and_symmetric_under_exchange(
 
 @pytest.mark.parametrize("bad", [(-1, 5, 0.95), (6, 5, 0.95), (0, 5, 0.0), (0, 5, 1.0)])
 def test_arguments_out_of_range_are_refused(bad: tuple[int, int, float]) -> None:
-    """A negative count, more failures than trials and a confidence of 0 or 1 are errors, not numbers."""
+    """A negative count, more failures than trials and a confidence of 0 or 1 are errors, not
+    numbers.
+    """
     with pytest.raises(ValueError, match="lie between"):
         upper_bound(bad[0], bad[1], confidence=bad[2])

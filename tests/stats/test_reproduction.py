@@ -87,7 +87,10 @@ def test_the_same_verdict_with_the_same_failure_is_reproduced(scenario: Scenario
 
 
 def test_another_failure_is_told_apart(scenario: Scenario) -> None:
-    """FAIL twice for different causes is SAME VERDICT, DIFFERENT FAILURE; a rare second cause is not."""
+    """FAIL twice for different causes is SAME VERDICT, DIFFERENT FAILURE.
+
+    A rare second cause is not.
+    """
     other = cell("FAIL", side(5, 5, signature=THERE))
     assert (
         answered(scenario, cell("FAIL", side(5, 5)), other).answer
@@ -111,7 +114,10 @@ def test_another_failure_is_told_apart(scenario: Scenario) -> None:
 def test_not_reproduced_only_where_the_numbers_exclude_it(
     scenario: Scenario, then: tuple[int, int], now: tuple[int, int], answer: str
 ) -> None:
-    """Another verdict is NOT REPRODUCED only below Fisher's 5 %; else nobody can tell, and the wait is named."""
+    """Another verdict is NOT REPRODUCED only below Fisher's 5 %.
+
+    Else nobody can tell, and the wait is named.
+    """
     before = cell("FAIL" if then[0] else "PASS", side(*then))
     found = answered(scenario, before, cell("FAIL" if now[0] else "PASS", side(*now)))
     assert found.answer == answer
@@ -131,7 +137,9 @@ def test_many_cells_share_the_level(scenario: Scenario) -> None:
 
 
 def test_void_trials_skips_and_missing_cells_cannot_tell(scenario: Scenario) -> None:
-    """INCONCLUSIVE for want of trials, a skipped cell and one that is not there never are REPRODUCED."""
+    """INCONCLUSIVE for want of trials, a skipped cell and one that is not there never are
+    REPRODUCED.
+    """
     then = cell("INCONCLUSIVE", side(0, 5))
     assert (
         answered(scenario, then, cell("INCONCLUSIVE", side(0, 3, voids=2))).answer == "CANNOT TELL"
@@ -152,7 +160,9 @@ def test_a_rate_that_never_settles_is_no_endless_search(scenario: Scenario) -> N
 
 
 def test_the_report_and_the_comparison_use_one_test(scenario: Scenario) -> None:
-    """The p of a rerun's report is the one `compare` prints: 3 of 10 against 0 of 40 is 0.0061, not twice a tail."""
+    """The p of a rerun's report is the one `compare` prints: 3 of 10 against 0 of 40 is 0.0061, not
+    twice a tail.
+    """
     found = answered(scenario, cell("FAIL", side(3, 10)), cell("PASS", side(0, 40)))
     assert found.arms[0].p_value == pytest.approx(0.006122448979591837, rel=1e-12)
 
@@ -182,7 +192,10 @@ def history(value: Any, *more: Event) -> History:
 def test_numbers_are_compared_at_the_level_declared(
     scenario: Scenario, one: Any, other: Any, same: set[str]
 ) -> None:
-    """Exact asks for every byte, token-exact for the whole numbers, numeric for closeness; statistical is left out."""
+    """Exact asks for every byte, token-exact for the whole numbers, numeric for closeness.
+
+    Statistical is left out.
+    """
     before, after = numbers_of(scenario, history(one)), numbers_of(scenario, history(other))
     assert "loose" not in before
     checks = {check.id: check for check in scenario.checks}
@@ -217,7 +230,9 @@ def trial(first: Moment, *more: Moment, checks: dict[str, list[int]]) -> Trial:
 
 
 def test_a_signature_leaves_out_what_changes_from_run_to_run() -> None:
-    """Addresses, pids, line numbers, order and consequences on other ranks are not part of a failure."""
+    """Addresses, pids, line numbers, order and consequences on other ranks are not part of a
+    failure.
+    """
     one = trial(
         Moment(rank=1, ms=1.0, what="a"),
         Moment(rank=0, ms=2.0, what="b"),
@@ -269,7 +284,9 @@ def test_a_signature_tells_ranks_errors_lines_and_faults() -> None:
     ],
 )
 def test_an_error_of_any_form_has_a_signature(values: dict[str, Any]) -> None:
-    """A program tells its errors itself: whatever it says makes a bounded signature that can be written down."""
+    """A program tells its errors itself: whatever it says makes a bounded signature that can be
+    written down.
+    """
     found = signature_of(
         trial(Moment(rank=1, ms=1.0, what="a"), checks={"met": [1]}),
         history(1, error(1, 3, **values)),

@@ -41,7 +41,10 @@ def test_the_line_is_the_one_that_failed(source: str) -> None:
 
 
 def test_ranks_that_failed_in_one_way_are_told_together() -> None:
-    """Two ways are two entries, each with its ranks; an error without a line is told by its message."""
+    """Two ways are two entries, each with its ranks.
+
+    An error without a line is told by its message.
+    """
     events = []
     for event in healthy(4):
         events.append(event)
@@ -60,7 +63,10 @@ def test_ranks_that_failed_in_one_way_are_told_together() -> None:
 
 
 def test_signals_codes_and_checks_alone() -> None:
-    """How the process ended, where it raised nothing; and why the check does not hold, where no end is stated."""
+    """How the process ended, where it raised nothing.
+
+    And why the check does not hold, where no end is stated.
+    """
     killed = [
         (
             event._replace(values={"code": None, "signal": "SIGSEGV"})

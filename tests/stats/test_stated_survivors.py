@@ -1,4 +1,6 @@
-"""When a control that must not notice a fault failed as stated: by noticing nothing, and not by a slip."""
+"""When a control that must not notice a fault failed as stated: by noticing nothing, and not by a
+slip.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ LOADED = {"entry": "subject.py", "elsewhere": False, "modules": []}
 
 
 def world(*rank_0: tuple[int, str, str, dict[str, Any]]) -> History:
-    """Rank 1 is killed at its door after a second; rank 2 notices; rank 0 does what is said, in milliseconds."""
+    """Rank 1 is killed at its door after a second; rank 2 notices.
+
+    Rank 0 does what is said, in milliseconds.
+    """
     told: list[tuple[int, str, int | None, str, dict[str, Any]]] = [
         (0, "harness", None, "world.begin", {"harness_pid": 1, "backend": "gloo"}),
         (900, "rank", 1, "door", {}),
@@ -124,7 +129,10 @@ CASES: dict[str, tuple[list[Any], DeviationCode | None]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_only_a_rank_that_notices_nothing_or_too_late_fails_as_stated(name: str) -> None:
-    """Returning, hanging and noticing late are the stated failure; whatever else ended the rank is not."""
+    """Returning, hanging and noticing late are the stated failure.
+
+    Whatever else ended the rank is not.
+    """
     events, code = CASES[name]
     scenario = parse_scenario(SCENARIO, name="s.yaml")
     trial, findings = outcome.judge(scenario, cells(scenario)[0], "control", 0, world(*events))

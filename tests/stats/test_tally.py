@@ -66,7 +66,9 @@ def test_the_level_of_significance_is_the_documented_one() -> None:
 
 
 def test_a_control_that_never_ran_shows_nothing() -> None:
-    """The scenario has a control and the cell has no trial of it: nothing shows that the checks can fail."""
+    """The scenario has a control and the cell has no trial of it: nothing shows that the checks can
+    fail.
+    """
     asked = scenario()
     assert codes(asked, counted(trials=59, failed=0), None) == (
         "INCONCLUSIVE",
@@ -105,7 +107,10 @@ def trials(passed: int, failed: int, void: int) -> list[Trial]:
 
 
 def test_void_trials_are_counted_in_a_bound_of_their_own() -> None:
-    """The bound is of the trials that counted; the other one takes each void trial for a failure."""
+    """The bound is of the trials that counted.
+
+    The other one takes each void trial for a failure.
+    """
     found = tally(scenario(), trials(56, 1, 3))
     assert (found.counted, found.failed, found.voids) == (57, 1, 3)
     assert found.upper == pytest.approx(upper_bound(1, 57, confidence=0.95))
@@ -123,7 +128,9 @@ def test_a_control_is_held_against_the_candidate_by_what_failed_as_stated() -> N
 
 
 def test_the_asked_share_is_of_all_trials_of_the_control() -> None:
-    """Two of three failures are less than half of five trials, though more than half of the failures."""
+    """Two of three failures are less than half of five trials, though more than half of the
+    failures.
+    """
     asked = scenario(share='">=50%"')
     candidate = counted(trials=59, failed=0)
     other = counted(trials=5, failed=3).model_copy(update={"as_stated": 2, "p_value": 0.001})

@@ -1,4 +1,6 @@
-"""What is kept of the wrong arrays that were tried of a check, over all arrays and trials of a cell."""
+"""What is kept of the wrong arrays that were tried of a check, over all arrays and trials of a
+cell.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,8 @@ def test_a_void_trial_shows_no_teeth() -> None:
     assert doubted("void", refused=False) == (False, False)
 
 
-# -- what a cell shows ----------------------------------------------------------------------------------
+# -- what a cell shows
+# ----------------------------------------------------------------------------------
 
 
 def compared(rank: int = 1, **more: Any) -> Event:
@@ -149,7 +152,9 @@ def one_of(*tried: Needles, events: Sequence[Event] = ()) -> History:
 def told(
     candidate: History, control: History | None = None, *, text: bytes = SCENARIO, **failed: Any
 ) -> tuple[list[str], list[str]]:
-    """Of a cell with a trial of each arm, in which the control's rank 1 failed: its doubts, and what is left open."""
+    """Of a cell with a trial of each arm, in which the control's rank 1 failed: its doubts, and
+    what is left open.
+    """
     scenario = parse_scenario(text, name="s.yaml")
     cell = cells(scenario)[0]
     teeth = Teeth(scenario)
@@ -196,7 +201,9 @@ def test_a_control_that_could_not_be_compared_is_no_tooth() -> None:
 
 
 def test_a_constant_array_has_no_place_that_could_be_wrong() -> None:
-    """Every array is one number throughout: that is the reason, and nothing is told of wrong arrays."""
+    """Every array is one number throughout: that is the reason, and nothing is told of wrong
+    arrays.
+    """
     (doubt,), left = told(one_of(found(constant=True, tried=[])))
     assert "is one number throughout (1 in size)" in doubt
     assert left == []
@@ -204,7 +211,9 @@ def test_a_constant_array_has_no_place_that_could_be_wrong() -> None:
 
 @pytest.mark.parametrize(("elements", "is_enough"), [(LEAST - 1, False), (LEAST, True)])
 def test_eight_numbers_are_an_array(elements: int, *, is_enough: bool) -> None:
-    """In fewer nothing could be at the wrong place: no doubt, and a sentence that none was tried."""
+    """In fewer nothing could be at the wrong place: no doubt, and a sentence that none was
+    tried.
+    """
     doubts, left = told(one_of(found(elements=elements)))
     assert bool(doubts) is is_enough
     assert bool(left) is not is_enough
@@ -212,7 +221,9 @@ def test_eight_numbers_are_an_array(elements: int, *, is_enough: bool) -> None:
 
 
 def test_without_a_wrong_array_nothing_is_shown() -> None:
-    """An array of numbers that differ, and none of its shape elsewhere: neither toothless nor shown."""
+    """An array of numbers that differ, and none of its shape elsewhere: neither toothless nor
+    shown.
+    """
     for elements in (LEAST, 4 * LEAST):
         doubts, (left,) = told(one_of(found(tried=[], elements=elements)))
         assert doubts == []
@@ -227,7 +238,9 @@ def test_without_a_wrong_array_nothing_is_shown() -> None:
 def test_a_refused_needle_that_differs_in_few_elements_shows_little(
     telling: int, *, is_told: bool
 ) -> None:
-    """Less than half of the elements could be told apart: the others may never have been computed."""
+    """Less than half of the elements could be told apart: the others may never have been
+    computed.
+    """
     needle = Needle(what="rolled", telling=telling, beyond=telling, passes=False)
     doubts, left = told(one_of(found(tried=[needle])))
     assert doubts == []

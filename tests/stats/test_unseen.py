@@ -1,4 +1,6 @@
-"""What comparing logits leaves open is told: how small a defect, which prompts, and whose word it rests on."""
+"""What comparing logits leaves open is told: how small a defect, which prompts, and whose word it
+rests on.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ EXTENT = "logits were compared at "
 def told(
     reference: Reference, *, check: str = SAME, said: list[tuple[str, dict[str, Any]]] | None = None
 ) -> list[str]:
-    """What is left open where two ranks gave the reference's bits and said this beside the tokens."""
+    """What is left open where two ranks gave the reference's bits and said this beside the
+    tokens.
+    """
     scenario = parse_scenario(TEXT.replace("CHECK", check).encode(), name="it")
     own = [event for event in reference.events if event[0] == "generated"]
     events = [*own, *(said if said is not None else [BOUNDARY])]
@@ -83,7 +87,9 @@ def sized(*moved: tuple[float, float]) -> Reference:
 def test_another_dtype_than_the_checkpoint_is_kept_in_is_told(
     dtypes: list[str], dtype: str, words: list[str]
 ) -> None:
-    """Who serves a model in bfloat16 and validates it in float32, which is the default, has not seen what is served."""
+    """Who serves a model in bfloat16 and validates it in float32, which is the default, has not
+    seen what is served.
+    """
     said = [BOUNDARY, ("engine.ready", {"dtype": dtype}), ("shards", {"dtypes": dtypes})]
     open_ = told(sized((0.01, 1.0)), said=said)
     assert [sentence for sentence in open_ if "float" in sentence] == [
@@ -92,7 +98,10 @@ def test_another_dtype_than_the_checkpoint_is_kept_in_is_told(
 
 
 def test_the_smallest_defect_that_would_have_been_seen_is_told() -> None:
-    """With the largest that would not have been; and where none was tried, or none would be seen, that."""
+    """With the largest that would not have been.
+
+    And where none was tried, or none would be seen, that.
+    """
     seen = told(sized((0.1, 1e-2), (0.01, 1e-7)))
     few = "one of few positions may be larger, and unseen"
     smallest = "layer 1 too large by 0.1 (0.01 would not have been)"
@@ -113,7 +122,9 @@ def test_more_than_the_noise_is_told(slack: str) -> None:
 
 
 def test_prompts_that_show_little_are_told() -> None:
-    """One prompt asked twice, one position of each, a phase that nobody kept, chunks that nobody came to."""
+    """One prompt asked twice, one position of each, a phase that nobody kept, chunks that nobody
+    came to.
+    """
     twice = Reference()
     for name in [one for one in twice.kept if one.endswith(".1")]:
         twice.kept[name] = twice.kept[f"{name[:-1]}0"]
@@ -150,7 +161,9 @@ def test_code_that_the_reference_ran_too_is_named() -> None:
 
 
 def covered(rows: Any, *said: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    """What is left open by shards-cover alone, whose `replicated` allows everything but a name that is not there."""
+    """What is left open by shards-cover alone, whose `replicated` allows everything but a name that
+    is not there.
+    """
     check = (
         '{id: covers, kind: shards-cover, ranks: every, against: reference, replicated: ["w",'
         " norm]}"
@@ -164,7 +177,10 @@ def covered(rows: Any, *said: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def test_a_checkpoint_that_is_hardly_split_is_told() -> None:
-    """Where most of it lies on several ranks; and that ranks say themselves which bytes they compute with."""
+    """Where most of it lies on several ranks.
+
+    And that ranks say themselves which bytes they compute with.
+    """
     word = "which bytes it computes with, a rank says itself (check covers)"
     assert covered(ROWS, [LEFT, WHOLE_NORM], [RIGHT, WHOLE_NORM]) == [word]
     whole = shard("w", ROWS, (0, 4), (0, 6))
@@ -236,7 +252,10 @@ def test_combinations_that_were_left_out_are_named() -> None:
     ],
 )
 def test_how_far_logits_were_compared_is_told(before: str, after: str, words: str) -> None:
-    """Positions and steps by what was kept; batches and sampling where a ready subject asked, else that it is not."""
+    """Positions and steps by what was kept.
+
+    Batches and sampling where a ready subject asked, else that it is not.
+    """
     text = (
         TEXT.replace("CHECK", SAME).replace(before, after, 1)
         if before

@@ -1,4 +1,6 @@
-"""What a run leaves open follows from its scenario and events, and is told in the run, the record and the report."""
+"""What a run leaves open follows from its scenario and events, and is told in the run, the record
+and the report.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def judged(
     logs: Mapping[str, bytes] | None = None,
     count: int = 4,
 ) -> Judgement:
-    """Judge every cell of a scenario, of trials that are all the same; `change` makes a cell's events its own."""
+    """Judge every cell of a scenario, of trials that are all the same; `change` makes a cell's
+    events its own.
+    """
     asked = parse_scenario(text.encode(), name="it")
     files: dict[str, bytes] = dict(logs or {})
     planned = []
@@ -108,7 +112,9 @@ def test_a_run_in_which_everything_is_shown_leaves_nothing_open() -> None:
 
 
 def test_ranks_that_no_check_asks_are_named() -> None:
-    """A check of rank 0 alone leaves the others open, and an exit code is not an answer to what a rank did."""
+    """A check of rank 0 alone leaves the others open, and an exit code is not an answer to what a
+    rank did.
+    """
     text = TEXT.replace("kind: event, ranks: every", "kind: event, ranks: [0]").replace(
         "ranks: nonzero", "ranks: [0]"
     )
@@ -126,7 +132,10 @@ def test_ranks_that_no_check_asks_are_named() -> None:
 
 
 def test_a_world_of_one_is_named_with_its_cells() -> None:
-    """Nothing distributed is tried by one rank; where other cells have more, the sentence names the cells it means."""
+    """Nothing distributed is tried by one rank.
+
+    Where other cells have more, the sentence names the cells it means.
+    """
     text = TEXT.replace("ranks: [2]", "ranks: [1, 2]").replace("ranks: nonzero", "ranks: [0]")
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert (
@@ -140,7 +149,10 @@ def test_a_world_of_one_is_named_with_its_cells() -> None:
 
 
 def test_a_check_that_no_control_failed_is_named() -> None:
-    """What never failed may be unable to; where no check failed at all, that decides the verdict."""
+    """What never failed may be unable to.
+
+    Where no check failed at all, that decides the verdict.
+    """
     text = TEXT + "  - {id: spoke, kind: event, ranks: every, event: decode}\n"
     found = judged(text)
     assert found.verdict == "PASS"
@@ -181,7 +193,9 @@ def test_combinations_that_are_left_out_are_told() -> None:
 
 
 def with_size(*, arm: str = "both") -> Callable[[Mapping[str, object]], Change]:
-    """Let ranks report the axis: of both arms, or of a control alone, which never gets ready on rank 1."""
+    """Let ranks report the axis: of both arms, or of a control alone, which never gets ready on
+    rank 1.
+    """
 
     def of(axes: Mapping[str, object]) -> Change:
         return lambda event: (
@@ -194,7 +208,9 @@ def with_size(*, arm: str = "both") -> Callable[[Mapping[str, object]], Change]:
 
 
 def test_an_axis_that_changed_nothing_is_named() -> None:
-    """Cells that differ in one axis and report the same on every rank do not show that it was used."""
+    """Cells that differ in one axis and report the same on every rank do not show that it was
+    used.
+    """
     said = f"The axis size {UNCHANGED}"
     assert judged(TWO).unshown == [said]
     assert judged(TWO, change=with_size()).unshown == []
@@ -202,14 +218,20 @@ def test_an_axis_that_changed_nothing_is_named() -> None:
 
 
 def test_an_axis_that_one_of_two_changes_is_not_named() -> None:
-    """Of two axes the one that ranks report had its effect; the other one, over all values of the first, had none."""
+    """Of two axes the one that ranks report had its effect.
+
+    The other one, over all values of the first, had none.
+    """
     found = judged(TWO.replace("size: [1, 2]", "size: [1, 2], speed: [a, b]"), change=with_size())
     assert found.unshown == [f"The axis speed {UNCHANGED}"]
 
 
 @pytest.mark.parametrize("told", [["size"], ["size", "loader"], [], None, "size", [3]])
 def test_an_argument_that_is_swallowed_is_named(told: object) -> None:
-    """What the entry has no parameter for is told by the ranks; what else they may write there breaks nothing."""
+    """What the entry has no parameter for is told by the ranks.
+
+    What else they may write there breaks nothing.
+    """
 
     def swallow(axes: Mapping[str, object]) -> Change:
         def change(event: Event) -> Event:
@@ -290,7 +312,9 @@ def test_a_fault_that_strikes_after_the_work_is_named(at: str, over: bool) -> No
 
 
 def test_a_traceback_in_a_trial_that_passed_is_shown() -> None:
-    """A worker thread's traceback that nobody mentions is in the record, from its first line to its exception."""
+    """A worker thread's traceback that nobody mentions is in the record, from its first line to its
+    exception.
+    """
     logs = {
         f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/rank-1.log": TRACE for index in (0, 2)
     }
@@ -327,7 +351,9 @@ def test_a_traceback_in_a_trial_that_passed_is_shown() -> None:
     ],
 )
 def test_tracebacks_of_every_kind_are_cut_to_what_is_read(log: bytes, text: int) -> None:
-    """A prefix before each line, a deep stack, a crash of the interpreter, a log that ends early."""
+    """A prefix before each line, a deep stack, a crash of the interpreter, a log that ends
+    early.
+    """
     (found,) = judged(
         TEXT, logs={"evidence/ranks-2-backend-gloo/candidate-00001/rank-0.log": log}
     ).printed
@@ -344,7 +370,9 @@ def test_logs_of_the_control_and_of_failed_trials_are_not_looked_at() -> None:
 
 
 def test_the_report_shows_it_all() -> None:
-    """Each sentence is an item of the section, each traceback is quoted with its trial, rank and line."""
+    """Each sentence is an item of the section, each traceback is quoted with its trial, rank and
+    line.
+    """
     logs = {"evidence/ranks-2-backend-gloo/candidate-00000/rank-1.log": TRACE}
     found = judged(TWO, logs=logs)
     whole = record().model_copy(update={"judgement": found})
@@ -379,7 +407,10 @@ def chosen(ids: Callable[[int], list[int]]) -> list[Event]:
 def test_values_that_never_vary_are_told(
     candidate: Callable[[int], list[int]], control: Callable[[int], list[int]] | None, *, told: bool
 ) -> None:
-    """What ranks agree on and was one value in the whole run is told; not what the scenario states itself."""
+    """What ranks agree on and was one value in the whole run is told.
+
+    Not what the scenario states itself.
+    """
     judgement = judged(
         COMPARED,
         candidate=lambda _: chosen(candidate),
@@ -411,14 +442,19 @@ UNSEEN = "Nothing recorded whether the ranks exchanged anything"
     ],
 )
 def test_a_world_that_never_talks_is_told(noted: list[Event], told: str) -> None:
-    """Ranks whose ledgers hold no call, or no call that another rank took part in, may each have worked alone."""
+    """Ranks whose ledgers hold no call, or no call that another rank took part in, may each have
+    worked alone.
+    """
     found = judged(TEXT, candidate=lambda size: [*healthy(size), *noted])
     for words in (SILENT, ALONE):
         assert any(sentence.startswith(words) for sentence in found.unshown) is (words == told)
 
 
 def test_a_world_that_nobody_observed_is_told() -> None:
-    """Without ledgers a report of ranks that work alone would read the same; a world of one has nobody to talk to."""
+    """Without ledgers a report of ranks that work alone would read the same.
+
+    A world of one has nobody to talk to.
+    """
     text = TEXT.replace("observe: [collectives]\n", "")
     assert any(sentence.startswith(UNSEEN) for sentence in judged(text, candidate=healthy).unshown)
     alone = text.replace("ranks: [2]", "ranks: [1]").replace("ranks: nonzero", "ranks: [0]")
@@ -430,7 +466,10 @@ def test_a_world_that_nobody_observed_is_told() -> None:
 
 
 def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
-    """A control that dies before it reports fails every check; it shows that the one it fails as stated can fail."""
+    """A control that dies before it reports fails every check.
+
+    It shows that the one it fails as stated can fail.
+    """
     text = TEXT + "  - {id: text, kind: equal, ranks: every, value: decode.text, to: Hello world}\n"
 
     def silent(_: int) -> list[Event]:
@@ -466,7 +505,9 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
 def test_a_control_that_reports_nothing_has_shown_no_wrong_value(
     given: JSON, more: str, *, is_told: bool
 ) -> None:
-    """Null and empty values are what a function gives that forgets to return, also where that fails as stated."""
+    """Null and empty values are what a function gives that forgets to return, also where that fails
+    as stated.
+    """
     text = COMPARED.replace(
         "check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer", "MUST"
     )
@@ -491,7 +532,9 @@ def test_a_control_that_reports_nothing_has_shown_no_wrong_value(
 
 
 def test_a_check_is_named_in_the_cells_whose_control_never_failed_it() -> None:
-    """Where the control is stated to hold, the checks it failed in other cells are named all the same."""
+    """Where the control is stated to hold, the checks it failed in other cells are named all the
+    same.
+    """
     text = TWO.replace("source: assert tokenizer}", "source: assert tokenizer, cells: {size: [2]}}")
 
     of_cells = iter([talking(2), broken()])

@@ -84,7 +84,9 @@ def void() -> Events:
 
 
 def loosened() -> Events:
-    """A trial in which the harness lost its hold after a rank had begun: the rank may have done that."""
+    """A trial in which the harness lost its hold after a rank had begun: the rank may have done
+    that.
+    """
     lost = Event(
         ns=18_000_000,
         by="harness",
@@ -144,7 +146,9 @@ def test_58_clean_trials_are_not_enough() -> None:
 
 
 def test_a_bound_as_high_as_what_is_accepted_is_not_below_it() -> None:
-    """One clean trial leaves 95 % at 95 % confidence: the verdict asks for less, as the schema tells editors."""
+    """One clean trial leaves 95 % at 95 % confidence: the verdict asks for less, as the schema
+    tells editors.
+    """
     (cell,) = judged(clean(1), [broken()] * 50, below="95%").cells
     assert cell.verdict == "INCONCLUSIVE"
     assert "less than 95.0% is asked" in str(cell.reasons[0])
@@ -202,7 +206,9 @@ CONTROLS: dict[str, tuple[list[Events], str, DeviationCode]] = {
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_control_that_behaves_otherwise_is_inconclusive(name: str) -> None:
-    """A control that passes, hangs, or fails elsewhere or otherwise proves nothing, and the reason says what it did."""
+    """A control that passes, hangs, or fails elsewhere or otherwise proves nothing, and the reason
+    says what it did.
+    """
     control, what, code = CONTROLS[name]
     found = judged(clean(59), control)
     assert found.verdict == "INCONCLUSIVE"
@@ -215,7 +221,9 @@ def test_a_control_that_behaves_otherwise_is_inconclusive(name: str) -> None:
 
 
 def test_a_share_needs_significance_too() -> None:
-    """2 of 10 meet '>=20%' and differ from 59 clean trials (p = 0.019); 1 of 20 meets its share and does not differ."""
+    """2 of 10 meet '>=20%' and differ from 59 clean trials (p = 0.019); 1 of 20 meets its share and
+    does not differ.
+    """
     control = [*[broken()] * 2, *clean(8)]
     assert judged(clean(59), control, share='">=20%"').verdict == "PASS"
     assert judged(clean(59), control, share='">=30%"').verdict == "INCONCLUSIVE"
@@ -225,7 +233,10 @@ def test_a_share_needs_significance_too() -> None:
 
 
 def test_void_trials_are_not_counted_and_the_second_bound_counts_them() -> None:
-    """A trial that the harness spoiled counts for neither side; a bound that takes it for a failure stands beside."""
+    """A trial that the harness spoiled counts for neither side.
+
+    A bound that takes it for a failure stands beside.
+    """
     found = judged([*clean(59), void()], [broken()] * 5, planned_candidate=59)
     cell = found.cells[0]
     assert found.verdict == "PASS"
@@ -236,7 +247,10 @@ def test_void_trials_are_not_counted_and_the_second_bound_counts_them() -> None:
 
 
 def test_a_rank_cannot_make_its_own_failure_void() -> None:
-    """An error of the harness after a rank has begun is a failure, in both arms; only before it is a trial void."""
+    """An error of the harness after a rank has begun is a failure, in both arms.
+
+    Only before it is a trial void.
+    """
     found = judged([*clean(58), loosened()], [broken()] * 5)
     assert found.verdict == "FAIL"
     assert found.cells[0].candidate is not None
@@ -268,7 +282,9 @@ UNPROVEN: dict[str, Callable[[Event], Event]] = {
 
 @pytest.mark.parametrize("name", UNPROVEN)
 def test_code_that_is_not_proved_is_inconclusive_even_if_it_fails(name: str) -> None:
-    """An entry from elsewhere, or a module that is not the arm's, decides nothing in either direction."""
+    """An entry from elsewhere, or a module that is not the arm's, decides nothing in either
+    direction.
+    """
     events = [
         UNPROVEN[name](event) if event.name == "subject.loaded" else event for event in broken()
     ]
@@ -284,7 +300,9 @@ def test_code_that_is_not_proved_is_inconclusive_even_if_it_fails(name: str) -> 
 def test_a_program_from_a_folder_that_is_not_the_arms_is_inconclusive(
     files: object, folder: object
 ) -> None:
-    """The digests that were taken before it was executed decide, of its file and of the whole folder."""
+    """The digests that were taken before it was executed decide, of its file and of the whole
+    folder.
+    """
     honest = [{"file": "subject.py", "sha256": CODE["subject.py"]}] if files is None else files
     values = {"files": honest, "folder": folder or fold(CODE)}
     executed = Event(
@@ -312,7 +330,10 @@ def test_verdicts_merge_by_the_worst() -> None:
 
 
 def test_the_first_failure_is_told_from_its_consequences() -> None:
-    """The rank that failed first by the monotonic clock is the cause; the others are listed behind it."""
+    """The rank that failed first by the monotonic clock is the cause.
+
+    The others are listed behind it.
+    """
     late = Event(
         ns=18_000_000,
         by="rank",
@@ -333,7 +354,9 @@ FAULT = "faults: [{id: late, kind: delay, ranks: [1], at: decode, for: 1ms}]\n"
 
 
 def struck(events: Events) -> Events:
-    """The trial with a delay of rank 1 at `decode`, proved: held for 2 ms before anything else of it was heard."""
+    """The trial with a delay of rank 1 at `decode`, proved: held for 2 ms before anything else of
+    it was heard.
+    """
     ns = next(event.ns for event in events if (event.rank, event.name) == (1, "decode"))
     later = [event._replace(ns=event.ns + (4_000_000 if event.ns > ns else 0)) for event in events]
     values = {"fault": "late"}
@@ -379,7 +402,9 @@ def test_a_trial_counts_when_its_fault_is_proved() -> None:
 
 
 def test_a_clean_trial_without_the_proof_is_void_and_a_failed_one_is_a_failure() -> None:
-    """A void takes the place of a clean trial only, never of a failed check: FAIL, whoever left the event out."""
+    """A void takes the place of a clean trial only, never of a failed check: FAIL, whoever left the
+    event out.
+    """
     found = with_fault(
         [*[struck(events) for events in clean(57)], healthy(), broken()], [struck(broken())] * 5
     )
@@ -389,7 +414,10 @@ def test_a_clean_trial_without_the_proof_is_void_and_a_failed_one_is_a_failure()
 
 
 def test_a_control_without_the_proof_counts_only_where_it_failed_first() -> None:
-    """A control that returns on the struck rank without the strike is void; one that died there before it is not."""
+    """A control that returns on the struck rank without the strike is void.
+
+    One that died there before it is not.
+    """
     died = [event for event in broken() if (event.rank, event.name) != (1, "decode")]
     lived = [event for event in broken(ranks=(0,)) if (event.rank, event.name) != (1, "decode")]
     found = with_fault([struck(events) for events in clean(59)], [died, lived, healthy()])
@@ -404,7 +432,9 @@ def test_a_control_without_the_proof_counts_only_where_it_failed_first() -> None
 
 
 def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:
-    """Its end is seen after its peer has complained, as on a busy machine: it is the cause all the same."""
+    """Its end is seen after its peer has complained, as on a busy machine: it is the cause all the
+    same.
+    """
     events = [
         Event(ns=1, by="harness", rank=None, name="world.begin"),
         Event(
@@ -444,7 +474,9 @@ def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:
 def test_a_control_that_had_to_fail_in_skipped_cells_only_shows_nothing(
     skipped: Skip | None, verdict: str
 ) -> None:
-    """Where it held in every cell that ran, nothing failed anywhere: no PASS, though each cell did as stated."""
+    """Where it held in every cell that ran, nothing failed anywhere: no PASS, though each cell did
+    as stated.
+    """
     text = TEXT.format(candidate=5, control=5, share="every, cells: {gpu: [true]}", below="50%")
     asked = parse_scenario(
         text.replace("backend: [gloo]", "backend: [gloo], gpu: [false, true]").encode(), name="it"

@@ -38,7 +38,8 @@ def history(**values: Any) -> History:
 
 
 def judged(*stood: float | str | None, spins: bool = False) -> tuple[list[Trial], str, list[int]]:
-    """Trials that stood still for so many seconds, were not proved for a reason, or (None) lasted too long.
+    """Trials that stood still for so many seconds, were not proved for a reason, or (None) lasted
+    too long.
 
     Returns them with what is said, and which count.
     """
@@ -76,7 +77,9 @@ def judged(*stood: float | str | None, spins: bool = False) -> tuple[list[Trial]
     ],
 )
 def test_one_that_was_watched_lets_the_others_count(stood: tuple[float, ...], words: str) -> None:
-    """All count once one of them stood still for all of within, and for how long each did is said."""
+    """All count once one of them stood still for all of within, and for how long each did is
+    said.
+    """
     found, said, ends = judged(*stood)
     assert all(trial.as_stated for trial in found)
     assert ends == list(range(len(stood)))
@@ -96,7 +99,9 @@ def test_without_one_that_was_watched_none_counts(stood: tuple[float, ...]) -> N
 
 @pytest.mark.parametrize("doubt", [0, 1, 2])
 def test_one_in_doubt_spoils_the_others(doubt: int) -> None:
-    """Wherever it is among them, no trial counts beside one that neither ended nor was proved to hang."""
+    """Wherever it is among them, no trial counts beside one that neither ended nor was proved to
+    hang.
+    """
     stood: list[float | str] = [10.0, 10.0, 10.0]
     stood[doubt] = "rank 0 has set a timer"
     found, _, ends = judged(*stood)
@@ -118,7 +123,9 @@ def test_one_that_was_stopped_at_its_deadline_spoils_the_others(late: int) -> No
 
 
 def test_of_a_loop_every_trial_is_watched() -> None:
-    """A loop that ends later looks like one that does not, so each trial has to go on for all of within."""
+    """A loop that ends later looks like one that does not, so each trial has to go on for all of
+    within.
+    """
     found, said, ends = judged(10.0, 2.0, 10.0, spins=True)
     assert [trial.as_stated for trial in found] == [True, False, True]
     assert ends == [0, 2]
@@ -249,7 +256,9 @@ def test_of_several_trials_the_shortest_is_said() -> None:
 
 
 def test_who_ended_or_was_proved_to_hang_spoils_nothing() -> None:
-    """A trial that just failed, and one that reached its deadline after the proof: the watched one counts."""
+    """A trial that just failed, and one that reached its deadline after the proof: the watched one
+    counts.
+    """
     late = Event(ns=2, by="harness", name="world.deadline", values={"after": 60.0, "ranks": [0]})
     for other in (History([], size=2), History([history(seconds=2.0).seen[0].event, late], size=2)):
         watches = begun()

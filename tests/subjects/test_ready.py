@@ -1,4 +1,6 @@
-"""Ready subjects: they are what the catalogue says, they really work, and every defect of theirs is seen."""
+"""Ready subjects: they are what the catalogue says, they really work, and every defect of theirs is
+seen.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ SIZES = {
     "torch-allreduce": (1, 2, 3, 8),
     "mlx-allreduce": (2, 3, 8),
 }
-# Where a defect shows: what a pipeline's last rank says goes to all, and a sum without one rank is wrong for all.
+# Where a defect shows: what a pipeline's last rank says goes to all, and a sum without one rank is
+# wrong for all.
 OF_OTHERS = {"own-value"}
 
 
@@ -88,7 +91,9 @@ def strings(node: ast.AST) -> set[str]:
 
 
 def reached(tree: ast.Module, function: str) -> ast.Module:
-    """What of a module a function uses, directly or not: several subjects may have their functions in one file."""
+    """What of a module a function uses, directly or not: several subjects may have their functions
+    in one file.
+    """
     defined = {
         one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)
     }
@@ -120,7 +125,9 @@ def loaded(subject: ReadySubject) -> list[ast.Module]:
 
 @pytest.mark.parametrize("name", READY)
 def test_the_catalogue_is_what_the_code_says(name: str) -> None:
-    """Arguments with their defaults, and events with their keys, are those of its files, none more and none less."""
+    """Arguments with their defaults, and events with their keys, are those of its files, none more
+    and none less.
+    """
     subject = READY[name]
     trees = loaded(subject)
     body = ast.parse(subject.file.read_text()).body
@@ -188,7 +195,9 @@ def test_every_file_of_code_is_a_ready_subject() -> None:
 
 
 def test_the_code_stands_alone() -> None:
-    """Copies of its files are all that a rank gets: of ours they import each other and two libraries."""
+    """Copies of its files are all that a rank gets: of ours they import each other and two
+    libraries.
+    """
     for subject in READY.values():
         for name, content in subject.files().items():
             for node in ast.walk(ast.parse(content)):
@@ -211,7 +220,9 @@ def test_the_code_stands_alone() -> None:
     ],
 )
 def test_it_works_in_worlds_of_every_kind(pool: ServerPool, name: str, size: int) -> None:
-    """Every rank returns, every result is right, what must be alike is, and every event of the catalogue was told."""
+    """Every rank returns, every result is right, what must be alike is, and every event of the
+    catalogue was told.
+    """
     if name == "mlx-allreduce":
         pytest.importorskip("mlx.core")
     modes = (
@@ -245,7 +256,9 @@ def test_it_works_in_worlds_of_every_kind(pool: ServerPool, name: str, size: int
     ids=lambda given: given if isinstance(given, str) else "-".join(given.values()),
 )
 def test_every_defect_is_seen(pool: ServerPool, name: str, arguments: dict[str, str]) -> None:
-    """A control with it fails, on the ranks that docs/scenarios.md names: there is something that could fail."""
+    """A control with it fails, on the ranks that docs/scenarios.md names: there is something that
+    could fail.
+    """
     if name == "mlx-allreduce":
         pytest.importorskip("mlx.core")
     history = run(pool, name, size=3, **arguments)
@@ -263,7 +276,10 @@ def test_more_ranks_than_layers_is_refused_by_the_subject(pool: ServerPool) -> N
 
 @pytest.mark.parametrize("backend", ["gloo", "none"])
 def test_a_tokenizer_is_the_same_on_every_rank(pool: ServerPool, backend: str) -> None:
-    """Loaded, identified and used; between ranks the identities are compared where there is a group."""
+    """Loaded, identified and used.
+
+    Between ranks the identities are compared where there is a group.
+    """
     history = run(pool, "tokenizer-load", size=2, backend=backend)
     full = told(history, "tokenizer", "full")
     assert full[0] == full[1]
@@ -287,7 +303,9 @@ def test_a_tokenizer_on_rank_0_only_fails_where_the_others_need_it(pool: ServerP
 
 
 def test_code_is_the_file(tmp_path: Path) -> None:
-    """What arms get is the file of the package, byte for byte, under the name by which the entry is called."""
+    """What arms get is the file of the package, byte for byte, under the name by which the entry is
+    called.
+    """
     for subject in READY.values():
         place = subject.module.replace(".", "/") + ".py"
         assert subject.files()[place] == subject.file.read_bytes()

@@ -1,4 +1,6 @@
-"""A scenario with a ready subject: mistakes are named, its code is evidence, and its report can be reproduced."""
+"""A scenario with a ready subject: mistakes are named, its code is evidence, and its report can be
+reproduced.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ checks: [{id: same, kind: equal, ranks: every, value: generated.ids, against: re
 
 
 def test_one_reference_stands_for_axes_that_change_nothing_of_what_comes_out() -> None:
-    """How the model is shared and in which chunks it is read may differ between cells, and what is asked may not."""
+    """How the model is shared and in which chunks it is read may differ between cells, and what is
+    asked may not.
+    """
     for axis in ("sharding: [tensor, pipeline]", "prefill_chunk: [0, 3]"):
         assert problems(SHARED.replace("AXIS", axis)) == []
     (found,) = problems(SHARED.replace("AXIS", "max_new_tokens: [4, 8]"))
@@ -84,7 +88,9 @@ def test_one_reference_stands_for_axes_that_change_nothing_of_what_comes_out() -
 def test_an_arm_that_is_asked_something_else_than_its_reference_is_a_mistake(
     arm: str, given: str, reference: str, name: str
 ) -> None:
-    """A control that lacks the prompts of the others would fail without its defect, and the run would be a PASS."""
+    """A control that lacks the prompts of the others would fail without its defect, and the run
+    would be a PASS.
+    """
     text = SHARED.replace("AXIS", "sharding: [tensor]").replace(
         "reference: {with: {}", f"reference: {{with: {{{reference}}}"
     )
@@ -352,7 +358,9 @@ def ann(tmp_path: Path) -> Person:
 def test_a_report_of_a_ready_subject_is_reproduced(
     ann: Person, project: Path, tmp_path: Path
 ) -> None:
-    """PASS, reproduced here; with another version SOURCE DIFFERS names the file, and the evidence still runs."""
+    """PASS, reproduced here; with another version SOURCE DIFFERS names the file, and the evidence
+    still runs.
+    """
     ran = ann("run", "scenarios/sums", cwd=project)
     assert ran.code == 0, ran.out
     report, record = str(ran.folder), ran.record
@@ -390,7 +398,8 @@ def test_a_report_of_a_ready_subject_is_reproduced(
     assert bundle.code == 0, bundle.out
     assert ann("reproduce", str(tmp_path / "sums.tar.xz"), "--dry-run").code == 0
 
-    # A gate takes it for what it is: no file of the commit, but the ready subject of the version that decides.
+    # A gate takes it for what it is: no file of the commit, but the ready subject of the version
+    # that decides.
     known: Any = SimpleNamespace(
         sha256=record.scenario.sha256, scenario=parse_scenario(SCENARIO.encode(), name="s")
     )

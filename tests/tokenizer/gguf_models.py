@@ -1,4 +1,6 @@
-"""Small GGUF models with weights and a tokenizer, written by gguf's own writer, and the models that they come from."""
+"""Small GGUF models with weights and a tokenizer, written by gguf's own writer, and the models that
+they come from.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ HEADS, WIDTH, LAYERS = 2, 16, 2
 
 
 def tiny_llama(file: Path, *, without: str = "", frequencies: bool = False) -> Any:
-    """Write a llama of two layers with random weights, as llama.cpp's converter does; returns the model itself.
+    """Write a llama of two layers with random weights, as llama.cpp's converter does.
+
+    Returns the model itself.
 
     Args:
         file: where to.
         without: leave this tensor out.
-        frequencies: write factors of the rotary embedding, as Llama 3.1 has them; all are 1, so that nothing changes.
+        frequencies: write factors of the rotary embedding, as Llama 3.1 has them; all are 1, so
+            that nothing changes.
     """
     import gguf
     import numpy as np

@@ -1,4 +1,6 @@
-"""Small tokenizers of every sort, made by hand or trained on a fixed text, and written as tokenizer.json."""
+"""Small tokenizers of every sort, made by hand or trained on a fixed text, and written as
+tokenizer.json.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def _text(sort: str) -> str:
 
 
 def raw(sort: str) -> Raw:
-    """The content of tokenizer.json: `byte_level`, `metaspace`, `wordpiece`, `unigram` or `wordlevel`."""
+    """The content of tokenizer.json: `byte_level`, `metaspace`, `wordpiece`, `unigram` or
+    `wordlevel`.
+    """
     read: Raw = json.loads(_text(sort))
     return read
 

@@ -1,4 +1,7 @@
-"""Tokenizers of transformers that are Python code. Tests import this when they run: it takes torch, and seconds."""
+"""Tokenizers of transformers that are Python code.
+
+Tests import this when they run: it takes torch, and seconds.
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,9 @@ def test_no_example_is_made_up() -> None:
 
 
 def test_a_form_is_compared_with_a_form_only() -> None:
-    """What every format can say is less than an identity: between the two no difference has a meaning."""
+    """What every format can say is less than an identity: between the two no difference has a
+    meaning.
+    """
     side = compared_object(tokenizer(raw("byte_level")))
     assert side.pieces is not None
     form = serialised_form(side.pieces)

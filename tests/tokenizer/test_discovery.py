@@ -1,4 +1,6 @@
-"""Which tokenizer belongs to a model: chosen for what it holds, and every other one told why not."""
+"""Which tokenizer belongs to a model: chosen for what it holds, and every other one told why
+not.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def snapshot(root: Path, content: Raw, *, hub: bool) -> Path:
 
 
 def test_places_are_asked_in_the_order_of_trust(tmp_path: Path) -> None:
-    """Inside, beside, above, our cache and the hub's; what is named is the only one; a file is asked once."""
+    """Inside, beside, above, our cache and the hub's; what is named is the only one.
+
+    A file is asked once.
+    """
     file = model(tmp_path / "models")
     write_folder(tmp_path / "models", content=llama_3())
     (tmp_path / "models/tokenizer.model").write_bytes(b"x")
@@ -100,7 +105,9 @@ def test_parts_of_a_tokenizer_are_told_and_not_guessed(tmp_path: Path) -> None:
 def test_the_one_with_the_same_content_is_chosen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not the one beside the model, which has as many ids, but the one in the cache, which has the same."""
+    """Not the one beside the model, which has as many ids, but the one in the cache, which has the
+    same.
+    """
     file = model(tmp_path / "models")
     write_folder(tmp_path / "models", content=other())
     snapshot(tmp_path / "hub", llama_3(), hub=True)
@@ -133,7 +140,9 @@ def test_the_one_with_the_same_content_is_chosen(
 def test_nothing_proven_is_refused_under_strict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tokenizer inside is taken where nothing is wrong with it, and not under strict: exit code 4."""
+    """The tokenizer inside is taken where nothing is wrong with it, and not under strict: exit code
+    4.
+    """
     file, nowhere = model(tmp_path), str(tmp_path / "nowhere")
     command = ["tokenizer", "resolve", str(file), "--cache", nowhere]
     assert main(command) == 0
@@ -182,7 +191,9 @@ def test_a_named_one_is_held_against_the_model(
 def test_a_hint_is_said_and_proves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the model says of its origin is printed, and so is what its architecture and size make likely."""
+    """What the model says of its origin is printed, and so is what its architecture and size make
+    likely.
+    """
 
     def mutate(file: File) -> None:
         file.keys["general.base_model.0.repo_url"] = ("string", "https://example.org/a/b")

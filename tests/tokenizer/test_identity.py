@@ -22,7 +22,9 @@ from tests.tokenizer.making import SORTS, raw, tokenizer
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_an_identity_is_the_same_every_time(sort: str) -> None:
-    """Two loads of one tokenizer have one identity, in both depths, and the cheap form has the same semantic digest."""
+    """Two loads of one tokenizer have one identity, in both depths, and the cheap form has the same
+    semantic digest.
+    """
     first, second = tokenizer(raw(sort)), tokenizer(raw(sort))
     assert identify(first) == identify(second)
     assert identify(first, depth="cheap") == identify(second, depth="cheap")
@@ -59,7 +61,9 @@ def test_identifying_leaves_the_tokenizer_alone(sort: str) -> None:
 
 
 def test_what_is_not_written_down_is_seen() -> None:
-    """Whether special tokens in a text are split does not stand in tokenizer.json, and changes the semantic digest."""
+    """Whether special tokens in a text are split does not stand in tokenizer.json, and changes the
+    semantic digest.
+    """
     made = tokenizer(raw("byte_level"))
     before = identify(made)
     made.encode_special_tokens = True
@@ -67,7 +71,9 @@ def test_what_is_not_written_down_is_seen() -> None:
 
 
 def test_how_added_tokens_are_found_is_seen() -> None:
-    """An added token, special no longer, is still split as one: not written down, and seen beside a fresh copy."""
+    """An added token, special no longer, is still split as one: not written down, and seen beside a
+    fresh copy.
+    """
     made = tokenizer(raw("byte_level"))
     made.add_tokens([AddedToken("<|end|>", special=False, normalized=False)])
     made.encode_special_tokens = True
@@ -78,7 +84,10 @@ def test_how_added_tokens_are_found_is_seen() -> None:
 
 
 def test_two_tokens_with_one_id_are_both_seen() -> None:
-    """The library writes only one of two tokens that share an id; the digest covers both, the same each time."""
+    """The library writes only one of two tokens that share an id.
+
+    The digest covers both, the same each time.
+    """
     content: dict[str, Any] = raw("wordlevel")
     vocabulary = content["model"]["vocab"]
     vocabulary["fox"] = vocabulary["dog,"]
@@ -124,7 +133,9 @@ def test_what_is_no_tokenizer_has_no_identity(value: object) -> None:
     tokens=st.lists(st.text('\\":,{}[]ab\u2028é', min_size=1, max_size=6), min_size=1, unique=True)
 )
 def test_a_vocabulary_is_cut_out_whole(tokens: list[str]) -> None:
-    """Whatever tokens hold, quotes and braces included, the vocabulary is found in the text and counted right."""
+    """Whatever tokens hold, quotes and braces included, the vocabulary is found in the text and
+    counted right.
+    """
     vocabulary = {token: index for index, token in enumerate(tokens)}
     unknown = tokens[0]
     for model in (

@@ -136,7 +136,8 @@ LONGEST = {
 }
 CUT = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
 
-# A sort of tokenizer, a change, and what follows: ids change (semantic and full), or only what is not ids (full).
+# A sort of tokenizer, a change, and what follows: ids change (semantic and full), or only what is
+# not ids (full).
 CHANGES_IDS: dict[str, tuple[str, Change]] = {
     "two merges that compete are exchanged": ("metaspace", swap_merges(3, 4)),
     "a merge is missing": ("metaspace", drop("model", "merges", 3)),
@@ -309,7 +310,9 @@ def both(sort: str, change: Change) -> tuple[Identity, Identity]:
 
 @pytest.mark.parametrize("name", CHANGES_IDS)
 def test_what_can_change_ids_changes_both_digests(name: str) -> None:
-    """A change after which some text can get other ids, or a token another meaning, changes both digests."""
+    """A change after which some text can get other ids, or a token another meaning, changes both
+    digests.
+    """
     before, after = both(*CHANGES_IDS[name])
     assert before.semantic != after.semantic
     assert before.full != after.full
@@ -317,7 +320,9 @@ def test_what_can_change_ids_changes_both_digests(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHANGES_FULL)
 def test_what_changes_no_id_changes_the_full_digest_only(name: str) -> None:
-    """A change that leaves the ids of every text alone changes the full digest and not the semantic one."""
+    """A change that leaves the ids of every text alone changes the full digest and not the semantic
+    one.
+    """
     before, after = both(*CHANGES_FULL[name])
     assert before.semantic == after.semantic
     assert before.full != after.full
@@ -325,7 +330,9 @@ def test_what_changes_no_id_changes_the_full_digest_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHANGES_FULL)
 def test_what_is_said_to_change_no_id_changes_none(name: str) -> None:
-    """The library itself gives the same ids after each change that leaves the semantic digest alone."""
+    """The library itself gives the same ids after each change that leaves the semantic digest
+    alone.
+    """
     before, after = changed(*CHANGES_FULL[name])
     for text in TEXTS:
         for special in (True, False):
@@ -348,7 +355,9 @@ WITHOUT_EXAMPLE = {"a special token is not special", "the last merge is missing"
 
 @pytest.mark.parametrize("name", sorted(CHANGES_IDS.keys() - WITHOUT_EXAMPLE))
 def test_a_difference_is_shown_by_a_text(name: str) -> None:
-    """Every change of ids is put in words beside a text on which the two tokenizers really differ."""
+    """Every change of ids is put in words beside a text on which the two tokenizers really
+    differ.
+    """
     before, after = changed(*CHANGES_IDS[name])
     shown = [one for one in difference(before, after) if one.example is not None and one.semantic]
     assert shown
@@ -434,7 +443,9 @@ def test_one_byte_of_a_template_is_semantic(template: str, plain: Identity, tmp_
 
 
 def test_white_space_in_the_files_is_nothing(plain: Identity, tmp_path: Path) -> None:
-    """Files that are indented, and end their template's lines as Windows does, are the same tokenizer."""
+    """Files that are indented, and end their template's lines as Windows does, are the same
+    tokenizer.
+    """
     folder = _folder(tmp_path, CONFIG)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         file = folder / name
@@ -459,7 +470,9 @@ def test_a_template_in_the_configuration_is_the_same_template(
 def test_padding_and_truncation_of_a_repository_are_left_over(
     plain: Identity, tmp_path: Path
 ) -> None:
-    """transformers sets padding and truncation for every call, so in a repository they are not semantic."""
+    """transformers sets padding and truncation for every call, so in a repository they are not
+    semantic.
+    """
     content = raw("byte_level") | {
         "truncation": CUT,
         "padding": LONGEST | {"strategy": {"Fixed": 12}},

@@ -1,4 +1,6 @@
-"""What a rank tells about a load: bounded, true to what happened, and without a trace of its own."""
+"""What a rank tells about a load: bounded, true to what happened, and without a trace of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_a_chain_tells_how_its_links_are_tied() -> None:
 
 
 def test_an_exception_raised_after_the_handler_has_no_trace_of_it() -> None:
-    """What was swallowed before a second attempt is in no chain: that is why the logs are kept as well."""
+    """What was swallowed before a second attempt is in no chain: that is why the logs are kept as
+    well.
+    """
 
     def second_attempt() -> None:
         with contextlib.suppress(ValueError):
@@ -104,7 +108,9 @@ def library() -> Iterator[logging.Logger]:
 
 
 def test_debug_messages_are_kept_and_nothing_more_is_printed(library: logging.Logger) -> None:
-    """The swallowed error is in the log, the user sees what was seen before, and everything is put back."""
+    """The swallowed error is in the log, the user sees what was seen before, and everything is put
+    back.
+    """
     before = list(library.handlers)
     with observe.Logs(("library",), hide="/a/cache") as logs:
         library.debug(
@@ -122,7 +128,9 @@ def test_debug_messages_are_kept_and_nothing_more_is_printed(library: logging.Lo
 
 
 def test_a_message_keeps_the_exception_that_was_being_handled(library: logging.Logger) -> None:
-    """What a handler swallows after it wrote a line is kept with that line, down to the first cause."""
+    """What a handler swallows after it wrote a line is kept with that line, down to the first
+    cause.
+    """
     with observe.Logs(("library",)) as logs:
         try:
             try:
@@ -140,7 +148,9 @@ def test_a_message_keeps_the_exception_that_was_being_handled(library: logging.L
 @pytest.mark.whole
 @pytest.mark.slow
 def test_many_messages_stay_small(library: logging.Logger) -> None:
-    """Of ten thousand different messages the first and the last are kept, equal ones are counted, and it is small."""
+    """Of ten thousand different messages the first and the last are kept, equal ones are counted,
+    and it is small.
+    """
     with observe.Logs(("library",)) as logs:
         for number in range(10_000):
             if number == 5000:
@@ -159,7 +169,9 @@ def test_many_messages_stay_small(library: logging.Logger) -> None:
 
 
 def test_a_cache_tells_damage_and_leftovers(tmp_path: Path) -> None:
-    """A blob that does not hold what its name says is found, as are marks of missing files, parts and locks."""
+    """A blob that does not hold what its name says is found, as are marks of missing files, parts
+    and locks.
+    """
     repository = tmp_path / "models--a--b"
     good, text = b"good", b"text"
     git = hashlib.sha1(b"blob 4\0" + text, usedforsecurity=False).hexdigest()

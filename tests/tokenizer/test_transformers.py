@@ -75,7 +75,9 @@ def test_files_and_object_are_semantically_equal(name: str, tmp_path: Path) -> N
 
 
 def test_legacy_files_are_read_as_transformers_does(tmp_path: Path) -> None:
-    """special_tokens_map.json, added_tokens.json and folders of templates count as they do in transformers."""
+    """special_tokens_map.json, added_tokens.json and folders of templates count as they do in
+    transformers.
+    """
     folder = write_folder(
         tmp_path, content=raw("byte_level"), config={"tokenizer_class": "PreTrainedTokenizerFast"}
     )
@@ -107,7 +109,9 @@ def test_saving_and_loading_keeps_the_identity(tmp_path: Path) -> None:
 
 
 def test_a_class_that_builds_something_else_is_told_from_its_files(tmp_path: Path) -> None:
-    """Qwen2Tokenizer brings a normalizer of its own to the files' vocabulary: a difference, with a text."""
+    """Qwen2Tokenizer brings a normalizer of its own to the files' vocabulary: a difference, with a
+    text.
+    """
     folder = write_folder(
         tmp_path, content=raw("byte_level"), config=CONFIG | {"tokenizer_class": "Qwen2Tokenizer"}
     )
@@ -119,7 +123,9 @@ def test_a_class_that_builds_something_else_is_told_from_its_files(tmp_path: Pat
 
 
 def test_a_call_leaves_the_semantic_digest_alone(tmp_path: Path) -> None:
-    """Padding and truncation that a call left behind change the full digest only, and probes are not cut by them."""
+    """Padding and truncation that a call left behind change the full digest only, and probes are
+    not cut by them.
+    """
     made = load(write_folder(tmp_path, content=raw("byte_level"), config=CONFIG))
     before = identify(made)
     made(
@@ -139,7 +145,9 @@ def test_a_call_leaves_the_semantic_digest_alone(tmp_path: Path) -> None:
 
 
 def test_a_replaced_method_is_seen(tmp_path: Path) -> None:
-    """A method that decides ids and was replaced on the object or in a subclass changes the semantic digest."""
+    """A method that decides ids and was replaced on the object or in a subclass changes the
+    semantic digest.
+    """
     made = load(write_folder(tmp_path, content=raw("byte_level"), config=CONFIG))
     before = identify(made)
     made._encode_plus = lambda *_arguments, **_options: {"input_ids": [1]}
@@ -169,7 +177,10 @@ def test_an_empty_vocabulary_shows_in_the_round_trip() -> None:
 
 
 def test_python_tokenizers_are_known_by_code_and_state() -> None:
-    """Two of one class and state are one; another state, alphabet, class or special token is another."""
+    """Two of one class and state are one.
+
+    Another state, alphabet, class or special token is another.
+    """
     from tests.tokenizer.slow_tokenizers import Letters, Louder
 
     one = identify(Letters())
@@ -197,7 +208,9 @@ def test_using_a_python_tokenizer_leaves_its_identity_alone() -> None:
 
 
 def test_attributes_of_another_release_do_not_change_what_a_python_tokenizer_is() -> None:
-    """transformers 5.5 sets `response_schema` where 5.23 has `response_template` and `chat_control_tokens`."""
+    """transformers 5.5 sets `response_schema` where 5.23 has `response_template` and
+    `chat_control_tokens`.
+    """
     from tests.tokenizer.slow_tokenizers import Letters
 
     here, older = Letters(), Letters()
@@ -249,7 +262,9 @@ def test_sentencepiece_is_identified_by_its_model(piece_model: Path) -> None:
 
 
 def test_python_and_library_differ_by_what_runs(piece_model: Path) -> None:
-    """A slow and a fast tokenizer of the same model are not called equal: what runs differs, and it is said."""
+    """A slow and a fast tokenizer of the same model are not called equal: what runs differs, and it
+    is said.
+    """
     from transformers import LlamaTokenizer
 
     from tests.tokenizer.slow_tokenizers import Pieces
@@ -268,7 +283,9 @@ def test_a_model_file_alone_is_refused(piece_model: Path) -> None:
 
 
 def test_an_encoder_is_not_compared_with_a_tokenizer(tmp_path: Path) -> None:
-    """A backend has no names and no templates, so a difference from a whole tokenizer would say nothing."""
+    """A backend has no names and no templates, so a difference from a whole tokenizer would say
+    nothing.
+    """
     folder = write_folder(tmp_path, content=raw("byte_level"), config=CONFIG)
     made = load(folder)
     for one, other in ((made, made.backend_tokenizer), (folder, folder / "tokenizer.json")):

@@ -141,7 +141,9 @@ def refusal(path: Path, **limits: int) -> str:
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_file_is_refused_with_its_reason(name: str, tmp_path: Path) -> None:
-    """A damaged or malicious tokenizer.json is refused with its path and the reason, and the folder stays as it was."""
+    """A damaged or malicious tokenizer.json is refused with its path and the reason, and the folder
+    stays as it was.
+    """
     content, reason = BAD[name]
     file = tmp_path / "tokenizer.json"
     file.write_bytes(content)
@@ -162,7 +164,9 @@ def test_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux only")
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """A file that needs more memory than allowed is refused, and its reader never held more than that."""
+    """A file that needs more memory than allowed is refused, and its reader never held more than
+    that.
+    """
     (tmp_path / "tokenizer.json").write_bytes(b'{"a": [' + b"[]," * 3_000_000 + b"[]]}")
     # Asked by a small process: what a child holds before it runs its own program is its parent's.
     code = (
@@ -196,7 +200,9 @@ def test_time_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_catastrophic_pattern_ends(tmp_path: Path) -> None:
-    """A regular expression of exponential cost ends within the limits, in an identity or a refusal."""
+    """A regular expression of exponential cost ends within the limits, in an identity or a
+    refusal.
+    """
     (tmp_path / "tokenizer.json").write_bytes(
         with_(pre_tokenizer=split_at("(.*)*(.*)*(.*)*(x+x+)+(.*)*[^x]{9}Z"))
     )
@@ -323,7 +329,9 @@ def test_any_bytes_are_an_object_or_a_refusal(content: bytes, tmp_path: Path) ->
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_value_of_another_sort_is_an_identity_or_an_error(data: st.DataObject) -> None:
-    """Whatever stands at a place of tokenizer.json, the outcome is an identity or a TokenizerError."""
+    """Whatever stands at a place of tokenizer.json, the outcome is an identity or a
+    TokenizerError.
+    """
     content = copy.deepcopy(raw(data.draw(st.sampled_from(["byte_level", "wordpiece", "unigram"]))))
     held: Any = content
     while True:

@@ -1,4 +1,6 @@
-"""A stand-in for a run: a record, evidence, and a judge and a renderer that are real, only small."""
+"""A stand-in for a run: a record, evidence, and a judge and a renderer that are real, only
+small.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ def test_evidence_removed(run: Run) -> None:
     ],
 )
 def test_evidence_added(run: Run, name: str) -> None:
-    """A file no manifest lists is refused, a view that cannot be rendered again too; its name is shown harmless."""
+    """A file no manifest lists is refused, a view that cannot be rendered again too.
+
+    Its name is shown harmless.
+    """
     (run.folder / name).write_text("x")
     found = run.verify()
     assert found.word == "UNLISTED FILE"
@@ -97,7 +100,9 @@ def test_symlinked_parent_folder(run: Run) -> None:
 
 @pytest.mark.parametrize("target", ["/etc", "nowhere"])
 def test_unlisted_link(run: Run, target: str) -> None:
-    """A link that no manifest lists is an unlisted file, to a folder or to nothing, and is not walked."""
+    """A link that no manifest lists is an unlisted file, to a folder or to nothing, and is not
+    walked.
+    """
     (run.folder / "evidence/more").symlink_to(target)
     assert run.verify().word == "UNLISTED FILE"
 
@@ -185,7 +190,9 @@ def _manifest(run: Run, change: Callable[[bytes], bytes]) -> str:
     ],
 )
 def test_hostile_manifest(run: Run, change: Callable[[bytes], bytes]) -> None:
-    """A manifest not written the one accepted way is refused, also where an allowed key signed it."""
+    """A manifest not written the one accepted way is refused, also where an allowed key signed
+    it.
+    """
     assert _manifest(run, change) == "MANIFEST MALFORMED"
 
 
@@ -256,7 +263,9 @@ def test_record_asks_for_a_file_outside(run: Run) -> None:
 
 
 def test_report_that_cannot_be_judged(run: Run) -> None:
-    """What could not be judged or rendered again is named and refused, unless the caller accepts it."""
+    """What could not be judged or rendered again is named and refused, unless the caller accepts
+    it.
+    """
 
     def judge(read: object, names: object) -> str | None:
         raise CannotJudge("no check of the kind 'oracle' is known")
@@ -273,7 +282,10 @@ def test_report_that_cannot_be_judged(run: Run) -> None:
 
 
 def test_report_that_cannot_be_judged_and_says_more(run: Run) -> None:
-    """A step that could not run hides no fault that a later step finds; accepting the one accepts not the other."""
+    """A step that could not run hides no fault that a later step finds.
+
+    Accepting the one accepts not the other.
+    """
     run.sign(run.body().replace(b"Prompt:", b"Production ready."))
     found = run.verify(judge=None, allow_unjudged=True)
     assert (found.word, found.ok) == ("RENDERED DIFFERENTLY", False)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def test_good_folder(run: Run) -> None:
-    """A folder nobody touched passes every step and names its signer; a statement and views are not needed."""
+    """A folder nobody touched passes every step and names its signer.
+
+    A statement and views are not needed.
+    """
     found = run.verify()
     assert found.ok, found
     assert found.word == "OK"
@@ -72,7 +75,9 @@ def test_good_folder(run: Run) -> None:
     ],
 )
 def test_edited_report(run: Run, change: Callable[[bytes], bytes], word: str) -> None:
-    """Whatever is done to the bytes of a report, it is refused, and nothing behind the refusal is believed."""
+    """Whatever is done to the bytes of a report, it is refused, and nothing behind the refusal is
+    believed.
+    """
     run.edit(change)
     found = run.verify()
     assert (found.word, found.ok) == (word, False), found
@@ -87,7 +92,9 @@ def test_two_signature_blocks(run: Run) -> None:
 
 
 def test_footer_in_a_log_line(run: Run) -> None:
-    """A signature marker anywhere in the body cannot be signed, and is refused where somebody signed it anyway."""
+    """A signature marker anywhere in the body cannot be signed, and is refused where somebody
+    signed it anyway.
+    """
     with pytest.raises(ValueError, match="first or last line"):
         signed_part(b"log: " + BEGIN + b"\n")
     run.edit(lambda b: b"log: " + BEGIN + b"\n" + b)

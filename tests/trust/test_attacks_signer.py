@@ -1,4 +1,7 @@
-"""Attacks with keys: unknown, for something else, expired, revoked, certified. Each is refused with its own word."""
+"""Attacks with keys: unknown, for something else, expired, revoked, certified.
+
+Each is refused with its own word.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def _fingerprint(keys: Keys, name: str) -> str:
 
 
 def test_unknown_key(run: Run) -> None:
-    """A good signature by a stranger is refused, with the stranger's fingerprint and how to allow it."""
+    """A good signature by a stranger is refused, with the stranger's fingerprint and how to allow
+    it.
+    """
     run.sign(key="stranger")
     found = run.verify()
     assert found.word == "UNKNOWN SIGNER"
@@ -48,7 +53,9 @@ def test_nothing_says_who_may_sign(run: Run) -> None:
 
 
 def test_signature_for_another_namespace(run: Run) -> None:
-    """A signature that the allowed key made over the same bytes for something else is not a signature of a report."""
+    """A signature that the allowed key made over the same bytes for something else is not a
+    signature of a report.
+    """
     run.sign(namespace="git")
     assert (
         run.verify(run.keys.line("ci", 'namespaces="git,report@rankproof"')).word
@@ -67,12 +74,17 @@ def test_key_allowed_for_something_else(run: Run) -> None:
     "options", ["", 'valid-after="20200101"', 'namespaces="*"', 'namespaces="*@rankproof"']
 )
 def test_line_that_allows_everything(run: Run, options: str) -> None:
-    """A line without namespaces, or with a pattern, would accept signatures made for anything: it accepts none."""
+    """A line without namespaces, or with a pattern, would accept signatures made for anything: it
+    accepts none.
+    """
     assert run.verify(run.keys.line("ci", options)).word == "SIGNER NOT ALLOWED HERE"
 
 
 def test_expired_key(run: Run) -> None:
-    """A key is judged as of now, unless a time is asked for; the report's own time is called the signer's claim."""
+    """A key is judged as of now, unless a time is asked for.
+
+    The report's own time is called the signer's claim.
+    """
     line = run.keys.line("ci", f'{HERE},valid-after="20250101",valid-before="20260201"')
     assert run.verify(line).word == "SIGNER EXPIRED"
     assert run.verify(line, at=datetime(2025, 6, 1, tzinfo=UTC)).ok
@@ -203,7 +215,9 @@ def _sign_with_certificate(run: Run) -> None:
 
 
 def test_certificate(run: Run) -> None:
-    """A certificate is accepted by the line of its authority, while it is valid, for the names it holds."""
+    """A certificate is accepted by the line of its authority, while it is valid, for the names it
+    holds.
+    """
     _certify(run, "20260101000000:20260101010000")
     _sign_with_certificate(run)
     line = run.keys.line("authority", f"cert-authority,{HERE}").replace("authority@", "*@", 1)
@@ -254,7 +268,9 @@ def test_fingerprint_is_the_one_ssh_prints(run: Run) -> None:
 def test_the_name_of_a_signer_is_the_one_that_ssh_keygen_finds(
     run: Run, principals: str, asked: bool
 ) -> None:
-    """A line for one name is read without asking ssh-keygen who it is for, and comes to the same."""
+    """A line for one name is read without asking ssh-keygen who it is for, and comes to the
+    same.
+    """
     line = f"{principals} {HERE} {run.keys.public('ci')}"
     signature = run.report.read_bytes()
     signature = signature[signature.index(BEGIN) : signature.index(END)] + END + b"\n"
@@ -291,7 +307,9 @@ class Asking:
 
 
 def test_whom_a_list_names_a_key_for(keys: Keys) -> None:
-    """One name of one line; nobody for a key that is not there, for several names, and for a list that is malformed."""
+    """One name of one line; nobody for a key that is not there, for several names, and for a list
+    that is malformed.
+    """
     other = fingerprint(base64.b64decode(keys.public("other").split()[1]))
     mine = fingerprint(base64.b64decode(keys.public("ci").split()[1]))
     listed = keys.line("ci").encode()

@@ -1,4 +1,6 @@
-"""What lies beside the manifest (views, the statement, lists of signers, keys), at the edges of what is read."""
+"""What lies beside the manifest (views, the statement, lists of signers, keys), at the edges of
+what is read.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ def outcome(run: Run, **more: Any) -> tuple[bool, str, str, str]:
 
 
 def test_views_that_are_there_are_drawn_again(run: Run) -> None:
-    """Each is the same bytes, or is named with the line that differs; what is not there is named too."""
+    """Each is the same bytes, or is named with the line that differs.
+
+    What is not there is named too.
+    """
     known = views(report_html=b"<p>\n", junit_xml=b"<x/>\n")
     ok, _, word, message = outcome(run, views=known)
     assert (ok, word) == (True, "absent")
@@ -69,7 +74,10 @@ def test_views_that_are_there_are_drawn_again(run: Run) -> None:
 
 
 def test_a_view_that_cannot_be_drawn_again(run: Run) -> None:
-    """It is refused in the weak word, which a caller may accept; a view that cannot be read is refused in its own."""
+    """It is refused in the weak word, which a caller may accept.
+
+    A view that cannot be read is refused in its own.
+    """
 
     def unable(*_: object) -> bytes:
         raise CannotRender("no renderer")
@@ -86,7 +94,9 @@ def test_a_view_that_cannot_be_drawn_again(run: Run) -> None:
 
 
 def test_a_statement_that_cannot_be_read_is_a_statement(run: Run) -> None:
-    """A link in its place is the statement's fault, and an unlisted file where no statement is known."""
+    """A link in its place is the statement's fault, and an unlisted file where no statement is
+    known.
+    """
     place = run.folder / room.STATEMENT
     place.symlink_to("/etc/passwd")
     found = run.verify(makes_statements=True)
@@ -128,7 +138,10 @@ def test_lists_of_signers_have_a_largest_size(
 def test_as_many_files_as_a_manifest_may_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The report and what lies beside it are five more; folders count too, and the folder itself is named by a dot."""
+    """The report and what lies beside it are five more.
+
+    Folders count too, and the folder itself is named by a dot.
+    """
     monkeypatch.setattr(room, "MOST_FILES", 5)
     for number in range(10):
         (tmp_path / str(number)).touch()
@@ -255,7 +268,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
 def test_a_program_that_does_not_sign(
     script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its exit code and its output both have to be those of a signature; its first words are the reason."""
+    """Its exit code and its output both have to be those of a signature.
+
+    Its first words are the reason.
+    """
     program(tmp_path, monkeypatch, script)
     with pytest.raises(SigningFailed) as caught:
         sshsig.sign(b"data", tmp_path / "key", namespace=NAMESPACE_REPORT)

@@ -1,4 +1,6 @@
-"""Facts that two files of a results folder state: whoever edits one of them and signs again is refused."""
+"""Facts that two files of a results folder state: whoever edits one of them and signs again is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def release_in_run(folder: Path, text: str) -> None:
 
 
 def release_in_list(folder: Path, text: str) -> None:
-    """The list of loaded files names another release, under the digest that its ranks report then."""
+    """The list of loaded files names another release, under the digest that its ranks report
+    then.
+    """
     (listing,) = (folder / "evidence/loaded").iterdir()
     tree = json.loads(listing.read_text())
     tree["installed"]["torch"] = f"torch {text}"
@@ -294,14 +298,18 @@ def test_a_search_of_one_part_is_not_refused(one_part: Files) -> None:
 def test_a_search_names_the_releases_that_its_parts_ran(
     one_part: Files, name: str, said: str
 ) -> None:
-    """A search that names another release than its parts ran is refused, with both in the message."""
+    """A search that names another release than its parts ran is refused, with both in the
+    message.
+    """
     told = in_search(one_part, lambda facts: facts["versions"].update({name: said}))
     assert f"ran {name} " in why_not(told)
     assert f"and the search says {said}" in why_not(told)
 
 
 def test_a_part_that_ran_another_release_is_refused(one_part: Files) -> None:
-    """The same fact edited in the part, whose record follows: its ranks loaded the other release."""
+    """The same fact edited in the part, whose record follows: its ranks loaded the other
+    release.
+    """
 
     def change(run: Path) -> None:
         facts = json.loads((run / RUN).read_text())

@@ -45,7 +45,9 @@ def signature(namespace: bytes = b"x") -> bytes:
     kind=st.text(st.characters(codec="ascii", categories=["L", "P"]), max_size=20),
 )
 def test_what_is_written_is_read_back(payload: bytes, kind: str) -> None:
-    """Any payload comes back byte for byte, and what is signed holds type and payload with their lengths."""
+    """Any payload comes back byte for byte, and what is signed holds type and payload with their
+    lengths.
+    """
     found = dsse.read(
         dsse.encode(
             payload, payload_type=kind, signatures=[("me", signature()), ("you", signature())]

@@ -1,4 +1,6 @@
-"""The edges of what a verifier reads: envelopes, signatures, lists of signers, steps, and a statement's rules."""
+"""The edges of what a verifier reads: envelopes, signatures, lists of signers, steps, and a
+statement's rules.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_a_signature_of_the_right_form_is_read() -> None:
     ],
 )
 def test_a_signature_that_could_be_written_another_way(change: dict[str, bytes]) -> None:
-    """A byte behind a field, a loose number, another algorithm or an odd name: none is what ssh-keygen writes."""
+    """A byte behind a field, a loose number, another algorithm or an odd name: none is what
+    ssh-keygen writes.
+    """
     with pytest.raises(MalformedSignature):
         sshsig.parse(armour(blob(**change)))
 
@@ -213,7 +217,10 @@ def test_the_last_line_of_a_signature_twice() -> None:
     ],
 )
 def test_the_first_line_that_differs(stated: bytes, words: str) -> None:
-    """Its number from 1 and both texts; a line that one of them lacks is nothing, not an empty one."""
+    """Its number from 1 and both texts.
+
+    A line that one of them lacks is nothing, not an empty one.
+    """
     assert first_difference(stated, b"a\nc") == words
 
 
@@ -284,7 +291,9 @@ def begun(run: Run) -> tuple[Verifier, dict[str, str]]:
 
 
 def test_nothing_follows_a_refusal(run: Run) -> None:
-    """After a file was refused no other is taken, no name is read, and no second refusal is made."""
+    """After a file was refused no other is taken, no name is read, and no second refusal is
+    made.
+    """
     made, digests = begun(run)
     first, second, *_ = digests
     made.take_file(first, digests[first])
@@ -347,7 +356,10 @@ def test_what_a_good_verification_says(run: Run) -> None:
 
 
 def test_a_weak_refusal_does_not_hide_a_strong_one(run: Run) -> None:
-    """What could not be judged may be accepted; what is wrong beside it is the word, and may not."""
+    """What could not be judged may be accepted.
+
+    What is wrong beside it is the word, and may not.
+    """
 
     def unable(*_: object) -> Any:
         raise CannotJudge("no judge")
@@ -360,7 +372,9 @@ def test_a_weak_refusal_does_not_hide_a_strong_one(run: Run) -> None:
 
 
 def test_the_step_after_a_refused_one_does_not_run(run: Run) -> None:
-    """A signer who is unknown ends the verification: the manifest, which is next in order, is not taken."""
+    """A signer who is unknown ends the verification: the manifest, which is next in order, is not
+    taken.
+    """
     made = Verifier(
         ssh=sshsig, policy=SignerPolicy(allowed=run.keys.line("other").encode()), now=NOW
     )

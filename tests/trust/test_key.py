@@ -62,7 +62,9 @@ def agent(tmp_path: Path, home: dict[str, str]) -> Iterator[Path]:
 
 
 def test_order(tmp_path: Path, home: dict[str, str]) -> None:
-    """`--key` goes before the variable, the variable before git, and git before this machine's key."""
+    """`--key` goes before the variable, the variable before git, and git before this machine's
+    key.
+    """
     keys = {name: _make(tmp_path / name) for name in ("explicit", "variable", "git")}
     found = {"machine": find_signer(environ=home)}
     _git(home, gpg_format="ssh", user_signingKey=f"{keys['git']}.pub")
@@ -79,7 +81,10 @@ def test_order(tmp_path: Path, home: dict[str, str]) -> None:
 
 
 def test_machine_key_is_made_once(home: dict[str, str]) -> None:
-    """The first run makes a key that only its owner can read and says so; the second run uses it."""
+    """The first run makes a key that only its owner can read and says so.
+
+    The second run uses it.
+    """
     first, second = find_signer(environ=home), find_signer(environ=home)
     assert first.made_now
     assert not second.made_now
@@ -119,7 +124,9 @@ def test_git_key_that_cannot_sign_is_passed_over(tmp_path: Path, home: dict[str,
 
 
 def test_key_of_an_agent(agent: Path, home: dict[str, str]) -> None:
-    """A literal key, the public file of a key, and a key with a passphrase all work where the agent holds the key."""
+    """A literal key, the public file of a key, and a key with a passphrase all work where the agent
+    holds the key.
+    """
     public = " ".join(agent.with_suffix(".pub").read_text().split()[:2])
     for value in (f"key::{public} comment", public, f"{agent}.pub", str(agent)):
         signer = find_signer(explicit=value, environ=home)
@@ -139,7 +146,9 @@ def test_key_of_an_agent(agent: Path, home: dict[str, str]) -> None:
 def test_key_that_cannot_sign(
     tmp_path: Path, home: dict[str, str], options: tuple[str, ...], said: str
 ) -> None:
-    """A key somebody named and that cannot sign is an error that names it and says what to do, never a fallback."""
+    """A key somebody named and that cannot sign is an error that names it and says what to do,
+    never a fallback.
+    """
     home[VARIABLE] = str(_make(tmp_path / "key", *options))
     with pytest.raises(KeyProblem, match=said) as caught:
         find_signer(environ=home)
@@ -149,7 +158,9 @@ def test_key_that_cannot_sign(
 
 
 def test_key_file_that_is_none(tmp_path: Path, home: dict[str, str]) -> None:
-    """A missing file, a folder, garbage, a half key and a key others can read are each named for what they are."""
+    """A missing file, a folder, garbage, a half key and a key others can read are each named for
+    what they are.
+    """
     (tmp_path / "garbage").write_bytes(b"\x00garbage\xff")
     (tmp_path / "half").write_bytes(_make(tmp_path / "whole").read_bytes()[:120])
     (tmp_path / "half").chmod(0o600)
@@ -184,7 +195,9 @@ def test_security_key(home: dict[str, str]) -> None:
 
 
 def test_nowhere_to_keep_a_key(home: dict[str, str], tmp_path: Path) -> None:
-    """Where nobody named a key and none can be made, the problem says so, and the report will be unsigned."""
+    """Where nobody named a key and none can be made, the problem says so, and the report will be
+    unsigned.
+    """
     (tmp_path / "file").touch()
     for change in ({"HOME": str(tmp_path / "file")}, {"HOME": ""}):
         with pytest.raises(KeyProblem) as caught:

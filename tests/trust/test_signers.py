@@ -54,7 +54,9 @@ def test_an_authority_does_not_sign_itself() -> None:
 
 
 def test_list_and_fingerprint_have_both_to_accept() -> None:
-    """A key that is listed and not the one that was asked for is refused, and the other way round."""
+    """A key that is listed and not the one that was asked for is refused, and the other way
+    round.
+    """
     mine, others = fingerprint(KEY), fingerprint(OTHER)
     assert word(line(), None, mine) is None
     assert word(line(), None, others) == RefusalWord.UNKNOWN_SIGNER

@@ -1,4 +1,6 @@
-"""Every value that two files of a results folder hold: an edit of one of them does not keep the verdict."""
+"""Every value that two files of a results folder hold: an edit of one of them does not keep the
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.whole]
 SHORTEST = 4
 SMALLEST = 1_000
 Steps = tuple[str | int, ...]
-# What one file alone decides, or what both files say without stating one fact. Each with the reason.
+# What one file alone decides, or what both files say without stating one fact. Each with the
+# reason.
 FREE = {
     (
         RUN,
@@ -82,7 +85,9 @@ class Stated(NamedTuple):
     value: str | int | float
 
     def place(self, trees: dict[str, Any]) -> tuple[str, str, str]:
-        """Its kind of file, the event that holds it, and its path there: all values of a place are one kind of fact."""
+        """Its kind of file, the event that holds it, and its path there: all values of a place are
+        one kind of fact.
+        """
         steps = [str(step) if isinstance(step, str) else "*" for step in self.steps]
         if not self.file.endswith(".jsonl"):
             if "files" in steps:

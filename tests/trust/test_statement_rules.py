@@ -1,4 +1,6 @@
-"""What a statement for machines says of a record, and each word against one that is not that of the report."""
+"""What a statement for machines says of a record, and each word against one that is not that of the
+report.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,10 @@ def test_where_a_statement_differs(place: tuple[str, ...], word: str) -> None:
 
 
 def test_a_statement_differs_from_itself_in_nothing() -> None:
-    """Equal bytes agree, whatever they are; a long value is cut at 200 characters and no earlier."""
+    """Equal bytes agree, whatever they are.
+
+    A long value is cut at 200 characters and no earlier.
+    """
     assert statement.disagreement(b"x", b"x") is None
     for size, is_cut in ((198, False), (199, True)):
         said = json.dumps({"_type": "x" * size}).encode()
@@ -118,7 +123,10 @@ def test_a_statement_differs_from_itself_in_nothing() -> None:
     "listed", ["x", [1], [{"digest": 1}], [{"name": "other", "digest": {"sha256": "0"}}]]
 )
 def test_only_commits_and_trees_are_compared_as_commits(listed: Any) -> None:
-    """Anything else in the configuration is no commit; where the commits agree the rest only differs."""
+    """Anything else in the configuration is no commit.
+
+    Where the commits agree the rest only differs.
+    """
     nothing = {"predicate": {"configuration": []}}
     said = {"predicate": {"configuration": listed}}
     difference = statement.disagreement(json.dumps(said).encode(), json.dumps(nothing).encode())

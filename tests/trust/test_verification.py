@@ -141,7 +141,9 @@ def test_manifest_is_canonical(data: bytes) -> None:
 
 
 def test_lines_of_the_body() -> None:
-    """The two lines that bind a body are read back as they are written, and only where there is one of each."""
+    """The two lines that bind a body are read back as they are written, and only where there is one
+    of each.
+    """
     digest, made = "ab" * 32, f"Made: `{NOW:%Y-%m-%dT%H:%M:%SZ}`\n".encode()
     line = f"Manifest: `MANIFEST.sha256` sha256 `{digest}`"
     assert stated_manifest(f"x\n{line}\n".encode()) == digest
@@ -170,7 +172,9 @@ def test_any_changed_byte_is_refused(run: Run) -> None:
 
 
 def test_a_thousand_files_are_verified_fast(run: Run) -> None:
-    """A folder with a thousand evidence files is verified in under half a second of this process's time."""
+    """A folder with a thousand evidence files is verified in under half a second of this process's
+    time.
+    """
     shutil.rmtree(run.folder / "evidence")
     run.write({f"trial-{number}": "pass" for number in range(250)}, ranks=4)
     run.write_manifest()

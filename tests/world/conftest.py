@@ -28,7 +28,8 @@ from harness.world.control.pool import ServerPool, prepare
 from harness.world.control.world import World
 from tests.launches import launch_of
 
-# Without transformers and a tokenizer, which take as long as all the others: few of these subjects load one.
+# Without transformers and a tokenizer, which take as long as all the others: few of these subjects
+# load one.
 ENGINES = Preload(
     modules=tuple(name for name in MODULES if name not in ("transformers", "tokenizers"))
 )
@@ -112,7 +113,9 @@ def survivors(marker: str, *, spare: set[int], within: float) -> set[int]:
 
 
 def wire_of(world: World) -> int:
-    """The wire of a world on test hosts: it was forked from the same process as the ranks, before any of them."""
+    """The wire of a world on test hosts: it was forked from the same process as the ranks, before
+    any of them.
+    """
     keeper = inspect(next(iter(world.pids.values())))
     assert keeper is not None
     listed = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
@@ -122,7 +125,10 @@ def wire_of(world: World) -> int:
 
 
 def networks(marker: str = "") -> set[str]:
-    """The network namespaces, other than our own, in which there is a process; of marked ones where a mark is given."""
+    """The network namespaces, other than our own, in which there is a process.
+
+    Of marked ones where a mark is given.
+    """
     pids = (
         marked(marker)
         if marker
@@ -219,7 +225,9 @@ def order() -> Callable[..., Launch]:
 
 @pytest.fixture
 def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
-    """Run a subject's world. Afterwards nothing of it may be left: no process, descriptor or folder."""
+    """Run a subject's world. Afterwards nothing of it may be left: no process, descriptor or
+    folder.
+    """
     opened = descriptors()
     first = True
 
@@ -261,13 +269,16 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
     assert [
         path for folder in folders for path in folder.iterdir() if path.name.startswith("world-")
     ] == []
-    # A server that was lost has been replaced, or will be by the next world: its socket may be missing, never one more.
+    # A server that was lost has been replaced, or will be by the next world: its socket may be
+    # missing, never one more.
     assert descriptors() <= opened
 
 
 @pytest.fixture
 def prompt(live: Callable[..., Lived]) -> Callable[..., bool]:
-    """Whether a world took little more than the seconds it had to, by what a healthy world takes here and now."""
+    """Whether a world took little more than the seconds it had to, by what a healthy world takes
+    here and now.
+    """
 
     def is_prompt(lived: Lived, *, after: float = 0.0) -> bool:
         return lived.seconds < after + 20 * max(live("calm:gather").seconds, 0.1)

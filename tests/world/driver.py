@@ -1,8 +1,10 @@
-"""A harness for the tests to kill: worlds without end, one that hangs with stopped and departed ranks among them.
+"""A harness for the tests to kill: worlds without end, one that hangs with stopped and departed
+ranks among them.
 
-Prints a line when its servers start and one per gate, and `cancelled` when it was interrupted. With the argument
-`hold`, one gate is never answered; with `many`, there is one world, of 64 ranks, and a line for each that has begun;
-with `hosts`, ranks are on test hosts, and the wire of the world that hangs is stopped.
+Prints a line when its servers start and one per gate, and `cancelled` when it was interrupted. With
+the argument `hold`, one gate is never answered; with `many`, there is one world, of 64 ranks, and a
+line for each that has begun; with `hosts`, ranks are on test hosts, and the wire of the world that
+hangs is stopped.
 """
 
 import os

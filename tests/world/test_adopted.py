@@ -29,7 +29,9 @@ def adopts() -> bool:
 
 
 def test_a_pool_leaves_alone_what_others_started() -> None:
-    """A channel to a machine and a guard outlive a pool that is closed, and what the pool adopted does not."""
+    """A channel to a machine and a guard outlive a pool that is closed, and what the pool adopted
+    does not.
+    """
     guard = start_apart(["sleep", "1000"])
     try:
         with Channel([sys.executable, "-I", "-c", BOOT], within=30) as channel:

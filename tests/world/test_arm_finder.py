@@ -1,4 +1,6 @@
-"""The arm's code comes first in a real rank: before editable installs, what is loaded already, and Rankproof itself."""
+"""The arm's code comes first in a real rank: before editable installs, what is loaded already, and
+Rankproof itself.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ version = "1"
 packages = ["mypkg"]
 package-dir = {mypkg = "code"}
 """
-# What meson-python's and scikit-build's editable installs do: a finder before all others, for submodules too.
+# What meson-python's and scikit-build's editable installs do: a finder before all others, for
+# submodules too.
 FIRST_FINDER = """
 import importlib.util, sys
 class First:
@@ -47,7 +50,8 @@ class First:
 sys.meta_path.insert(0, First)
 """
 LOADED = "import mypkg.sub\n"
-# Engines take seconds to import, and nothing here meets: what counts is whether the rank is forked or starts anew.
+# Engines take seconds to import, and nothing here meets: what counts is whether the rank is forked
+# or starts anew.
 APART: dict[str, Any] = {"size": 1, "backend": "none", "preload": Preload(modules=())}
 
 
@@ -61,7 +65,9 @@ def package(folder: Path, who: str, *, sub: bool = True) -> Path:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Callable[[str], dict[str, str]]:
-    """Variables under which every interpreter has `mypkg` installed editable, in one of three ways."""
+    """Variables under which every interpreter has `mypkg` installed editable, in one of three
+    ways.
+    """
 
     def install(way: str) -> dict[str, str]:
         project, site = tmp_path / "project", tmp_path / "site"
@@ -69,7 +75,8 @@ def installed(tmp_path: Path) -> Callable[[str], dict[str, str]]:
         site.mkdir()
         start = f"import site; site.addsitedir({str(site)!r})\n"
         if way == "setuptools":
-            # Not imported here: setuptools replaces `distutils`, and refuses where something has loaded that before.
+            # Not imported here: setuptools replaces `distutils`, and refuses where something has
+            # loaded that before.
             if importlib.util.find_spec("setuptools") is None:
                 pytest.skip("needs setuptools, which comes with torch")
             (project / "pyproject.toml").write_text(PROJECT)
@@ -95,7 +102,9 @@ def installed(tmp_path: Path) -> Callable[[str], dict[str, str]]:
 def test_the_arms_copy_wins_over_an_editable_install(
     live: Any, tmp_path: Path, installed: Callable[[str], dict[str, str]], way: str, warm: bool
 ) -> None:
-    """Package and submodule come from the arm, and `subject.loaded` proves both, however it is installed."""
+    """Package and submodule come from the arm, and `subject.loaded` proves both, however it is
+    installed.
+    """
     arm = tmp_path / "arm"
     package(arm / "mypkg", "arm")
     (arm / "subject.py").write_text(SUBJECT)
@@ -116,7 +125,9 @@ def test_the_arms_copy_wins_over_an_editable_install(
 def test_a_part_that_only_the_installed_copy_has_is_told(
     live: Any, tmp_path: Path, installed: Callable[[str], dict[str, str]]
 ) -> None:
-    """A submodule that the arm lacks and an editable install gives is named, and the verdict will not be PASS."""
+    """A submodule that the arm lacks and an editable install gives is named, and the verdict will
+    not be PASS.
+    """
     arm = tmp_path / "arm"
     package(arm / "mypkg", "arm", sub=False)
     (arm / "subject.py").write_text(SUBJECT)
@@ -130,7 +141,9 @@ SPACE = "def run(context):\n    context.emit('found', who=WHO)\n"
 
 @pytest.fixture
 def regular(tmp_path: Path) -> dict[str, str]:
-    """Variables under which every interpreter has a regular package `space` installed, with a module `engine`."""
+    """Variables under which every interpreter has a regular package `space` installed, with a
+    module `engine`.
+    """
     site = tmp_path / "site"
     package(site / "space", "installed")
     (site / "space" / "engine.py").write_text(f"WHO = 'installed'\n{SPACE}")
@@ -140,7 +153,9 @@ def regular(tmp_path: Path) -> dict[str, str]:
 def test_the_entrys_namespace_package_wins(
     live: Any, tmp_path: Path, regular: dict[str, str]
 ) -> None:
-    """An entry in a folder without `__init__.py` comes from the arm, where a regular package would hide the folder."""
+    """An entry in a folder without `__init__.py` comes from the arm, where a regular package would
+    hide the folder.
+    """
     (tmp_path / "arm/space").mkdir(parents=True)
     (tmp_path / "arm/space/engine.py").write_text(f"WHO = 'arm'\n{SPACE}")
     lived = live("space.engine:run", folder=tmp_path / "arm", env=regular, warm=False, **APART)
@@ -150,7 +165,9 @@ def test_the_entrys_namespace_package_wins(
 
 
 def test_other_parts_of_the_entrys_namespace_are_found(live: Any, tmp_path: Path) -> None:
-    """A namespace that installed packages share stays shared: what the arm does not hold comes from them."""
+    """A namespace that installed packages share stays shared: what the arm does not hold comes from
+    them.
+    """
     (tmp_path / "site/space").mkdir(parents=True)
     (tmp_path / "site/space/more.py").write_text("WHO = 'installed'\n")
     (tmp_path / "arm/space").mkdir(parents=True)
@@ -165,7 +182,10 @@ def test_other_parts_of_the_entrys_namespace_are_found(live: Any, tmp_path: Path
 def test_an_installed_package_that_hides_a_folder_of_the_arm_is_told(
     live: Any, tmp_path: Path, regular: dict[str, str]
 ) -> None:
-    """The arm's module is there and another of its name was loaded: a stray. A folder without it is data."""
+    """The arm's module is there and another of its name was loaded: a stray.
+
+    A folder without it is data.
+    """
     told = []
     for name in ("notes", "engine"):
         arm = tmp_path / f"arm-with-{name}"
@@ -179,7 +199,9 @@ def test_an_installed_package_that_hides_a_folder_of_the_arm_is_told(
 
 
 def test_names_of_the_standard_library_are_left_alone(live: Any, tmp_path: Path) -> None:
-    """A file of the arm called like a module that Python itself has loaded does not take that module away."""
+    """A file of the arm called like a module that Python itself has loaded does not take that
+    module away.
+    """
     arm = tmp_path / "arm"
     arm.mkdir()
     for name in ("os", "types", "re", "threading", "__main__", "__init__"):

@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Put a driver's `nvidia-smi` on the path that lists some GPUs, and a torch with CUDA beside it."""
+    """Put a driver's `nvidia-smi` on the path that lists some GPUs, and a torch with CUDA beside
+    it.
+    """
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.13.0+cu130")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -60,7 +62,10 @@ def test_looking_for_reasons_loads_no_library() -> None:
 def test_nccl_names_how_many_gpus_are_missing(
     with_gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fewer GPUs than ranks is a refusal with both numbers; as many are enough; hidden ones do not count."""
+    """Fewer GPUs than ranks is a refusal with both numbers; as many are enough.
+
+    Hidden ones do not count.
+    """
     with_gpus(0)
     assert (
         str(KINDS["nccl"].refusal(size=2))
@@ -117,7 +122,9 @@ def test_ranks_without_a_group_are_told_who_they_are(live: Live) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["barrier", "all_gather"])
 def test_ranks_without_a_group_cannot_meet(live: Live, call: str) -> None:
-    """A subject that tries raises at once, with what to do: it never passes alone through a barrier."""
+    """A subject that tries raises at once, with what to do: it never passes alone through a
+    barrier.
+    """
     lived = live("ring:together", size=2, backend="none", arguments={"call": call})
     for rank in (0, 1):
         assert lived.ended(rank) == 1

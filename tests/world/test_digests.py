@@ -1,4 +1,6 @@
-"""Digests of real ranks: whole transfers are whole, whatever they carry, and what cannot be digested is said."""
+"""Digests of real ranks: whole transfers are whole, whatever they carry, and what cannot be
+digested is said.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def digested(live: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_every_transfer_of_torch_is_whole(digested: Callable[..., Any]) -> None:
-    """Strides, NaN, -0, empty tensors, every type, sums, asynchronous and functional calls: each compared and whole.
+    """Strides, NaN, -0, empty tensors, every type, sums, asynchronous and functional calls: each
+    compared and whole.
 
     The tensors stay what they were: one of them is resized.
     """
@@ -96,7 +99,9 @@ def test_what_is_not_digested_is_not_compared(
 
 
 def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], pool: Any) -> None:
-    """Of two faults in one world each strikes, and the first damage is that of the first, by the rank it struck."""
+    """Of two faults in one world each strikes, and the first damage is that of the first, by the
+    rank it struck.
+    """
     kinds = {"stale-payload": 1, "swapped-halves": 2}
     faults = [
         a_fault(kind=kind, ranks=[rank], operation="all_gather", nth=2 + rank)
@@ -147,7 +152,10 @@ def test_a_buffer_that_is_written_into_while_it_is_sent_is_named(
 def test_two_of_one_shape_in_each_others_place_are_seen_by_coded_payloads_alone(
     digested: Callable[..., Any], backend: str
 ) -> None:
-    """Ledger and digests agree, for every byte arrived as it was sent; coded payloads tell whose it is."""
+    """Ledger and digests agree, for every byte arrived as it was sent.
+
+    Coded payloads tell whose it is.
+    """
     lived, found = digested(
         "astray:swapped_places",
         backend=backend,

@@ -1,4 +1,6 @@
-"""Who may still wake a world that stands still, by the rules alone: what the kernel lists is given."""
+"""Who may still wake a world that stands still, by the rules alone: what the kernel lists is
+given.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,10 @@ def test_a_connection_that_nobody_has_accepted(
 
 
 def test_datagrams_come_from_whoever_has_the_port() -> None:
-    """A connected socket of UDP hears from its peer; a TCP socket with that address is another one."""
+    """A connected socket of UDP hears from its peer.
+
+    A TCP socket with that address is another one.
+    """
     mine = end(f"{LOCAL}:5", f"{LOCAL}:6", udp=True)
     assert not strange(mine, end(f"{LOCAL}:6", f"{LOCAL}:5", inode=12, udp=True))
     assert strange(mine, end(f"{LOCAL}:6", f"{LOCAL}:5", inode=THEIRS, udp=True))
@@ -156,7 +161,10 @@ def test_what_a_socket_hears(one: End, words: str) -> None:
 
 
 def test_the_peers_of_unix_sockets() -> None:
-    """Joined to a stranger's, waiting at a stranger's door, or with a name for all; a peer of the world's is none."""
+    """Joined to a stranger's, waiting at a stranger's door, or with a name for all.
+
+    A peer of the world's is none.
+    """
     own = {11: None, 12: None}
 
     def told(*sockets: UnixSocket) -> list[tuple[int, str]]:
@@ -237,7 +245,10 @@ def netlink(kind: int, content: bytes) -> bytes:
 def test_every_unix_socket_is_listed_until_the_kernel_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Over several answers, several in one; the last may be a head alone; an error or silence is not a list."""
+    """Over several answers, several in one; the last may be a head alone.
+
+    An error or silence is not a list.
+    """
 
     def listed(*answers: bytes) -> list[UnixSocket]:
         monkeypatch.setattr(socket, "socket", lambda *_: Netlink(*answers))
@@ -307,7 +318,9 @@ def opened(
 def test_what_a_process_has_open(
     what: str, about: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A timer that fires in time, a process outside, a request that is not complete, a kind that nobody knows."""
+    """A timer that fires in time, a process outside, a request that is not complete, a kind that
+    nobody knows.
+    """
     told = opened(monkeypatch, what, about)
     assert len(told) == bool(words)
     assert words in "".join(told)
@@ -342,7 +355,9 @@ def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> list[t
 
 
 def test_who_waits_for_a_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of a process outside; of a process of the world it is its own affair, and others' waits are theirs."""
+    """Of a process outside; of a process of the world it is its own affair, and others' waits are
+    theirs.
+    """
     held, waits = (
         "1: POSIX  ADVISORY  WRITE {} 08:01:77 0 EOF\n",
         "1: -> POSIX  ADVISORY  WRITE {} 08:01:77 0 EOF\n",
@@ -359,7 +374,9 @@ def test_who_waits_for_a_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_a_lock_of_an_open_file_has_no_waiter_by_number(
     waiter: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whoever of the world has the file open may wait for it: those with its inode, and no others."""
+    """Whoever of the world has the file open may wait for it: those with its inode, and no
+    others.
+    """
     monkeypatch.setattr(room, "_open", lambda pid: [(str(pid), "/x")])
     monkeypatch.setattr(
         room, "_about", lambda pid, _entry: {5: "ino:\t77\n", 6: "ino:\t78\n"}.get(pid, "")
@@ -384,7 +401,10 @@ def test_whose_lock_it_is(holder: int, whose: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_socket_that_no_table_lists() -> None:
-    """One of the internet that was never connected hears nobody; one of another family may hear anybody."""
+    """One of the internet that was never connected hears nobody.
+
+    One of another family may hear anybody.
+    """
     me = os.getpid()
     with socket.socket() as idle, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as idle6:
         assert _unlisted(me, idle.fileno()) == ""

@@ -1,4 +1,6 @@
-"""What may end a stillness from outside or by itself: seen in real processes, and in whole worlds."""
+"""What may end a stillness from outside or by itself: seen in real processes, and in whole
+worlds.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ LANES = 4
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Two servers, a named pipe and two locks that this process has: ways of waiting, to what they wait for."""
+    """Two servers, a named pipe and two locks that this process has: ways of waiting, to what they
+    wait for.
+    """
     paths = {name: tmp_path / name for name in ("server", "pipe", "flock", "record")}
     os.mkfifo(paths["pipe"])
     with (
@@ -84,7 +88,10 @@ STANDS = (
 def test_what_the_kernel_shows_of_a_way_to_go_on_is_named(
     way: str, outside: dict[str, str], tmp_path: Path
 ) -> None:
-    """A timer, an alarm, a lock and a peer outside are told of a real process; one that hangs has nothing to tell."""
+    """A timer, an alarm, a lock and a peer outside are told of a real process.
+
+    One that hangs has nothing to tell.
+    """
     call = (
         f"waiting.SLOW[{way!r}]({outside.get(way, '')!r})"
         if way in SEEN
@@ -122,7 +129,10 @@ def test_what_the_kernel_shows_of_a_way_to_go_on_is_named(
 def test_a_peer_that_serves_the_ranks_for_the_harness_is_no_stranger(
     outside: dict[str, str],
 ) -> None:
-    """A connection to the process that says itself when it keeps ranks waiting is no doubt; to any other it is one."""
+    """A connection to the process that says itself when it keeps ranks waiting is no doubt.
+
+    To any other it is one.
+    """
     with socket.create_server(("127.0.0.1", 0)) as served:
         code = (
             f"import socket; s = socket.create_connection({served.getsockname()!r});"
@@ -198,7 +208,9 @@ def why(found: Lived) -> str:
 def test_no_way_of_being_slow_is_proved_hung(
     live: Callable[..., Lived], pool: ServerPool, outside: dict[str, str]
 ) -> None:
-    """Forty ways of going on after 18 s, with nothing that moves before: each is seen within a window of 0.8 s."""
+    """Forty ways of going on after 18 s, with nothing that moves before: each is seen within a
+    window of 0.8 s.
+    """
     ways = [way for way in waiting.SLOW if shutil.which("cc") or not way.startswith("native")]
     orders = {way: {"arguments": {"way": way, "peer": outside.get(way, "")}} for way in ways}
     proved = [
@@ -214,7 +226,10 @@ def test_no_way_of_being_slow_is_proved_hung(
 def test_real_hangs_are_proved_beside_threads_that_are_said_to_poll(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
-    """Locks, queues, pipes, joins and children that wait for each other; a heartbeat counts once it is named."""
+    """Locks, queues, pipes, joins and children that wait for each other.
+
+    A heartbeat counts once it is named.
+    """
     named = {way: {"hang": replace(PATIENT, polls=(POLLING[way],))} for way in POLLING}
     orders: dict[str, dict[str, Any]] = {way: named.get(way, {}) for way in waiting.HUNG}
     found = lived(live, pool, orders, entry="waiting:hung", hang=PATIENT)
@@ -229,8 +244,11 @@ def test_real_hangs_are_proved_beside_threads_that_are_said_to_poll(
 def test_a_loop_is_told_from_a_sleep_and_from_polling(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
-    """Whoever is said to spin has to be busy all the time, and is asked where it is again and again."""
-    # A rank that is still starting is busy, too: on a slow machine for more than a second without a word.
+    """Whoever is said to spin has to be busy all the time, and is asked where it is again and
+    again.
+    """
+    # A rank that is still starting is busy, too: on a slow machine for more than a second without a
+    # word.
     order = Hang(window=2.5, within=8.0, spins=True, watched=True)
     # One at a time: fresh ranks that spin keep those of other worlds from starting in time.
     found = lived(
@@ -264,7 +282,9 @@ def test_a_watched_world_stands_still_for_all_of_within(
 def test_a_watched_world_that_moves_after_a_window_is_not_proved(
     live: Callable[..., Lived], pool: ServerPool, tmp_path: Path, way: str
 ) -> None:
-    """What nothing shows beforehand is seen when it happens: somebody connects to a rank, which goes on or speaks."""
+    """What nothing shows beforehand is seen when it happens: somebody connects to a rank, which
+    goes on or speaks.
+    """
     door = tmp_path / "door"
     order = Hang(window=0.5, within=30.0, watched=True)
     arguments = {"way": way, "peer": str(door)}

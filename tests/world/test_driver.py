@@ -34,7 +34,9 @@ def write_ldconfig(folder: Path, lines: list[str]) -> Path:
 def test_the_linkers_list_is_read(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what the system's linker knows, the three libraries of the driver are taken, 64 bit only, and nothing else."""
+    """Of what the system's linker knows, the three libraries of the driver are taken, 64 bit only,
+    and nothing else.
+    """
     monkeypatch.delenv(driver.GIVEN, raising=False)
     lines = [f"\t{name} (libc6) => {tmp_path}/32/{name}" for name in LIBRARIES]
     lines += [
@@ -72,7 +74,9 @@ def test_a_folder_that_is_named_decides(
 def test_a_machine_without_a_driver_has_none(
     lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list without a driver, a file that is gone, or no ldconfig at all: no libraries, and no error."""
+    """A list without a driver, a file that is gone, or no ldconfig at all: no libraries, and no
+    error.
+    """
     monkeypatch.delenv(driver.GIVEN, raising=False)
     assert driver.find(folder=tmp_path / "none", ldconfig=[write_ldconfig(tmp_path, lines)]) == {}
     assert driver.find(folder=tmp_path / "none", ldconfig=[tmp_path / "none"]) == {}
@@ -81,7 +85,9 @@ def test_a_machine_without_a_driver_has_none(
 def test_ranks_of_the_cuda_shell_get_the_driver_alone(
     installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server of the cuda environment has a folder of three links first on its library path, which ends with it."""
+    """A server of the cuda environment has a folder of three links first on its library path, which
+    ends with it.
+    """
     monkeypatch.setenv(driver.GIVEN, str(installed))
     monkeypatch.setenv("RANKPROOF_ENV", "/somewhere")
     monkeypatch.setenv("RANKPROOF_VARIANT", "cuda")

@@ -32,7 +32,9 @@ class Noted:
 def test_time_in_which_the_harness_itself_slept_is_not_its_ranks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slept: float, deadline: bool
 ) -> None:
-    """A harness that was stopped finds ranks at gates only it opens: it gives them that time back, and says so."""
+    """A harness that was stopped finds ranks at gates only it opens: it gives them that time back,
+    and says so.
+    """
     clock = [100.0]
     monkeypatch.setattr(ending, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     world = Noted()

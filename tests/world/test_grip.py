@@ -53,7 +53,9 @@ def test_a_limit_is_set_read_back_and_taken_back(other: int, spec: dict[str, Any
 
 
 def test_what_cannot_be_done_says_why(other: int, spec: dict[str, Any]) -> None:
-    """A process that is gone, a folder that is not there, a file that is too short: each has a reason."""
+    """A process that is gone, a folder that is not there, a file that is too short: each has a
+    reason.
+    """
     grip = Grip()
     assert "why" in grip.limit(None, spec=spec, name="open-files", to=5)
     assert "why" in grip.crowd(None, spec=spec, burners=2)
@@ -68,7 +70,9 @@ def test_what_cannot_be_done_says_why(other: int, spec: dict[str, Any]) -> None:
 def test_company_on_a_core_is_ended_with_its_cores_given_back(
     other: int, spec: dict[str, Any]
 ) -> None:
-    """The burners are children of whoever started them, and gone once it is over, or when the rank is."""
+    """The burners are children of whoever started them, and gone once it is over, or when the rank
+    is.
+    """
     grip, cores = Grip(), os.sched_getaffinity(other)
     began = grip.crowd(other, spec=spec, burners=2)
     assert os.sched_getaffinity(other) == {began["core"]}
@@ -94,7 +98,9 @@ def test_permissions_come_back_also_when_the_rank_is_gone(spec: dict[str, Any]) 
 
 
 def test_no_link_leads_out_of_a_place(spec: dict[str, Any], tmp_path: Path) -> None:
-    """What a subject links to from its folders is not the trial's: it is neither spoiled nor found."""
+    """What a subject links to from its folders is not the trial's: it is neither spoiled nor
+    found.
+    """
     mine = tmp_path / "mine"
     mine.write_bytes(b"precious")
     (tmp_path / "home" / "link").symlink_to(mine)
@@ -108,7 +114,10 @@ def test_no_link_leads_out_of_a_place(spec: dict[str, Any], tmp_path: Path) -> N
 
 @pytest.mark.skipif(bool(cgroup.refusal()), reason="nobody may make a memory cgroup here")
 def test_who_takes_more_memory_than_its_group_may_is_killed(tmp_path: Path) -> None:
-    """The kernel ends the one process, not who forked it, and the group goes with it; without a limit it lives."""
+    """The kernel ends the one process, not who forked it, and the group goes with it.
+
+    Without a limit it lives.
+    """
     grip, spec, links = Grip(), {"scratch": str(tmp_path / "world" / "rank-0")}, tmp_path
     take = "import sys; sys.stdin.read(1); held = bytearray(b'x') * (64 << 20); sys.stdin.read(1)"
     ends = []
@@ -179,7 +188,9 @@ V2 = "0::/user.slice/user-1000.slice/session.scope\n"
 def test_groups_go_where_the_kernel_lets_them_count(
     groups: str, mounts: str, found: tuple[int, str]
 ) -> None:
-    """Below one's own in version 1, beside it in version 2, where a group with processes has none below it."""
+    """Below one's own in version 1, beside it in version 2, where a group with processes has none
+    below it.
+    """
     other = (
         "41 30 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n42 30 0:32 / /proc rw - proc"
         " proc rw\n"

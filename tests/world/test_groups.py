@@ -1,4 +1,7 @@
-"""A group that the subject makes itself is told; one of another size than the world's fails the trial."""
+"""A group that the subject makes itself is told.
+
+One of another size than the world's fails the trial.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ def made(lived: Any, rank: int) -> list[tuple[str, int, int]]:
 def test_a_group_of_one_in_a_world_of_two_fails(
     live: Live, entry: str, backend: str, warm: bool, library: str
 ) -> None:
-    """Its collectives reach nobody and raise nothing, so the group itself is what fails, on every rank that made it."""
+    """Its collectives reach nobody and raise nothing, so the group itself is what fails, on every
+    rank that made it.
+    """
     lived = live(f"grouping:{entry}", backend=backend, warm=warm)
     assert made(lived, 1) == [(library, 0, 1)]
     finding = lived.findings["group-is-whole"]
@@ -50,14 +55,19 @@ def test_a_group_of_one_in_a_world_of_two_fails(
 
 @pytest.mark.parametrize(("way", "leave"), [("mesh", True), ("past the watch", False)])
 def test_a_group_may_be_made_in_other_ways(live: Live, way: str, leave: bool) -> None:
-    """What a device mesh makes is told too; and what nobody saw being made, if it still stands at the end."""
+    """What a device mesh makes is told too.
+
+    And what nobody saw being made, if it still stands at the end.
+    """
     lived = live("grouping:torch_alone", backend="none", arguments={"way": way, "leave": leave})
     assert made(lived, 0) == [("torch.distributed", 0, 1)]
     assert not lived.findings["group-is-whole"].passed
 
 
 def test_a_whole_group_of_ones_own_and_a_part_cut_out_of_it_are_fine(live: Live) -> None:
-    """A subject that meets by its own means in the world's size passes, whatever smaller groups it then makes."""
+    """A subject that meets by its own means in the world's size passes, whatever smaller groups it
+    then makes.
+    """
     lived = live("grouping:torch_together", backend="none")
     assert lived.passed, lived.findings
     assert made(lived, 1) == [("torch.distributed", 1, 2)]
@@ -81,7 +91,9 @@ def test_a_childs_group_is_the_childs(live: Live) -> None:
 
 @mlx
 def test_watching_leaves_no_trace_in_the_subject(live: Live) -> None:
-    """The library keeps its own loader, and an error it raises has its source line in the subject and is not ours."""
+    """The library keeps its own loader, and an error it raises has its source line in the subject
+    and is not ours.
+    """
     lived = live("grouping:mlx_alone", backend="none", warm=False)
     assert lived.said(0, "made")[0].values["loader"] != "_Loader"
     error = live("grouping:mlx_refused", backend="none").error(0)
@@ -95,7 +107,10 @@ def test_watching_leaves_no_trace_in_the_subject(live: Live) -> None:
     [("none", True), ("gloo", True), pytest.param("none", False, marks=pytest.mark.slow)],
 )
 def test_ranks_find_what_a_launcher_sets(live: Live, backend: str, warm: bool) -> None:
-    """Before the subject's module is imported, as torchrun does; a script that relies on it meets the others."""
+    """Before the subject's module is imported, as torchrun does.
+
+    A script that relies on it meets the others.
+    """
     lived = live("grouping:torch_as_launched", backend=backend, warm=warm)
     assert lived.passed, lived.findings
     for rank in (0, 1):

@@ -1,4 +1,6 @@
-"""When a hang is proved, by the rules alone: what the kernel shows and which ranks there are is given."""
+"""When a hang is proved, by the rules alone: what the kernel shows and which ranks there are is
+given.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +143,10 @@ class Watched:
 
 
 def test_nobody_is_watched_before_the_ranks_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a look nor an event begins it; from the begin on a look is due after a tenth of a second."""
+    """Neither a look nor an event begins it.
+
+    From the begin on a look is due after a tenth of a second.
+    """
     made = Watched(monkeypatch)
     assert made.watch.next_look == math.inf
     made.watch.heard()
@@ -243,7 +248,10 @@ def test_a_rank_that_the_harness_keeps_waiting_does_not_hang(
 
 
 def test_a_world_that_moves_until_within_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of `within` and not before; what moved last is said, or for how long it had stood."""
+    """At the end of `within` and not before.
+
+    What moved last is said, or for how long it had stood.
+    """
     for seconds, word in ((9.99, "moving"), (10.0, "unproved")):
         made = Watched(monkeypatch).begun()
         made.kernel.since = 1000.0 + seconds - 0.5
@@ -265,7 +273,10 @@ def test_a_world_that_moves_until_within_is_over(monkeypatch: pytest.MonkeyPatch
 def test_a_world_that_stood_still_in_time_is_watched_beyond_within(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`within` is when it has to have stood for a window; a watched one goes on standing after that."""
+    """`within` is when it has to have stood for a window.
+
+    A watched one goes on standing after that.
+    """
     made = Watched(monkeypatch, watched=True)
     made.watch.begin()
     made.kernel.since = 1008.0
@@ -295,7 +306,9 @@ def test_what_the_kernel_does_not_show_is_not_proved(monkeypatch: pytest.MonkeyP
 
 
 def test_a_doubt_of_a_process_below_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its threads are not told from each other, so one that sleeps or asks again and again is enough."""
+    """Its threads are not told from each other, so one that sleeps or asks again and again is
+    enough.
+    """
     made = Watched(monkeypatch).begun()
     made.kernel.doubtful = {(BELOW, 201): "sleeps"}
     assert made.at(3.0) == "unproved"
@@ -332,7 +345,10 @@ def test_a_reason_outside_of_the_threads_is_a_doubt(monkeypatch: pytest.MonkeyPa
 
 
 def test_who_is_said_to_loop_has_to_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where `spins` is stated and no thread was busy, nothing is proved; a doubt beside it is told first."""
+    """Where `spins` is stated and no thread was busy, nothing is proved.
+
+    A doubt beside it is told first.
+    """
     for busy, reasons, word in (
         (set(), [], "unproved"),
         ({100}, [], "still"),
@@ -383,7 +399,10 @@ def test_polls_are_asked_for_where_functions_are_named(monkeypatch: pytest.Monke
 
 
 def test_the_next_look_is_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a tenth of a second, or what is left of the window; a costly look rests four times as long."""
+    """After a tenth of a second, or what is left of the window.
+
+    A costly look rests four times as long.
+    """
     made = Watched(monkeypatch)
     made.watch.begin()
     made.at(1.0)
@@ -448,7 +467,10 @@ def doubtful(monkeypatch: pytest.MonkeyPatch, **order: Any) -> Watched:
 
 
 def test_a_python_thread_has_to_have_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that did not is named by its function, with the remedy; one that used the processor moves."""
+    """One that did not is named by its function, with the remedy.
+
+    One that used the processor moves.
+    """
     assert concluded(monkeypatch, Watched(monkeypatch)).notes == []
     made = Watched(monkeypatch)
     made.kernel.standing = {(100, BEAT): "went on"}
@@ -514,7 +536,9 @@ def test_stacks_whose_threads_cannot_be_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_frames_are_shown_down_to_the_runtime(tmp_path: Path) -> None:
-    """Files of the arm by their path in it, others as they are called anywhere, and none of the rank's own runtime."""
+    """Files of the arm by their path in it, others as they are called anywhere, and none of the
+    rank's own runtime.
+    """
     (tmp_path / "subject.py").touch()
     frames = (
         Frame("/site/torch/x.py", 1, "inner"),

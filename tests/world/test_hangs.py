@@ -54,7 +54,9 @@ LANES = 5
 def together(
     live: Callable[..., Lived], pool: ServerPool, orders: dict[str, dict[str, Any]]
 ) -> dict[str, Lived]:
-    """Live the worlds: those without a group, which mostly wait, side by side from servers that hold no torch."""
+    """Live the worlds: those without a group, which mostly wait, side by side from servers that
+    hold no torch.
+    """
     grouped = {name: rest for name, rest in orders.items() if "backend" in rest}
     alone = {
         name: {**rest, "backend": "none", "warm": False}
@@ -75,7 +77,9 @@ def together(
 def test_a_world_that_stands_still_is_proved_to_hang(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
-    """Deadlocks of a group, a ring, a lock, a thread and a socket are proved, with their line on both stacks."""
+    """Deadlocks of a group, a ring, a lock, a thread and a socket are proved, with their line on
+    both stacks.
+    """
     ring, gloo = {"backend": "mlx-ring", "hang": HANG}, {"backend": "gloo", "hang": HANG}
     alone = {"hang": HANG}
     found = together(
@@ -112,7 +116,9 @@ def test_a_world_that_stands_still_is_proved_to_hang(
 def test_a_world_that_is_only_slow_is_never_proved_to_hang(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
-    """A peer that computes, sleeps, polls, waits with a timeout or for a child that goes on: no proof."""
+    """A peer that computes, sleeps, polls, waits with a timeout or for a child that goes on: no
+    proof.
+    """
     orders: dict[str, dict[str, Any]] = {name: {"hang": SLOW} for name in SLOW_WORLDS}
     orders["computes_natively"] = {"hang": SLOW, "backend": "mlx-ring"}
     for name, lived in together(live, pool, orders).items():
@@ -122,7 +128,9 @@ def test_a_world_that_is_only_slow_is_never_proved_to_hang(
 
 
 def test_who_is_writing_its_stacks_is_seen_until_it_is_done() -> None:
-    """Half a stack is not taken for a whole one, however long the processor lets its writer wait in the middle."""
+    """Half a stack is not taken for a whole one, however long the processor lets its writer wait in
+    the middle.
+    """
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     room = 0

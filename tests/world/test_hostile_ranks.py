@@ -1,4 +1,6 @@
-"""Ranks that hang, die, lie and flood: the right outcome each time, within bounds, and nobody left."""
+"""Ranks that hang, die, lie and flood: the right outcome each time, within bounds, and nobody
+left.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Prompt = Callable[..., bool]
     "entry", ["stuck_in_import:go", "stuck:missing_partner", "stuck:deaf", "stuck:busy"]
 )
 def test_a_rank_that_hangs_is_a_failure_with_stacks(live: Live, prompt: Prompt, entry: str) -> None:
-    """A hang in load or in the check ends at the deadline, and every rank's stack says where it stood."""
+    """A hang in load or in the check ends at the deadline, and every rank's stack says where it
+    stood.
+    """
     lived = live(entry, deadline=0.7)
     assert not lived.void
     assert prompt(lived, after=0.7)
@@ -48,7 +52,10 @@ def test_stacks_name_no_folder_of_the_machine(live: Live) -> None:
 
 
 def test_a_rank_that_never_joins_is_told_from_one_that_waits_for_it(live: Live) -> None:
-    """A rank stopped in its import is in state T at the deadline; the one that waits for it shows its stack."""
+    """A rank stopped in its import is in state T at the deadline.
+
+    The one that waits for it shows its stack.
+    """
     lived = live("stuck:stop_itself", deadline=0.7)
     states = {
         rank: lived.history.noted("rank.state", rank)[0].event.values["state"] for rank in (0, 1)
@@ -67,7 +74,9 @@ def test_ranks_stopped_in_import_are_ended(live: Live) -> None:
 
 
 def test_a_rank_that_hangs_in_init_is_a_failure(live: Live) -> None:
-    """A rank stopped before it joins, and one that waits for it in the rendezvous, are found at the deadline."""
+    """A rank stopped before it joins, and one that waits for it in the rendezvous, are found at the
+    deadline.
+    """
 
     def stop(world: Any, event: Any) -> None:
         if event.rank == 1:
@@ -105,7 +114,9 @@ def test_a_file_that_cannot_be_read_is_told(live: Live, tmp_path: Path) -> None:
 
 
 def test_an_endless_thread_is_a_hang(live: Live) -> None:
-    """A subject that returns and leaves a thread running did not end: the deadline finds it, and its stack names it."""
+    """A subject that returns and leaves a thread running did not end: the deadline finds it, and
+    its stack names it.
+    """
     lived = live("stuck:endless_thread", deadline=0.7)
     reasons = {found.rank: found.reason for found in lived.findings["finished"].ranks}
     assert reasons == dict.fromkeys((0, 1), "it was stopped after it had returned")
@@ -113,7 +124,9 @@ def test_an_endless_thread_is_a_hang(live: Live) -> None:
 
 
 def test_the_others_are_stopped_after_the_first_failure(live: Live) -> None:
-    """When one rank raises, the others get their time, then their stacks are taken and they are stopped."""
+    """When one rank raises, the others get their time, then their stacks are taken and they are
+    stopped.
+    """
     lived = live("stuck:one_raises", after_failure=0.3)
     stopped = lived.history.noted("world.stopped")[0].event.values
     assert stopped == {"ranks": [0], "why": "after-failure", "failed": [1]}
@@ -188,7 +201,10 @@ def control_group() -> Iterator[Path]:
 
 
 def test_the_kernels_oom_killer_is_seen(live: Live, control_group: Path) -> None:
-    """A rank that the kernel ends for its memory is a failure with SIGKILL; the keeper lives to tell."""
+    """A rank that the kernel ends for its memory is a failure with SIGKILL.
+
+    The keeper lives to tell.
+    """
     lived = live("leaving:out_of_memory", arguments={"group": str(control_group)})
     assert lived.ended(1) == "SIGKILL"
     assert not lived.void
@@ -196,7 +212,10 @@ def test_the_kernels_oom_killer_is_seen(live: Live, control_group: Path) -> None
 
 
 def test_a_flooded_log_costs_no_memory(live: Live) -> None:
-    """100 MB of log grow the harness by less than 20 MB; beginning and end are kept, and what is missing is said."""
+    """100 MB of log grow the harness by less than 20 MB.
+
+    Beginning and end are kept, and what is missing is said.
+    """
     live("calm:alone")
     before = psutil.Process().memory_info().rss
     lived = live("writing:log")
@@ -262,7 +281,9 @@ def test_a_million_events_are_cut(live: Live, prompt: Prompt) -> None:
 
 
 def test_a_rank_cannot_speak_for_anybody_else(live: Live) -> None:
-    """Forged server events stay the rank's own words, and a forged end does not undo the missing one."""
+    """Forged server events stay the rank's own words, and a forged end does not undo the missing
+    one.
+    """
     lived = live("writing:forge")
     assert len(lived.history.served(1, "rank.exited")) == 1
     assert lived.history.served(None, "world.survivors")[0].event.values["count"] == 0
@@ -308,7 +329,8 @@ def test_a_forked_child_does_not_speak_for_its_rank(live: Live) -> None:
 
 def test_closed_descriptors_do_not_silence_a_rank(live: Live) -> None:
     """A rank that closes everything is heard through its error file, and is not a pass."""
-    # Without a group: a thread of gloo's aborts the process when its descriptors go, now and then before it is heard.
+    # Without a group: a thread of gloo's aborts the process when its descriptors go, now and then
+    # before it is heard.
     returned = live("wrecking:close_and_return", backend="none")
     assert returned.error(1)["type"] == "OSError"
     assert 1 in returned.findings["finished"].failed_ranks
@@ -328,7 +350,10 @@ def test_closed_descriptors_and_a_hang_end_at_the_deadline(live: Live, prompt: P
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "huge", "garbage"])
 def test_a_forged_error_file_is_read_as_nothing(live: Live, kind: str) -> None:
-    """What a rank puts in its error's place is never followed, waited for or believed; a real error wins."""
+    """What a rank puts in its error's place is never followed, waited for or believed.
+
+    A real error wins.
+    """
     lived = live("wrecking:error_file", arguments={"kind": kind})
     assert lived.passed
     assert lived.error(1) is None
@@ -348,7 +373,9 @@ def test_a_deleted_scratch_folder_harms_nobody(live: Live) -> None:
 def test_a_rank_that_kills_what_watches_it_makes_the_trial_void(
     live: Live, prompt: Prompt, entry: str
 ) -> None:
-    """Keeper, server or warden killed by a rank: the harness says so, nobody survives, and the next trial works."""
+    """Keeper, server or warden killed by a rank: the harness says so, nobody survives, and the next
+    trial works.
+    """
     # The servers that are killed hold nothing: another one that imports torch takes seconds.
     own = (
         {"backend": "none", "preload": Preload(modules=())}
@@ -372,13 +399,16 @@ def test_a_keeper_that_was_stopped_does_not_hold_the_harness(
     lived = live("wrecking:kill_parent", arguments={"number": 19}, deadline=1.0)
     assert "did not end within" in lived.void[0]
     assert live("calm:gather").passed
-    # Every wait for it has its bound: the deadline, stacks, grace and kill, and the time to see it give up (5 s).
+    # Every wait for it has its bound: the deadline, stacks, grace and kill, and the time to see it
+    # give up (5 s).
     assert prompt(lived, after=8.5)
 
 
 @pytest.mark.slow
 def test_twenty_trials_leak_no_descriptor(live: Live) -> None:
-    """The harness has as many descriptors after twenty worlds, failing ones among them, as after one."""
+    """The harness has as many descriptors after twenty worlds, failing ones among them, as after
+    one.
+    """
     live("calm:alone")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for turn in range(20):
@@ -390,7 +420,9 @@ def test_twenty_trials_leak_no_descriptor(live: Live) -> None:
 
 
 def test_a_rank_that_is_reaped_late_has_not_closed_its_channel(live: Live) -> None:
-    """A busy machine may reap a rank a second after the kernel closed its channel: nothing is wrong with the rank."""
+    """A busy machine may reap a rank a second after the kernel closed its channel: nothing is wrong
+    with the rank.
+    """
     lived = live("leaving:reaped_late", backend="none")
     assert not lived.history.noted("channel.closed")
     assert lived.findings["channel-is-whole"].passed
@@ -405,7 +437,9 @@ def test_a_channel_that_is_closed_after_the_last_word_is_whole(live: Live) -> No
 
 
 def test_a_channel_that_is_closed_before_the_last_word_is_not(live: Live) -> None:
-    """A rank that closes its channel at the very end of its work is no pass, however soon it ends."""
+    """A rank that closes its channel at the very end of its work is no pass, however soon it
+    ends.
+    """
     lived = live("leaving:closes_and_returns", backend="none")
     assert 1 in lived.findings["finished"].failed_ranks
     assert not lived.passed
@@ -429,7 +463,9 @@ def test_a_channel_that_is_closed_before_the_last_word_is_not(live: Live) -> Non
 def test_no_rank_is_said_to_have_failed_where_none_had(
     live: Live, entry: str, hang: Hang, reason: str
 ) -> None:
-    """A world that is stopped for its hang, or because it does not hang, is not one in which another rank failed."""
+    """A world that is stopped for its hang, or because it does not hang, is not one in which
+    another rank failed.
+    """
     lived = live(entry, backend="none", warm=False, deadline=60.0, hang=hang)
     assert lived.history.noted("world.stopped")[0].event.values["failed"] == []
     assert {part.reason for part in lived.findings["finished"].ranks} == {reason}

@@ -1,4 +1,7 @@
-"""Test hosts: ranks on networks, names, folders and clocks of their own; whatever happens, nothing of them stays."""
+"""Test hosts: ranks on networks, names, folders and clocks of their own.
+
+Whatever happens, nothing of them stays.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def placed(*of: int) -> Hosts:
 @pytest.mark.parametrize("backend", ["gloo", "mlx-ring"])
 @pytest.mark.parametrize("of", [(0, 1), (0, 1, 2), (0, 0, 1, 2)], ids=str)
 def test_ranks_meet_across_hosts(live: Live, backend: str, of: tuple[int, ...]) -> None:
-    """A group over test hosts is whole, each rank is on its own, and what passed between them was counted."""
+    """A group over test hosts is whole, each rank is on its own, and what passed between them was
+    counted.
+    """
     lived = live("calm:gather", backend=backend, size=len(of), hosts=placed(*of))
     assert lived.passed
     assert lived.findings["ranks-are-on-their-hosts"].passed
@@ -61,7 +66,9 @@ def test_backends_know_the_interface_by_its_name() -> None:
 
 
 def test_a_host_is_a_place_of_its_own(live: Live) -> None:
-    """Ranks see their own host's files in /tmp and TMPDIR, have its name, address and clock, and no more rights."""
+    """Ranks see their own host's files in /tmp and TMPDIR, have its name, address and clock, and no
+    more rights.
+    """
     lived = live(
         "hosted:around", size=3, hosts=placed(0, 1, 1), arguments={"mark": "rankproof-test"}
     )
@@ -107,7 +114,9 @@ def test_ranks_meet_where_a_launcher_says(live: Live) -> None:
 
 
 def test_fresh_ranks_and_their_errors_are_on_hosts_too(live: Live) -> None:
-    """A new interpreter is on its host, and the time of its error is told by the clock of all others."""
+    """A new interpreter is on its host, and the time of its error is told by the clock of all
+    others.
+    """
     lived = live("hosted:fail", size=2, warm=False, backend="none", hosts=placed(0, 1))
     assert lived.findings["ranks-are-on-their-hosts"].passed
     error = lived.history.error(1)
@@ -121,7 +130,10 @@ def test_fresh_ranks_and_their_errors_are_on_hosts_too(live: Live) -> None:
 
 @pytest.mark.skipif(not namespaces.has_clocks(), reason="this kernel gives a host no clock")
 def test_a_wait_that_ends_by_the_clock_of_its_host_is_no_hang(live: Live) -> None:
-    """A deadlock on hosts is proved; a rank that waits until a time of its own clock, a day ahead, only sleeps."""
+    """A deadlock on hosts is proved.
+
+    A rank that waits until a time of its own clock, a day ahead, only sleeps.
+    """
     hang, on = Hang(window=0.6, within=2.0), placed(0, 1)
     stuck = live("hanging:branch_around_a_collective", hosts=on, hang=hang)
     assert stuck.history.noted("world.still"), stuck.history.noted("world.unproved")
@@ -216,7 +228,8 @@ def test_another_user_has_hosts_too(short_tmp: Path) -> None:
             child = os.fork()
             if child == 0:
                 wire.enter(1)
-                # Nothing may be imported any more: this user need not be able to read the interpreter's files.
+                # Nothing may be imported any more: this user need not be able to read the
+                # interpreter's files.
                 with socket.socket() as channel:
                     channel.connect(("10.77.0.1", 20_000))
                     channel.sendall(f"{os.getuid()} {os.uname().nodename}".encode())

@@ -23,7 +23,8 @@ from tests.world.conftest import ENGINES, dwellers, networks
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 MOMENTS = random.Random(20260103)
-# After so many lines: how much of the time until then may pass once more. The first line comes before the imports.
+# After so many lines: how much of the time until then may pass once more. The first line comes
+# before the imports.
 SPANS = ((1, (0.0, 2.0)), (1, (2.0, 6.0)), (3, (0.0, 0.5)), (12, (0.0, 0.3)))
 
 
@@ -90,10 +91,11 @@ def _nothing_left(
 def test_sigkill_at_a_random_moment(
     driver: Driver, leftovers: Callable[..., set[int]], lines: int, later: float
 ) -> None:
-    """SIGKILL while servers import, or ranks are stopped or left their session: two seconds later nothing is there.
+    """SIGKILL while servers import, or ranks are stopped or left their session: two seconds later
+    nothing is there.
 
-    Moments go by the lines that the driver has written, one for each gate, and `later` by the time it took for them:
-    the same on a busy machine.
+    Moments go by the lines that the driver has written, one for each gate, and `later` by the time
+    it took for them: the same on a busy machine.
     """
     begin = time.monotonic()
     driver.await_lines(lines)
@@ -143,7 +145,9 @@ def test_sigkill_with_ranks_on_test_hosts(
     often: Callable[..., range],
     everything: bool,
 ) -> None:
-    """SIGKILL while worlds on test hosts come and go and a wire is stopped: no process stays, and so no network."""
+    """SIGKILL while worlds on test hosts come and go and a wire is stopped: no process stays, and
+    so no network.
+    """
     for turn in often(1, soak=10):
         moment, folder = random.Random(turn), short_tmp / str(turn)
         folder.mkdir()
@@ -171,7 +175,10 @@ def test_sigkill_with_ranks_on_test_hosts(
 def test_sigkill_with_everything_going_on(
     driver: Driver, leftovers: Callable[..., set[int]], live: Any
 ) -> None:
-    """SIGKILL with a rank stopped, a daemon and a stopped child about, and gates held; the next world works."""
+    """SIGKILL with a rank stopped, a daemon and a stopped child about, and gates held.
+
+    The next world works.
+    """
     driver.await_line("calm:gather", "stuck:stop_apart", "breeding:daemon", "breeding:stopped")
     driver.process.kill()
     driver.process.wait()
@@ -183,7 +190,9 @@ def test_sigkill_with_everything_going_on(
 def test_an_interrupt_ends_everything_in_order(
     driver: Driver, leftovers: Callable[..., set[int]], number: signal.Signals
 ) -> None:
-    """Ctrl-C and SIGTERM: every lane is cancelled, the pool closes, nothing is left when the process has ended."""
+    """Ctrl-C and SIGTERM: every lane is cancelled, the pool closes, nothing is left when the
+    process has ended.
+    """
     driver.await_line("calm:gather", "stuck:stop_apart", "breeding:daemon", "breeding:stopped")
     driver.process.send_signal(number)
     driver.await_line("cancelled")
@@ -206,7 +215,9 @@ def test_an_interrupt_while_servers_start(
 def test_a_killed_server_takes_its_ranks_along(
     order: Callable[..., Any], pool: Any, live: Any, prompt: Callable[..., bool]
 ) -> None:
-    """The server killed while ranks live: the trial is void, nobody is left, and the next world gets a new server."""
+    """The server killed while ranks live: the trial is void, nobody is left, and the next world
+    gets a new server.
+    """
     server = pool.take(warm=True, env={}, preload=ENGINES)
     pool.give(server)
 

@@ -1,4 +1,6 @@
-"""Ledgers of real ranks: every call is in them, and what two ranks differ by is named with the line of both."""
+"""Ledgers of real ranks: every call is in them, and what two ranks differ by is named with the line
+of both.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ def called(
 
 
 def test_every_call_of_torch_is_seen_and_agrees(called: Callable[..., Called]) -> None:
-    """Functions, functional collectives, threads, batches, own groups, sparse tensors: as many as gloo counted itself.
+    """Functions, functional collectives, threads, batches, own groups, sparse tensors: as many as
+    gloo counted itself.
 
     The library of this release is the one that is understood, and uneven splits are no difference.
     """
@@ -148,7 +151,9 @@ def test_every_call_of_torch_is_seen_and_agrees(called: Callable[..., Called]) -
 def test_a_recorder_in_c_writes_what_python_writes(
     called: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Call for call the same, but for the time: other tensors from one line, other lines, groups, threads and tags."""
+    """Call for call the same, but for the time: other tensors from one line, other lines, groups,
+    threads and tags.
+    """
     in_c = called("again", size=3)
     loaded = [event.values for event in in_c.lived.capture.events if event.name == "subject.loaded"]
     assert loaded
@@ -223,7 +228,10 @@ def test_another_reduction_is_found_though_nobody_waits(called: Callable[..., Ca
 def test_another_split_is_named_with_both_lines(
     called: Callable[..., Called], operation: str
 ) -> None:
-    """What a rank gives and another does not take; and sums of several tensors, which gloo adds as if all were well."""
+    """What a rank gives and another does not take.
+
+    And sums of several tensors, which gloo adds as if all were well.
+    """
     world = called("splits_otherwise", size=3, arguments={"operation": operation})
     assert world.lived.passed == (operation == "all_reduce_coalesced"), world.lived.capture.logs
     assert world.difference["ranks"] == [1]
@@ -266,7 +274,9 @@ def test_what_is_not_seen_is_said(called: Callable[..., Called], entry: str, why
 
 
 def test_a_killed_rank_leaves_what_it_had_begun(called: Callable[..., Called]) -> None:
-    """Its ledger holds the call in which it was, and its peer's error is still the library's and the subject's."""
+    """Its ledger holds the call in which it was, and its peer's error is still the library's and
+    the subject's.
+    """
     world = called("killed", arguments={"call": True})
     assert [call.operation for call in world.ledgers[1].calls] == ["barrier", "recv"]
     assert standing(world.account, 1).startswith("after it called recv #1 from rank 0")
@@ -291,7 +301,10 @@ def test_a_refused_call_is_one_that_failed(called: Callable[..., Called]) -> Non
 
 @needs_ring
 def test_calls_of_mlx_are_seen_in_order(called: Callable[..., Called]) -> None:
-    """Operation, shape and type as they were called; two that are swapped are named with the line of both."""
+    """Operation, shape and type as they were called.
+
+    Two that are swapped are named with the line of both.
+    """
     world = called("over_the_ring", backend="mlx-ring", size=3)
     assert world.lived.passed, world.lived.capture.logs
     assert (world.whys, world.difference) == ([""] * 3, None)
@@ -320,7 +333,10 @@ def test_a_call_that_mlx_compiles_is_not_observed(called: Callable[..., Called])
 
 @pytest.mark.whole
 def test_a_mesh_of_tensors_is_seen(called: Callable[..., Called]) -> None:
-    """What DTensor calls stands with the line that asked for it, each digested; a rank that leaves one out is named."""
+    """What DTensor calls stands with the line that asked for it, each digested.
+
+    A rank that leaves one out is named.
+    """
     world = called("dtensor", file="seams", digests="given", arguments={"odd": 1}, deadline=120.0)
     gathers = ["all_gather_into_tensor_coalesced"] * 2
     assert [call.operation for call in world.ledgers[0].calls] == [
@@ -340,7 +356,10 @@ def test_a_mesh_of_tensors_is_seen(called: Callable[..., Called]) -> None:
 
 @pytest.mark.whole
 def test_collectives_that_torch_compiles_are_seen(called: Callable[..., Called]) -> None:
-    """Each time that they run, digested too, with the compiled function; while they are traced there are none."""
+    """Each time that they run, digested too, with the compiled function.
+
+    While they are traced there are none.
+    """
     given = {"backend": "aot_eager", "odd": 1}
     world = called("compiled", file="seams", digests="given", arguments=given, deadline=120.0)
     assert world.lived.passed, world.lived.capture.logs
@@ -354,7 +373,9 @@ def test_collectives_that_torch_compiles_are_seen(called: Callable[..., Called])
 @needs_ring
 @pytest.mark.whole
 def test_what_mlx_lm_shares_is_seen(called: Callable[..., Called]) -> None:
-    """It gives numbers and bytes to collectives, in place of arrays: each call is written, and whole."""
+    """It gives numbers and bytes to collectives, in place of arrays: each call is written, and
+    whole.
+    """
     world = called(
         "shares", file="seams", backend="mlx-ring", size=3, digests="eager", deadline=120.0
     )

@@ -1,4 +1,6 @@
-"""What the system lets worlds have, read from its own files, and what is said where that is not enough."""
+"""What the system lets worlds have, read from its own files, and what is said where that is not
+enough.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def left(what: str) -> list[int]:
 
 
 def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
-    """Of one hierarchy each group above counts too; `max` is not a limit, and the remedy names the setting."""
+    """Of one hierarchy each group above counts too; `max` is not a limit, and the remedy names the
+    setting.
+    """
     (machine / "proc" / "self" / "cgroup").write_text("0::/user/run\n")
     write(machine / "groups" / "user" / "run", pids__max="max\n", pids__current="9\n")
     write(machine / "groups" / "user", pids__max="100\n", pids__current="40\n")
@@ -49,7 +53,9 @@ def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
 
 
 def test_older_control_groups_and_the_kernel_limit_processes(machine: Path) -> None:
-    """A group of the controller's own hierarchy counts, one of another's does not, and the kernel's numbers do."""
+    """A group of the controller's own hierarchy counts, one of another's does not, and the kernel's
+    numbers do.
+    """
     (machine / "proc" / "self" / "cgroup").write_text("8:pids:/a\n7:cpu,cpuacct:/b\n")
     write(machine / "groups" / "pids" / "a", pids__max="50\n", pids__current="20\n")
     write(machine / "groups" / "cpu,cpuacct" / "b", pids__max="1\n", pids__current="1\n")

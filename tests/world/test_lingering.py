@@ -30,7 +30,9 @@ OFD_SETLK = 37
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Servers, a lock and a process that are none of the world's: ways of waiting, to what they wait for."""
+    """Servers, a lock and a process that are none of the world's: ways of waiting, to what they
+    wait for.
+    """
     with ExitStack() as stack:
         many = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262))
         many.bind(("127.0.0.1", 0))
@@ -107,7 +109,9 @@ def test_each_way_has_its_words() -> None:
 def test_no_other_way_of_being_slow_is_proved_hung(
     live: Callable[..., Lived], pool: ServerPool, outside: dict[str, str]
 ) -> None:
-    """Each goes on after 18 s, with nothing that moves before: it is seen within a window of 0.8 s, and named."""
+    """Each goes on after 18 s, with nothing that moves before: it is seen within a window of 0.8 s,
+    and named.
+    """
     ways = [
         way
         for way in lingering.SLOW
@@ -126,7 +130,9 @@ def test_no_other_way_of_being_slow_is_proved_hung(
 @pytest.mark.slow
 @pytest.mark.whole
 def test_more_real_hangs_are_proved(live: Callable[..., Lived], pool: ServerPool) -> None:
-    """Deadlocks beside a listener of logs and idle pools, of tasks, of a child, and beside sockets that nobody uses."""
+    """Deadlocks beside a listener of logs and idle pools, of tasks, of a child, and beside sockets
+    that nobody uses.
+    """
     found = lived(
         live, pool, {way: {} for way in lingering.HUNG}, entry="lingering:hung", hang=PATIENT
     )
@@ -136,7 +142,10 @@ def test_more_real_hangs_are_proved(live: Callable[..., Lived], pool: ServerPool
 @pytest.mark.slow
 @pytest.mark.whole
 def test_a_group_with_a_timeout_is_told_from_one_that_hangs(live: Callable[..., Lived]) -> None:
-    """A timeout of gloo, its barrier or its store that ends before the deadline is sleep; without one it hangs."""
+    """A timeout of gloo, its barrier or its store that ends before the deadline is sleep.
+
+    Without one it hangs.
+    """
     found = {
         way: live(
             f"lingering:{way}", deadline=60.0, hang=PATIENT, size=4 if way == "two_of_four" else 2
@@ -153,7 +162,9 @@ TIMED = ("timed_group", "timed_barrier", "timed_store", "tried_again")
 
 @pytest.mark.slow
 def test_a_file_system_that_hangs_does_not_keep_the_harness_waiting(tmp_path: Path) -> None:
-    """What a rank that reads from it has open is told without asking that file system, which would never answer."""
+    """What a rank that reads from it has open is told without asking that file system, which would
+    never answer.
+    """
     if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
         pytest.skip("a file system of one's own takes /dev/fuse and root")
     hangs = [

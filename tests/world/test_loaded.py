@@ -1,4 +1,6 @@
-"""What a rank tells of the code it loaded, whichever way that came in: nothing that a file brought goes unsaid."""
+"""What a rank tells of the code it loaded, whichever way that came in: nothing that a file brought
+goes unsaid.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ COMMIT = Source(
 
 
 def run(live: Any, tmp_path: Path, body: str, *, warm: bool = False, **more: Any) -> Any:
-    """Run one rank whose subject does this; `elsewhere` is a folder outside of its arm's, with another `engine`."""
+    """Run one rank whose subject does this; `elsewhere` is a folder outside of its arm's, with
+    another `engine`.
+    """
     arm, elsewhere = tmp_path / "arm", tmp_path / "elsewhere"
     for folder in (arm, elsewhere):
         folder.mkdir(exist_ok=True)
@@ -73,7 +77,9 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_code_from_elsewhere_is_told(live: Any, tmp_path: Path, way: str) -> None:
-    """Imported, executed by its path, forgotten, changed or removed afterwards: the file is told as it was loaded."""
+    """Imported, executed by its path, forgotten, changed or removed afterwards: the file is told as
+    it was loaded.
+    """
     told = judge(listing(run(live, tmp_path, WAYS[way])), COMMIT)
     assert [why[:56] for why in told.unproven] == [
         "engine.py came from outside, and is not the repository's"
@@ -81,7 +87,9 @@ def test_code_from_elsewhere_is_told(live: Any, tmp_path: Path, way: str) -> Non
 
 
 def test_what_is_there_before_the_subject_is_told_too(live: Any, tmp_path: Path) -> None:
-    """A module that a .pth file or sitecustomize imported before any code of ours, by a path in PYTHONPATH."""
+    """A module that a .pth file or sitecustomize imported before any code of ours, by a path in
+    PYTHONPATH.
+    """
     site = tmp_path / "site"
     site.mkdir()
     (site / "more.pth").write_text(f"{tmp_path / 'elsewhere'}\nimport engine\n")
@@ -113,7 +121,10 @@ def test_code_in_an_archive_is_told(live: Any, tmp_path: Path) -> None:
 def test_an_installed_distribution_is_told_by_its_record(
     live: Any, tmp_path: Path, warm: bool
 ) -> None:
-    """As RECORD says it is one line; with another content, or declared by the repository, each file is told."""
+    """As RECORD says it is one line.
+
+    With another content, or declared by the repository, each file is told.
+    """
     site = tmp_path / "site-packages"
     with zipfile.ZipFile(wheels.write(tmp_path, "engine", "2.0", THEIRS)) as wheel:
         wheel.extractall(site)
@@ -144,7 +155,10 @@ def test_an_installed_distribution_is_told_by_its_record(
 
 
 def test_what_the_run_itself_wrote_is_no_stranger(live: Any, tmp_path: Path) -> None:
-    """Generated code is listed, and proves nothing; a file of the repository's name from there is another version."""
+    """Generated code is listed, and proves nothing.
+
+    A file of the repository's name from there is another version.
+    """
     body = """
     import sys
     for name in ("generated", "engine"):
@@ -174,7 +188,9 @@ CHILDREN = {
 
 @pytest.mark.parametrize("body", CHILDREN)
 def test_processes_that_a_rank_starts_are_told(live: Any, tmp_path: Path, body: str) -> None:
-    """Nobody sees what a child of the rank loads, so that there is one is told, by its program's name."""
+    """Nobody sees what a child of the rank loads, so that there is one is told, by its program's
+    name.
+    """
     lived = run(live, tmp_path, body)
     assert lived.said(0, "subject.loaded")[-1].values.get("children") == CHILDREN[body]
 
@@ -183,7 +199,10 @@ def test_processes_that_a_rank_starts_are_told(live: Any, tmp_path: Path, body: 
 def test_what_differs_between_the_arms_is_told_in_full(
     live: Any, tmp_path: Path, warm: bool
 ) -> None:
-    """Of such a distribution each file stands there with its digest; as one that its RECORD does not prove does too."""
+    """Of such a distribution each file stands there with its digest.
+
+    As one that its RECORD does not prove does too.
+    """
     site = tmp_path / "site-packages"
     for name in ("engine", "other"):
         with zipfile.ZipFile(wheels.write(tmp_path, name, "2.0", THEIRS)) as wheel:

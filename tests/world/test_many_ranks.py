@@ -1,4 +1,6 @@
-"""Worlds of 16, 32 and 64 ranks: they meet again and again, hang or not as smaller ones do, and leave nobody behind."""
+"""Worlds of 16, 32 and 64 ranks: they meet again and again, hang or not as smaller ones do, and
+leave nobody behind.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_64_programs_and_64_ranks_without_a_group(
 
 @pytest.mark.whole
 def test_a_hang_of_64_ranks_is_proved(live: Live) -> None:
-    """All but the last wait in a reduction: the world is seen to stand still, on every rank, on two cores too."""
+    """All but the last wait in a reduction: the world is seen to stand still, on every rank, on two
+    cores too.
+    """
     lived = live(
         "crowding:last_stays_away", size=64, hang=Hang(window=0.6, within=20.0), deadline=120.0
     )
@@ -88,7 +92,9 @@ def test_a_hang_of_64_ranks_is_proved(live: Live) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("entry", ["crowding:everybody_computes", "crowding:last_computes"])
 def test_64_ranks_that_are_only_slow_do_not_hang(live: Live, entry: str) -> None:
-    """More ranks than cores, each of which waits for its turn at the processor, or all for one that computes."""
+    """More ranks than cores, each of which waits for its turn at the processor, or all for one that
+    computes.
+    """
     lived = live(entry, size=64, hang=Hang(window=0.6, within=4.0), deadline=120.0)
     unproved = lived.history.noted("world.unproved")
     assert unproved, lived.history.noted("world.still")
@@ -100,7 +106,9 @@ def test_64_ranks_that_are_only_slow_do_not_hang(live: Live, entry: str) -> None
 def test_a_harness_killed_while_64_ranks_start(
     short_tmp: Path, leftovers: Callable[..., set[int]], later: int
 ) -> None:
-    """SIGKILL when so many of them have begun, and the others are being forked: two seconds later nothing is there."""
+    """SIGKILL when so many of them have begun, and the others are being forked: two seconds later
+    nothing is there.
+    """
     driver = Driver(short_tmp, "many")
     try:
         driver.await_line("begin")
@@ -121,7 +129,9 @@ def test_a_harness_killed_while_64_ranks_start(
 def test_descriptors_that_do_not_reach_the_server_are_told(
     order: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """A server that may open fewer than a world needs says how many arrived, in place of a bare end."""
+    """A server that may open fewer than a world needs says how many arrived, in place of a bare
+    end.
+    """
     (tmp_path / "rank.sh").write_text(PROGRAM)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ServerPool() as pool:

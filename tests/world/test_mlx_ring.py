@@ -29,7 +29,9 @@ pytestmark = [
     "size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in range(3, 9))]
 )
 def test_every_size_is_a_whole_ring(live: Live, size: int) -> None:
-    """Rings of two to eight ranks sum and gather, and MLX itself reports every rank and the size."""
+    """Rings of two to eight ranks sum and gather, and MLX itself reports every rank and the
+    size.
+    """
     lived = live("ring:sums", size=size, backend="mlx-ring")
     assert lived.passed, lived.capture.logs
     for rank in range(size):
@@ -50,7 +52,9 @@ def test_every_size_is_a_whole_ring(live: Live, size: int) -> None:
 
 @pytest.mark.parametrize("longest", [0, 1, 255, pytest.param(3_000_000, marks=pytest.mark.slow)])
 def test_bytes_of_unequal_length_arrive_as_they_were_sent(live: Live, longest: int) -> None:
-    """Every rank gets every rank's bytes, also where a rank, or every rank, sends none, or megabytes."""
+    """Every rank gets every rank's bytes, also where a rank, or every rank, sends none, or
+    megabytes.
+    """
     lived = live("ring:lengths", size=3, backend="mlx-ring", arguments={"longest": longest})
     assert lived.passed, lived.capture.logs
     assert [lived.said(rank, "gathered")[0].values for rank in range(3)] == [
@@ -93,7 +97,9 @@ def test_no_rank_ever_sleeps_because_it_connected_too_early(
 
 @pytest.mark.slow
 def test_a_rank_late_to_its_ring_is_waited_for(live: Live) -> None:
-    """The last rank, or the one before, may come late: the others wait, and the ring is whole and was never refused."""
+    """The last rank, or the one before, may come late: the others wait, and the ring is whole and
+    was never refused.
+    """
     for late in (0, 1, 2):
         lived = live(
             "ring:sums",
@@ -122,7 +128,10 @@ def _others_first(late: int) -> Callable[[World, Any], None]:
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
 def test_the_others_end_when_a_rank_is_killed_in_a_collective(live: Live, victim: int) -> None:
-    """Each survivor raises where it stood or is stopped and named; the dead one's signal is told, whichever it was."""
+    """Each survivor raises where it stood or is stopped and named.
+
+    The dead one's signal is told, whichever it was.
+    """
     lived = live("ring:one_dies", size=4, backend="mlx-ring", arguments={"victim": victim})
     assert lived.ended(victim) == "SIGKILL"
     assert not lived.void
@@ -157,7 +166,9 @@ def test_a_hang_in_a_collective_gives_stacks(live: Live) -> None:
 
 @pytest.mark.parametrize("dead", [0, 1, 2])
 def test_a_rank_that_dies_before_it_joined_ends_the_others(live: Live, dead: int) -> None:
-    """Whoever waits for the dead one is stopped, with its stack, long before MLX itself would give up."""
+    """Whoever waits for the dead one is stopped, with its stack, long before MLX itself would give
+    up.
+    """
 
     def kill(world: World, event: Any) -> None:
         if event.rank == dead:
@@ -173,7 +184,10 @@ def test_a_rank_that_dies_before_it_joined_ends_the_others(live: Live, dead: int
 @pytest.mark.whole
 @pytest.mark.slow
 def test_ranks_compile_kernels(live: Live, ground: Path, tmp_path: Path) -> None:
-    """What MLX compiles in forked ranks works; without a compiler it does the same without compiling."""
+    """What MLX compiles in forked ranks works.
+
+    Without a compiler it does the same without compiling.
+    """
     for env in ({}, {"PATH": str(tmp_path)}):
         lived = live(
             "ring:compiled", size=3, backend="mlx-ring", env={"TMPDIR": str(tmp_path), **env}
@@ -183,7 +197,9 @@ def test_ranks_compile_kernels(live: Live, ground: Path, tmp_path: Path) -> None
 
 
 def test_a_setting_from_outside_makes_no_group_of_one(live: Live) -> None:
-    """What a scenario sets for MLX's rank and hosts does not reach it: the ring is whole all the same."""
+    """What a scenario sets for MLX's rank and hosts does not reach it: the ring is whole all the
+    same.
+    """
     env = {"MLX_RANK": "0", "MLX_HOSTFILE": "/nowhere", "MLX_WORLD_SIZE": "1"}
     lived = live("ring:sums", size=2, backend="mlx-ring", warm=False, env=env)
     assert lived.passed, lived.capture.logs
@@ -193,7 +209,9 @@ def test_a_setting_from_outside_makes_no_group_of_one(live: Live) -> None:
 def test_another_group_than_the_world_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: tuple[int, int]
 ) -> None:
-    """A rank of which MLX makes another rank, or a group of another size, raises and goes no further."""
+    """A rank of which MLX makes another rank, or a group of another size, raises and goes no
+    further.
+    """
     import mlx.core as mx
 
     class Group:
@@ -237,7 +255,10 @@ def _spec(folder: Path, rendezvous: dict[str, Any]) -> RankSpec:
 
 
 def test_ports_are_held_while_ranks_start_and_given_back(tmp_path: Path) -> None:
-    """Nobody can take a prepared port, and looking at one never says that it listens; afterwards all are free."""
+    """Nobody can take a prepared port, and looking at one never says that it listens.
+
+    Afterwards all are free.
+    """
     before = len(list(Path("/proc/self/fd").iterdir()))
     with PortLease(folder=tmp_path) as ports:
         rendezvous = RING.prepare(size=3, ports=ports)
@@ -255,7 +276,10 @@ def test_ports_are_held_while_ranks_start_and_given_back(tmp_path: Path) -> None
 
 
 def test_who_listens_on_a_host_is_in_its_table() -> None:
-    """A port that is bound, or connected, is not one that somebody listens on; one that is listened on is found."""
+    """A port that is bound, or connected, is not one that somebody listens on.
+
+    One that is listened on is found.
+    """
     table = os.open("/proc/self/net/tcp", os.O_RDONLY)
     try:
         with socket.socket() as server:
@@ -288,7 +312,9 @@ def test_without_ports_the_trial_is_void(live: Live, monkeypatch: pytest.MonkeyP
 def test_eight_ranks_meet_again_and_again(
     live: Live, backend: str, often: Callable[..., range]
 ) -> None:
-    """Worlds of eight ranks, more than most machines have cores, one after another, and not one flake."""
+    """Worlds of eight ranks, more than most machines have cores, one after another, and not one
+    flake.
+    """
     found = [live("calm:gather", size=8, backend=backend) for _ in often(3, soak=30)]
     assert all(lived.passed and lived.survivors == 0 for lived in found)
     walls = sorted(lived.seconds for lived in found)

@@ -22,7 +22,10 @@ def quentin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_home_user_and_host_are_replaced_as_wholes(quentin: Path) -> None:
-    """Whole words and folders are replaced; a longer name, and a name that is everybody's, are not."""
+    """Whole words and folders are replaced.
+
+    A longer name, and a name that is everybody's, are not.
+    """
     text = (
         f"{quentin}/x {quentin} {quentin}-other quentin.q (quentin.q) quentin.qq root"
         " planted-host.example.org:1"
@@ -31,7 +34,9 @@ def test_home_user_and_host_are_replaced_as_wholes(quentin: Path) -> None:
 
 
 def test_in_values_only_the_home_folder_is_replaced(quentin: Path) -> None:
-    """Reported values are judged: a user called like a word of the prompt changes nothing, numbers stay numbers."""
+    """Reported values are judged: a user called like a word of the prompt changes nothing, numbers
+    stay numbers.
+    """
     value = {
         "path": [f"{quentin}/models", {"deep": str(quentin)}],
         f"{quentin}/key": 1,
@@ -53,7 +58,9 @@ def test_a_home_at_the_root_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_known_place_is_cut_off(tmp_path: Path) -> None:
-    """Arm, project, standard library and unknown places: what stays is the file's name where it belongs."""
+    """Arm, project, standard library and unknown places: what stays is the file's name where it
+    belongs.
+    """
     arm = tmp_path / "arm é"
     arm.mkdir()
     escaped = str(arm).encode("ascii", "backslashreplace").decode()

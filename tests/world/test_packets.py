@@ -72,7 +72,9 @@ def sent(link: Link, data: bytes, *, now: int) -> list[Passing]:
 def test_a_changed_byte_is_the_only_one_and_the_checksum_holds(
     payload: bytes, data: st.DataObject, mask: int
 ) -> None:
-    """Whichever byte is flipped by whichever bits: the receiver's TCP takes the packet, and all else is as it was."""
+    """Whichever byte is flipped by whichever bits: the receiver's TCP takes the packet, and all
+    else is as it was.
+    """
     before = packet(payload)
     found = read(before)
     assert checksum_holds(before, found)
@@ -106,7 +108,9 @@ def test_a_reset_is_what_each_end_awaits() -> None:
 
 
 def test_a_flip_is_made_again_where_tcp_sends_again() -> None:
-    """The byte of the stream that was flipped is flipped in each packet that holds it, and no other byte ever."""
+    """The byte of the stream that was flipped is flipped in each packet that holds it, and no other
+    byte ever.
+    """
     fault, link = a_fault("flip", least=100, most=65_535, message=2, byte=None, mask=64)
     link.count(packet(b"", sequence=899, flags=SYN))
 
@@ -129,7 +133,9 @@ def test_a_flip_is_made_again_where_tcp_sends_again() -> None:
 
 
 def test_what_is_done_by_chance_is_done_at_once_and_again_alike() -> None:
-    """The first packet is lost for certain, of the others a share, and the same seed loses the same ones."""
+    """The first packet is lost for certain, of the others a share, and the same seed loses the same
+    ones.
+    """
     runs = []
     for _ in range(2):
         fault, link = a_fault("loss", share=0.25)
@@ -141,7 +147,10 @@ def test_what_is_done_by_chance_is_done_at_once_and_again_alike() -> None:
 
 
 def test_delays_keep_the_order_and_a_narrow_link_its_rate() -> None:
-    """No packet overtakes one that is late by chance; over a narrow link the last is late by the bytes of all."""
+    """No packet overtakes one that is late by chance.
+
+    Over a narrow link the last is late by the bytes of all.
+    """
     _, link = a_fault("latency", by_ns=1000, jitter_ns=900)
     dues = [sent(link, packet(b"x"), now=now)[0][0] for now in range(0, 5000, 10)]
     assert dues == sorted(dues)
@@ -155,7 +164,10 @@ def test_delays_keep_the_order_and_a_narrow_link_its_rate() -> None:
 
 
 def test_the_first_packet_waits_until_one_has_come_first() -> None:
-    """However late the next one is: it overtakes. Taken back before, the fault lets go of what it keeps."""
+    """However late the next one is: it overtakes.
+
+    Taken back before, the fault lets go of what it keeps.
+    """
     for share in (0.0, 1.0):
         fault, link = a_fault("reorder", share=share, by_ns=1000)
         assert sent(link, packet(b"1"), now=0) == []
@@ -172,7 +184,9 @@ def test_the_first_packet_waits_until_one_has_come_first() -> None:
 
 
 def test_faults_of_one_link_are_done_one_after_the_other() -> None:
-    """What the first leaves goes through the second: twice, then each of the two is counted and late."""
+    """What the first leaves goes through the second: twice, then each of the two is counted and
+    late.
+    """
     wires = {(0, 1): Link(source=0, target=1)}
     twice = LinkFault.of({"what": "duplicate", "links": [[0, 1]], "seed": "1", "share": 1.0})
     late = LinkFault.of(
@@ -189,7 +203,10 @@ FIN, PUSH = 0x01, 0x08
 
 
 def datagram(payload: bytes, *, protocol: int = UDP, fragment: int = 0) -> bytes:
-    """A packet of UDP, or of another protocol; of a fragment after the first, there is no header."""
+    """A packet of UDP, or of another protocol.
+
+    Of a fragment after the first, there is no header.
+    """
     header = struct.pack("!HHHH", 4000, 20_000, 8 + len(payload), 0) if not fragment else b""
     body = header + payload
     around = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(body), 0, fragment, 64, protocol, 0)
@@ -232,7 +249,9 @@ WORK = {
 @pytest.mark.parametrize("what", ["drop", "latency", "reset"])
 @pytest.mark.parametrize("name", NOT_WORK)
 def test_what_is_no_work_of_ranks_is_struck_and_does_not_count(name: str, what: str) -> None:
-    """What acknowledges, closes, probes or comes again is struck like all packets, and counts as no payload."""
+    """What acknowledges, closes, probes or comes again is struck like all packets, and counts as no
+    payload.
+    """
     before = BEFORE
     if name == "syn-again":
         before = (NOT_WORK[name],)
@@ -248,7 +267,9 @@ def test_what_is_no_work_of_ranks_is_struck_and_does_not_count(name: str, what: 
 
 @pytest.mark.parametrize("name", WORK)
 def test_new_payload_counts_once(name: str) -> None:
-    """Two bytes that are new, a connection that begins, a datagram: each counts; TCP's, not when it comes again."""
+    """Two bytes that are new, a connection that begins, a datagram: each counts; TCP's, not when it
+    comes again.
+    """
     fault, link = a_fault("drop")
     for one in BEFORE:
         link.count(one)
@@ -260,7 +281,9 @@ def test_new_payload_counts_once(name: str) -> None:
 
 
 def test_a_stream_whose_numbers_begin_anew_goes_on() -> None:
-    """Beyond 4 GiB sequence numbers begin at 0 again: what comes then is new, and what came before is not."""
+    """Beyond 4 GiB sequence numbers begin at 0 again: what comes then is new, and what came before
+    is not.
+    """
     fault, link = a_fault("drop")
     link.count(packet(b"", sequence=2**32 - 51, flags=SYN))
     sent(link, packet(b"a" * 100, sequence=2**32 - 50), now=0)
@@ -272,7 +295,9 @@ def test_a_stream_whose_numbers_begin_anew_goes_on() -> None:
 
 
 def test_resets_that_another_fault_made_are_no_work_of_ranks() -> None:
-    """A reset on a link where latency is in force too: what is late is the harness's own packet, and counts as such."""
+    """A reset on a link where latency is in force too: what is late is the harness's own packet,
+    and counts as such.
+    """
     wires = {pair: Link(source=pair[0], target=pair[1]) for pair in ((0, 1), (1, 0))}
     reset = LinkFault.of({"what": "reset", "links": [[0, 1]], "seed": "1"})
     late = LinkFault.of(
@@ -285,7 +310,9 @@ def test_resets_that_another_fault_made_are_no_work_of_ranks() -> None:
 
 
 def test_a_share_begins_with_a_packet_that_carries_payload() -> None:
-    """However many acknowledgements come first: the first packet with new payload is lost, and so there is a proof."""
+    """However many acknowledgements come first: the first packet with new payload is lost, and so
+    there is a proof.
+    """
     fault, link = a_fault("loss", share=0.0)
     for one in BEFORE:
         link.count(one)
@@ -296,7 +323,9 @@ def test_a_share_begins_with_a_packet_that_carries_payload() -> None:
 
 
 def test_a_flip_of_what_is_sent_again_is_not_made() -> None:
-    """Whoever was struck after the data had passed: a second copy is left as it is, as the receiver has the first."""
+    """Whoever was struck after the data had passed: a second copy is left as it is, as the receiver
+    has the first.
+    """
     fault, link = a_fault("flip", least=1, most=65_535, message=1, byte=None, mask=64)
     for one in BEFORE:
         link.count(one)
@@ -305,7 +334,9 @@ def test_a_flip_of_what_is_sent_again_is_not_made() -> None:
 
 
 def test_a_reset_of_a_connection_that_began_meanwhile_counts() -> None:
-    """A rank connects and is reset before it could send a byte: that is its work, and each connection counts once."""
+    """A rank connects and is reset before it could send a byte: that is its work, and each
+    connection counts once.
+    """
     fault, link = a_fault("reset")
     sent(link, packet(b"", sequence=999, flags=SYN), now=0)
     assert (fault.struck, fault.payload) == (0, 0)

@@ -40,10 +40,11 @@ def _hold(
 
 
 def _free(count: int) -> range:
-    """`count` ports in a row that can be had, outside the range worlds lease from and below the system's own.
+    """`count` ports in a row that can be had, outside the range worlds lease from and below the
+    system's own.
 
-    A fixed row inside our range failed now and then: a world that ended within the last minute leaves its port in
-    TIME_WAIT, which is not free, and rightly so.
+    A fixed row inside our range failed now and then: a world that ended within the last minute
+    leaves its port in TIME_WAIT, which is not free, and rightly so.
     """
     for first in range(30_000, 32_700, count):
         row = range(first, first + count)
@@ -78,7 +79,10 @@ def test_two_processes_never_hold_the_same_port(
 def test_two_leases_of_one_process_never_hold_the_same_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two lanes of one harness are as far apart as two harnesses; released ports can be had again."""
+    """Two lanes of one harness are as far apart as two harnesses.
+
+    Released ports can be had again.
+    """
     row = _free(4)
     monkeypatch.setattr(ports, "_candidates", lambda: row)
     with PortLease(folder=tmp_path) as one, PortLease(folder=tmp_path) as two:

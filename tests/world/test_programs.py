@@ -1,4 +1,6 @@
-"""Programs as ranks: what they are told, how they wait for each other, and what is proved of them."""
+"""Programs as ranks: what they are told, how they wait for each other, and what is proved of
+them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def play(live: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_a_program_is_told_what_a_subject_is_told(play: Any, tmp_path: Path) -> None:
-    """Rank, size, seed, inputs, arguments and the code come as variables; nothing of the user's shell does."""
+    """Rank, size, seed, inputs, arguments and the code come as variables.
+
+    Nothing of the user's shell does.
+    """
     script = (
         READY
         + 'printf \'{"event": "told", "values": {"rank": "%s", "size": "%s", "seed": "%s", "input":'
@@ -108,7 +113,9 @@ def test_ready_is_the_start_line(play: Any) -> None:
 
 
 def test_any_event_can_be_a_gate(play: Any) -> None:
-    """A program that reads its answer waits at a gate until the harness has done what it had to do."""
+    """A program that reads its answer waits at a gate until the harness has done what it had to
+    do.
+    """
     seen = []
 
     def on_gate(world: World, event: Event) -> None:
@@ -128,7 +135,10 @@ def test_any_event_can_be_a_gate(play: Any) -> None:
 
 
 def test_what_was_executed_is_told_by_who_executed_it(play: Any, tmp_path: Path) -> None:
-    """File, digest and folder come from the keeper; what the program says of itself under that name counts nothing."""
+    """File, digest and folder come from the keeper.
+
+    What the program says of itself under that name counts nothing.
+    """
     forged = (
         'echo \'{"event": "program.started", "values": {"files": [{"file": "x", "sha256": "y"}]}}\''
         " >&3\n"
@@ -154,7 +164,9 @@ def test_code_that_is_nowhere_in_the_folder_is_found_out(play: Any) -> None:
     ("end", "seen"), [("exit 3", 3), ("kill -SEGV $$", "SIGSEGV"), ("kill -PIPE $$", "SIGPIPE")]
 )
 def test_a_program_that_fails_is_seen_from_outside(play: Any, end: str, seen: object) -> None:
-    """Exit code and signal come from the process that forked it, and the others get their time to end."""
+    """Exit code and signal come from the process that forked it, and the others get their time to
+    end.
+    """
     lived = play(READY + f'[ "$RANKPROOF_RANK" = 0 ] || {end}\n')
     assert lived.ended(1) == seen
     finished = lived.findings["finished"]
@@ -167,7 +179,9 @@ def test_a_program_that_fails_is_seen_from_outside(play: Any, end: str, seen: ob
 
 @pytest.mark.slow
 def test_a_program_that_hangs_is_stopped_without_being_asked_for_stacks(play: Any) -> None:
-    """At the deadline its state is noted, and SIGKILL is the only signal that reaches it, whatever it claims to be."""
+    """At the deadline its state is noted, and SIGKILL is the only signal that reaches it, whatever
+    it claims to be.
+    """
     claim = 'echo \'{"event": "rank.begin"}\' >&3\n'
     lived = play(claim + READY + "exec sleep 600\n", deadline=1.0)
     assert lived.ended(0) == lived.ended(1) == "SIGKILL"
@@ -194,7 +208,9 @@ def test_what_a_program_leaves_behind_is_counted_and_ended(play: Any) -> None:
 
 
 def test_lines_that_are_no_events_fail_the_trial(play: Any) -> None:
-    """What a program writes to descriptor 3 by mistake is evidence against it, what it prints is a log."""
+    """What a program writes to descriptor 3 by mistake is evidence against it, what it prints is a
+    log.
+    """
     lived = play(READY + "echo printed; echo oops >&3\n")
     assert lived.findings["channel-is-whole"].failed_ranks == (0, 1)
     assert lived.capture.logs[0] == b"printed\n"
@@ -221,7 +237,10 @@ until [ "$(($(now) - begin))" -ge 2 ]; do :; done
 def test_a_program_may_close_its_channel_long_before_it_ends(
     play: Any, end: str, deadline: float, whole: bool, passed: bool
 ) -> None:
-    """Silence before it exits is not a failure of the channel, and its exit code is judged; before a signal it is."""
+    """Silence before it exits is not a failure of the channel, and its exit code is judged.
+
+    Before a signal it is.
+    """
     lived = play(READY + "exec 3>&-\n" + end, size=1, deadline=deadline)
     assert lived.history.noted("channel.closed", 0)
     assert lived.findings["channel-is-whole"].passed is whole
@@ -232,7 +251,10 @@ def test_a_program_may_close_its_channel_long_before_it_ends(
 def test_a_script_of_the_folder_can_be_the_program(
     play: Any, tmp_path: Path, rights: int, code: int
 ) -> None:
-    """The program itself may be a file of the arm; one that cannot be executed ends with its reason in the log."""
+    """The program itself may be a file of the arm.
+
+    One that cannot be executed ends with its reason in the log.
+    """
     (tmp_path / "code" / "own").write_text("#!/bin/sh\n" + READY)
     (tmp_path / "code" / "own").chmod(rights)
     lived = play("", program=("own",))
@@ -247,7 +269,9 @@ def test_a_program_that_is_not_there_is_an_error_of_the_harness(play: Any) -> No
 
 
 def test_what_a_rank_changes_in_its_folder_is_gone_with_its_world(play: Any) -> None:
-    """The digest of the folder is taken before the first rank is executed, and every world has a copy of its own."""
+    """The digest of the folder is taken before the first rank is executed, and every world has a
+    copy of its own.
+    """
     script = READY + 'echo "# changed" >>"$RANKPROOF_CODE/lib.sh"\n'
     first, second = play(script), play(script)
     folders = {
@@ -259,7 +283,9 @@ def test_what_a_rank_changes_in_its_folder_is_gone_with_its_world(play: Any) -> 
 
 
 def test_words_of_a_command_line(tmp_path: Path) -> None:
-    """Files of the code become full paths, known names are filled in, all other braces stay as they are."""
+    """Files of the code become full paths, known names are filled in, all other braces stay as they
+    are.
+    """
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "x.awk").write_text("")
     (tmp_path / "own").write_text("")

@@ -30,7 +30,9 @@ Live = Callable[..., Any]
     ],
 )
 def test_what_was_raised_is_told(live: Live, entry: str, kind: str, source: str) -> None:
-    """Type and source line of an exception arrive whatever its text does, and the text is bounded."""
+    """Type and source line of an exception arrive whatever its text does, and the text is
+    bounded.
+    """
     lived = live(entry)
     for rank in (0, 1):
         error = lived.error(rank)
@@ -60,7 +62,9 @@ def test_an_exception_that_breaks_whoever_looks_is_told_plainly(live: Live) -> N
 
 
 def test_an_error_names_the_classes_it_descends_from(live: Live) -> None:
-    """Whoever judges an error can tell its kin: a library's own class of `ConnectionResetError` is one."""
+    """Whoever judges an error can tell its kin: a library's own class of `ConnectionResetError` is
+    one.
+    """
     error = live("raising:lost").error(1)
     assert error["mro"] == [
         *(
@@ -91,6 +95,8 @@ def test_an_error_names_the_classes_it_descends_from(live: Live) -> None:
 def test_what_the_runtime_itself_refused_is_told_from_what_the_subject_raised(
     live: Live, entry: str, arguments: dict[str, object], kind: str
 ) -> None:
-    """An event that is none, an argument the entry does not take, a function that is not there: the runtime says no."""
+    """An event that is none, an argument the entry does not take, a function that is not there: the
+    runtime says no.
+    """
     error = live(entry, arguments=arguments, backend="none").error(1)
     assert (error["type"], error["ours"]) == (kind, True)

@@ -1,4 +1,6 @@
-"""The wire between harness and fork server: every request arrives with its own descriptors, however many."""
+"""The wire between harness and fork server: every request arrives with its own descriptors, however
+many.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def inode(descriptor: int) -> int:
 def test_every_request_arrives_with_its_own_descriptors(
     files: list[int], data: st.DataObject, counts: list[int], piece: int
 ) -> None:
-    """Whatever the counts, and in whatever pieces the bytes are read: in order, and none lost, swapped or left over."""
+    """Whatever the counts, and in whatever pieces the bytes are read: in order, and none lost,
+    swapped or left over.
+    """
     start = data.draw(st.integers(0, 6))
     sent = [
         [files[(start + request + at) % 7] for at in range(count)]
@@ -87,7 +91,9 @@ def test_one_message_takes_no_more_than_a_batch(files: list[int]) -> None:
 
 
 def test_descriptors_that_are_lost_are_missed(files: list[int]) -> None:
-    """A reader that may open no more gets the request with fewer than it names, and the next one with its own."""
+    """A reader that may open no more gets the request with fewer than it names, and the next one
+    with its own.
+    """
     import resource
 
     ours, theirs = socket.socketpair()

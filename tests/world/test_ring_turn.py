@@ -1,4 +1,6 @@
-"""The moment in which a ring's rank stands still: only as long as the last rank needs it, however that one ends."""
+"""The moment in which a ring's rank stands still: only as long as the last rank needs it, however
+that one ends.
+"""
 
 from __future__ import annotations
 

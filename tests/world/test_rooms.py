@@ -1,4 +1,6 @@
-"""Rooms: what a world leaves in its home, caches and temporary folder is not there for the next one."""
+"""Rooms: what a world leaves in its home, caches and temporary folder is not there for the next
+one.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,18 @@ EMPTY = [
 
 
 def own(names: list[str]) -> list[str]:
-    """Without what MLX compiled in a world that another test had in this room: that is kept on purpose."""
+    """Without what MLX compiled in a world that another test had in this room: that is kept on
+    purpose.
+    """
     return [name for name in names if not name.startswith("tmp/mlx")]
 
 
 @pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_world_finds_nothing_of_the_world_before(live: Live, warm: bool) -> None:
-    """What is left in HOME, XDG_*, HF_HOME, TORCH_HOME and TMPDIR is gone; the path is the same for every world."""
+    """What is left in HOME, XDG_*, HF_HOME, TORCH_HOME and TMPDIR is gone.
+
+    The path is the same for every world.
+    """
     # New interpreters would import torch for a group: seconds, each.
     size, worlds, backend = (2, 3, "gloo") if warm else (1, 2, "none")
     seen = [live("lodging:cold", warm=warm, size=size, backend=backend) for _ in range(worlds)]
@@ -113,7 +120,8 @@ def test_worlds_side_by_side_have_rooms_of_their_own(
     ],
 )
 def test_hostile_leftovers_go(live: Live, tmp_path: Path, how: str) -> None:
-    """Folders without rights, 1200 levels, links, a room that is a link or gone, sockets: the next room is empty.
+    """Folders without rights, 1200 levels, links, a room that is a link or gone, sockets: the next
+    room is empty.
 
     What links lead to is not touched.
     """
@@ -135,7 +143,10 @@ def test_hostile_leftovers_go(live: Live, tmp_path: Path, how: str) -> None:
 def test_what_cannot_be_removed_is_said(
     order: Callable[..., Any], short_tmp: Path, monkeypatch: Any
 ) -> None:
-    """A room that cannot be emptied makes the next trial void, in words; the one after it has another room."""
+    """A room that cannot be emptied makes the next trial void, in words.
+
+    The one after it has another room.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(short_tmp))
     try:
         with ServerPool() as pool:
@@ -183,7 +194,10 @@ def small_disk(short_tmp: Path) -> Iterator[Path]:
 def test_a_full_disk_is_emptied_or_said(
     order: Callable[..., Any], small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A world that fills the disk through its room costs the next world nothing; a disk that is full is said."""
+    """A world that fills the disk through its room costs the next world nothing.
+
+    A disk that is full is said.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
     launch = order("lodging:fill", warm=False, size=1, backend="none")
     with ServerPool() as pool:
@@ -206,7 +220,9 @@ def test_a_full_disk_is_emptied_or_said(
 
 @pytest.mark.slow
 def test_a_keeper_that_is_killed_leaves_nobody_in_the_room(live: Live) -> None:
-    """The server is asked before its room is used again: a daemon of the world before writes nothing into it."""
+    """The server is asked before its room is used again: a daemon of the world before writes
+    nothing into it.
+    """
 
     def kill(world: World, event: Any) -> None:
         keeper = int(
@@ -221,7 +237,10 @@ def test_a_keeper_that_is_killed_leaves_nobody_in_the_room(live: Live) -> None:
 
 @pytest.mark.slow
 def test_compiled_kernels_stay_with_the_lane(live: Live, tmp_path: Path) -> None:
-    """MLX compiles a kernel once per lane, not once per world; a link in its place is not taken for its cache."""
+    """MLX compiles a kernel once per lane, not once per world.
+
+    A link in its place is not taken for its cache.
+    """
     pytest.importorskip("mlx.core")
     if shutil.which("g++") is None:
         pytest.skip("MLX compiles nothing without a compiler")
@@ -239,7 +258,9 @@ def test_compiled_kernels_stay_with_the_lane(live: Live, tmp_path: Path) -> None
 def test_a_room_has_a_short_path(
     live: Live, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
 ) -> None:
-    """A socket of multiprocessing fits below TMPDIR, however long the path of the harness's own temporary folder is."""
+    """A socket of multiprocessing fits below TMPDIR, however long the path of the harness's own
+    temporary folder is.
+    """
     assert live("lodging:listen", size=1).said(0, "listening")[0].values["length"] < 108
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert len(str(tmp_path)) > rooms.LONGEST_BASE
@@ -251,7 +272,9 @@ def test_a_room_has_a_short_path(
 def test_toolchains_keep_what_the_home_folder_implied(
     order: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CARGO_HOME and its like are the user's where they are there, and the scenario's where it says so."""
+    """CARGO_HOME and its like are the user's where they are there, and the scenario's where it says
+    so.
+    """
     (tmp_path / ".cargo").mkdir()
     (tmp_path / ".pyenv").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -296,7 +319,9 @@ def test_toolchains_keep_what_the_home_folder_implied(
 def test_what_the_scenario_sets_goes_first(
     live: Live, env: dict[str, str], expected: dict[str, str]
 ) -> None:
-    """HF_HOME, XDG_CACHE_HOME or HOME of the scenario is what ranks get, with what follows from it."""
+    """HF_HOME, XDG_CACHE_HOME or HOME of the scenario is what ranks get, with what follows from
+    it.
+    """
     lived = live(
         "lodging:spell",
         warm=False,
@@ -337,7 +362,9 @@ def test_a_home_may_begin_with_files(live: Live, tmp_path: Path) -> None:
 def test_a_home_may_be_the_users(
     live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a shared home ranks have HOME and TMPDIR of whoever runs them, and no variable of a room."""
+    """With a shared home ranks have HOME and TMPDIR of whoever runs them, and no variable of a
+    room.
+    """
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine").write_text("kept")
     names = ["HOME", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR"]
@@ -361,7 +388,10 @@ def test_a_home_may_be_the_users(
     not ROOT, reason="becomes another user to meet rights that root does not: needs root"
 )
 def test_removal_needs_no_rights_but_the_owners(short_tmp: Path) -> None:
-    """Folders without any right go, for a user who is not root; what belongs to others stays and is named."""
+    """Folders without any right go, for a user who is not root.
+
+    What belongs to others stays and is named.
+    """
     room = short_tmp / "room"
     for name in ("a/b/c", "a/d", "others"):
         (room / name).mkdir(parents=True)
@@ -400,7 +430,9 @@ def test_a_link_is_never_followed(tmp_path: Path) -> None:
 def test_a_model_of_the_users_cache_is_named(
     live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rank that finds no model offline: where the user's own cache has it, the trial says so, and only then."""
+    """A rank that finds no model offline: where the user's own cache has it, the trial says so, and
+    only then.
+    """
     monkeypatch.delenv("HF_HOME", raising=False)
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -1,4 +1,6 @@
-"""Slips of an honest engineer in a control: each is judged as what it was, and none as the bug that was stated."""
+"""Slips of an honest engineer in a control: each is judged as what it was, and none as the bug that
+was stated.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def judged(lived: Lived, must_fail: str, *, backend: str = "gloo") -> outcome.Tr
 def test_a_control_that_fails_as_its_bug_does_counts(
     live: Callable[..., Lived], entry: str
 ) -> None:
-    """The stated error, a silent rank, a wrong value, a peer that left, an end that `also` names, a signal, a code."""
+    """The stated error, a silent rank, a wrong value, a peer that left, an end that `also` names, a
+    signal, a code.
+    """
     trial = judged(live(f"slipping:{entry}"), STATED[entry])
     assert trial.as_stated is True, trial.otherwise
 

@@ -52,7 +52,9 @@ KEEPER = (
 
 @pytest.fixture
 def family() -> Iterator[Family]:
-    """Start processes below a keeper of their own, one for each code, and return their pids in order."""
+    """Start processes below a keeper of their own, one for each code, and return their pids in
+    order.
+    """
     with contextlib.ExitStack() as started:
 
         def start(*codes: str) -> list[int]:
@@ -73,7 +75,9 @@ WAITS, COMPUTES = "import signal; signal.pause()", "while True: pass"
 def test_a_look_ends_at_the_first_rank_that_moves(
     family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where ranks compute, the rank that moved is asked first and the others not at all, nor any other process."""
+    """Where ranks compute, the rank that moved is asked first and the others not at all, nor any
+    other process.
+    """
     pids = family(COMPUTES, *[WAITS] * 6)
     asked: list[int] = []
     read = stillness.read_thread
@@ -93,7 +97,10 @@ def test_a_look_ends_at_the_first_rank_that_moves(
 
 
 def test_a_look_keeps_to_its_time(family: Family) -> None:
-    """A look that takes longer than it may says so, and proves no stillness; with time, the same ranks stand still."""
+    """A look that takes longer than it may says so, and proves no stillness.
+
+    With time, the same ranks stand still.
+    """
     pids = family(*[WAITS] * 3)
     found, end = watch(), time.monotonic() + 20.0
     while not found.is_still(0.3):
@@ -108,7 +115,10 @@ def test_a_look_keeps_to_its_time(family: Family) -> None:
 def test_who_is_below_the_keeper_of_a_rank_is_looked_at(
     family: Family, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lists: bool
 ) -> None:
-    """Ranks, their siblings and what is below these; also where the kernel lists no children of a process."""
+    """Ranks, their siblings and what is below these.
+
+    Also where the kernel lists no children of a process.
+    """
     below = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAITS!r}])"
     pids = family(WAITS, WAITS, below)
     if not lists:
@@ -125,7 +135,9 @@ def test_who_is_below_the_keeper_of_a_rank_is_looked_at(
 
 
 def test_who_computes_without_a_processor_does_not_stand_still() -> None:
-    """A thread that hardly gets to run uses as little as one that idles, but it is ready: nothing is proved."""
+    """A thread that hardly gets to run uses as little as one that idles, but it is ready: nothing
+    is proved.
+    """
     pin = f"import os, threading; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})"
     spin = f"{pin}; print(flush=True)\nwhile True: pass"
     work = "    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n    while True: pass"
@@ -171,7 +183,9 @@ def test_who_computes_without_a_processor_does_not_stand_still() -> None:
     ],
 )
 def test_a_wait_is_told_from_a_sleep(code: str, call: str, ends: bool) -> None:
-    """The kernel's line of a real process tells the call, and whether it ends by itself within the minute."""
+    """The kernel's line of a real process tells the call, and whether it ends by itself within the
+    minute.
+    """
     read, write = os.pipe()
     line = f"import os; os.write({write}, b'x'); {code}"
     child = subprocess.Popen(
@@ -201,14 +215,18 @@ def test_a_wait_is_told_from_a_sleep(code: str, call: str, ends: bool) -> None:
 
 
 def test_unknown_machines_are_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers of system calls differ between machines: of one that is not listed nothing is said."""
+    """Numbers of system calls differ between machines: of one that is not listed nothing is
+    said.
+    """
     monkeypatch.setattr(waits, "NUMBERS", {})
     with pytest.raises(Unreadable, match="system calls"):
         waits_in(os.getpid(), "0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0", begun=0.0)
 
 
 def test_stacks_are_matched_with_the_kernels_threads(tmp_path: Path) -> None:
-    """The handle that faulthandler prints leads to the number that /proc has, for the main thread and others."""
+    """The handle that faulthandler prints leads to the number that /proc has, for the main thread
+    and others.
+    """
     import faulthandler
 
     done, ready = threading.Event(), threading.Event()

@@ -51,7 +51,9 @@ def thread(
 
 
 class World:
-    """Shows a `Stillness` one state of threads after the other, on a clock that stands unless it is set."""
+    """Shows a `Stillness` one state of threads after the other, on a clock that stands unless it is
+    set.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, watch: Stillness) -> None:
         self.watch = watch
@@ -76,7 +78,10 @@ def world(monkeypatch: pytest.MonkeyPatch, *, spins: bool = False, needed: float
 
 
 def test_a_window_runs_from_the_first_look_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known before the first look; a window is as long as what lies between two, and its end counts."""
+    """Nothing is known before the first look.
+
+    A window is as long as what lies between two, and its end counts.
+    """
     made = world(monkeypatch)
     assert made.watch.window() == 0.0
     assert not made.watch.is_still(0.0)
@@ -121,7 +126,9 @@ def test_a_window_begins_when_its_first_look_has_ended(monkeypatch: pytest.Monke
 def test_a_main_thread_that_does_not_stand(
     last: ThreadState, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any tick, page or switch moves it, and so does a wait that ends before the deadline or in a way unknown."""
+    """Any tick, page or switch moves it, and so does a wait that ends before the deadline or in a
+    way unknown.
+    """
     made = world(monkeypatch)
     made.show(0.0, {MAIN: thread()})
     assert made.show(1.0, {MAIN: last}).endswith(why)
@@ -191,7 +198,10 @@ def test_a_thread_beside_may_idle(seconds: float, monkeypatch: pytest.MonkeyPatc
 def test_a_thread_without_a_processor_is_not_still(
     state: str, *, starves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is ready, or waits for a disk, used little and may do anything; a later look forgets it."""
+    """One that is ready, or waits for a disk, used little and may do anything.
+
+    A later look forgets it.
+    """
     made = world(monkeypatch)
     both = {MAIN: thread(), HELPER: thread(state)}
     made.show(0.0, both)
@@ -215,7 +225,10 @@ def test_a_thread_without_a_processor_is_not_still(
 def test_a_thread_that_asks_the_kernel_again_and_again(
     user: int, system: int, faults: int, *, spins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quarter of its ticks is the kernel's, and it touches at most four new pages; else it computes."""
+    """A quarter of its ticks is the kernel's, and it touches at most four new pages.
+
+    Else it computes.
+    """
     made = world(monkeypatch)
     before = thread(user=1000, system=1000, faults=1000)
     made.show(0.0, {MAIN: thread(), HELPER: before})
@@ -247,7 +260,9 @@ BUSY = thread("R", said="running")
 def test_a_thread_that_was_busy_all_the_time(
     passed: float, busy: float, ran: int, switches: int, *, is_spun: bool
 ) -> None:
-    """For nine tenths of half a second or more, and it gave the processor away at most 25 times and once in a tick."""
+    """For nine tenths of half a second or more, and it gave the processor away at most 25 times and
+    once in a tick.
+    """
     first = thread(user=7, system=9, switches=11, busy=3.0, at=1000.0)
     last = thread(
         user=7 + ran // 2,
@@ -287,7 +302,10 @@ def test_a_loop_that_nobody_stated_moves(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_thread_beside_that_loops_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may compute, where `spins` is stated and it is always busy; where it is not stated, it may not."""
+    """It may compute, where `spins` is stated and it is always busy.
+
+    Where it is not stated, it may not.
+    """
     for spins, why in ((True, ""), (False, f"a thread of process {RANK} computes")):
         made = world(monkeypatch, spins=spins)
         made.show(0.0, {MAIN: thread(), HELPER: BUSY})
@@ -295,7 +313,10 @@ def test_a_thread_beside_that_loops_as_stated(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_python_thread_that_loops_did_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop stands where `spins` is stated; where it is not, a thread that asked the kernel all the time ran."""
+    """A loop stands where `spins` is stated.
+
+    Where it is not, a thread that asked the kernel all the time ran.
+    """
     for spins, why in ((True, ""), (False, "is in state R")):
         made = world(monkeypatch, spins=spins)
         made.show(0.0, {MAIN: thread(), HELPER: BUSY})
@@ -304,7 +325,9 @@ def test_a_python_thread_that_loops_did_not_stand(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_main_thread_that_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may idle in short waits where its function is named, and where it is not named it may not."""
+    """It may idle in short waits where its function is named, and where it is not named it may
+    not.
+    """
     for polls, why in (
         ([RANK], ""),
         ([], f"process {RANK} sleeps in epoll_pwait, which ends by itself"),
@@ -334,7 +357,10 @@ def test_what_one_thread_did_during_the_window(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_main_thread_alone_asks_in_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a process with a named polling function its other threads are asked; those of other processes are not."""
+    """Of a process with a named polling function its other threads are asked.
+
+    Those of other processes are not.
+    """
     made = world(monkeypatch)
     made.show(0.0, {MAIN: thread(), CHILD: thread()})
     made.show(1.0, {MAIN: thread(), CHILD: thread()})
@@ -365,7 +391,10 @@ def doubt(monkeypatch: pytest.MonkeyPatch, first: ThreadState, *, seen_for: floa
 def test_a_wait_of_a_thread_beside_is_a_doubt(
     state: str, said: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From as long as the window until the deadline; one that runs or has ended waits for nothing."""
+    """From as long as the window until the deadline.
+
+    One that runs or has ended waits for nothing.
+    """
     found = doubt(monkeypatch, thread(state, said=said))
     assert found.endswith(why)
     assert bool(found) is bool(why)
@@ -390,7 +419,9 @@ def test_who_sleeps_in_short_steps_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -
 def test_a_wait_until_a_moment_is_as_long_as_it_was_seen(
     since: float, *, is_doubtful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a call is given a moment and no span, it is counted from when the thread came to that place."""
+    """Where a call is given a moment and no span, it is counted from when the thread came to that
+    place.
+    """
     made = world(monkeypatch)
     until = Wait("futex", made.watch.begun + 2.0)
     monkeypatch.setattr(
@@ -412,7 +443,10 @@ def test_the_doubt_of_a_main_thread_is_not_told_here(monkeypatch: pytest.MonkeyP
 
 
 def test_a_look_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its last moment no further thread is read, and nothing stands still; at that moment one still is."""
+    """After its last moment no further thread is read, and nothing stands still.
+
+    At that moment one still is.
+    """
     for until, why in (
         (100.0, ""),
         (99.9, "a look at all its threads took longer than the time that was left"),

@@ -1,4 +1,6 @@
-"""What a line of /proc says that a thread waits for: calls of this machine, with timeouts in this process' memory."""
+"""What a line of /proc says that a thread waits for: calls of this machine, with timeouts in this
+process' memory.
+"""
 
 from __future__ import annotations
 
@@ -160,13 +162,19 @@ def test_a_wait_that_ends_at_the_moment_does_not_outlast_it() -> None:
 
 @pytest.mark.parametrize("name", ["read", "readv", "recvfrom", "recvmsg", "accept", "accept4"])
 def test_a_socket_may_be_received_from_for_a_time(name: str) -> None:
-    """Its own timeout for receiving ends the call; the one for sending does not, and without one nothing does."""
+    """Its own timeout for receiving ends the call.
+
+    The one for sending does not, and without one nothing does.
+    """
     _a_socket(name, socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)
 
 
 @pytest.mark.parametrize("name", ["write", "writev", "sendto", "sendmsg", "connect"])
 def test_a_socket_may_be_sent_to_for_a_time(name: str) -> None:
-    """Its own timeout for sending ends the call; the one for receiving does not, and without one nothing does."""
+    """Its own timeout for sending ends the call.
+
+    The one for receiving does not, and without one nothing does.
+    """
     _a_socket(name, socket.SO_SNDTIMEO, socket.SO_RCVTIMEO)
 
 
@@ -227,7 +235,9 @@ def test_who_waits_for_nothing_but_time(
 
 
 def test_memory_of_this_process_and_of_none() -> None:
-    """Read where it is; of a process that is gone it has ended, and an address that nobody has is none of its."""
+    """Read where it is; of a process that is gone it has ended, and an address that nobody has is
+    none of its.
+    """
     given = Timespec(3, 4)
     assert memory(os.getpid(), given.address, 16) == struct.pack("<qq", 3, 4)
     with pytest.raises(Ended, match="has ended"):

@@ -69,7 +69,8 @@ def test_fresh_ranks_are_the_same_ranks(live: Live) -> None:
 @pytest.mark.slow
 def test_a_fresh_rank_that_hangs_or_dies_is_found(live: Live) -> None:
     """Fresh ranks are stopped, described and reaped as warm ones are."""
-    # Without a group: ranks that import torch first may take longer than any deadline on a busy machine.
+    # Without a group: ranks that import torch first may take longer than any deadline on a busy
+    # machine.
     apart: dict[str, Any] = {"warm": False, "backend": "none"}
     raising = live("raising:bare", **apart)
     assert raising.error(1)["source"] == "assert tokenizer"
@@ -91,7 +92,10 @@ def test_seeds_are_the_ranks_own_and_repeat(live: Live) -> None:
 
 
 def test_a_rank_sees_the_allow_list_only(live: Live) -> None:
-    """A secret of the harness is not in a rank's environment, the scenario's variables are; its folder is its own."""
+    """A secret of the harness is not in a rank's environment, the scenario's variables are.
+
+    Its folder is its own.
+    """
     assert "SECRET_TOKEN" in os.environ
     for _ in range(2):
         lived = live(
@@ -121,7 +125,9 @@ def test_a_variable_read_at_import_belongs_to_the_server(live: Live, pool: Serve
 
 
 def test_a_rank_holds_no_descriptor_of_another(live: Live) -> None:
-    """Two ranks share nothing but what the server itself had open: a lost keeper or rank is always noticed."""
+    """Two ranks share nothing but what the server itself had open: a lost keeper or rank is always
+    noticed.
+    """
     lived = live("calm:descriptors", size=3)
     pipes = [
         {
@@ -336,7 +342,9 @@ def all_of(lived: Any, name: str) -> list[Event]:
 
 @pytest.mark.slow
 def test_no_rank_begins_before_all_have_joined(live: Live, often: Callable[..., range]) -> None:
-    """A rank that fails at once cannot break the group of one that still connects: they begin at a common line."""
+    """A rank that fails at once cannot break the group of one that still connects: they begin at a
+    common line.
+    """
     for _ in often(5, soak=50):
         lived = live("calm:rank_0_alone", size=4)
         joined = [event.ns for event in all_of(lived, "backend.ready")]
@@ -360,14 +368,18 @@ def test_the_line_opens_when_a_rank_cannot_join(live: Live) -> None:
 
 
 def test_a_subject_cannot_speak_for_the_runtime(live: Live) -> None:
-    """Names that the harness emits itself are refused, and saying them all the same does not hang the rank."""
+    """Names that the harness emits itself are refused, and saying them all the same does not hang
+    the rank.
+    """
     lived = live("calm:joins_twice")
     assert len(all_of(lived, "refused")) == 2
     assert len(all_of(lived, "subject.end")) == 2
 
 
 def test_what_a_warm_server_holds_lies_on_huge_pages(pool: ServerPool) -> None:
-    """Where Linux moves memory there on demand, most of it: a fork copies one entry for each of them."""
+    """Where Linux moves memory there on demand, most of it: a fork copies one entry for each of
+    them.
+    """
     server = pool.take(warm=True, env={}, preload=ENGINES)
     rollup = Path(f"/proc/{server.pid}/smaps_rollup").read_text()
     pool.give(server)

@@ -10,7 +10,9 @@ def add(context, *, order):
 
 
 def pairwise(numbers):
-    """Sum halves, and halves of halves: rounding errors grow with the depth, not with the length."""
+    """Sum halves, and halves of halves: rounding errors grow with the depth, not with the
+    length.
+    """
     if len(numbers) <= 2:
         return sum(numbers)
     middle = len(numbers) // 2

@@ -1,4 +1,6 @@
-"""A rank that looks whether its chat template came from the hub, and one that makes a prompt without looking."""
+"""A rank that looks whether its chat template came from the hub, and one that makes a prompt
+without looking.
+"""
 
 import tempfile
 

@@ -1,7 +1,8 @@
 """`rankproof tokenizer …`: a group of commands, one module each.
 
-A module of the group has `HELP`, `LIBRARIES`, `arguments(parser)` and `main(options) -> int`, and is named in
-`COMMANDS`. What is heavy it imports inside `main`, which is called where its libraries are installed.
+A module of the group has `HELP`, `LIBRARIES`, `arguments(parser)` and `main(options) -> int`, and
+is named in `COMMANDS`. What is heavy it imports inside `main`, which is called where its libraries
+are installed.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def unreadable(command: str, error: Unreadable) -> int:
 
 
 def say_what_is_damaged(command: str, *paths: Path) -> None:
-    """Say on standard error which of these files is a damaged one of a cache: it is described, and not used."""
+    """Say on standard error which of these files is a damaged one of a cache: it is described, and
+    not used.
+    """
     from harness.tokenizer.loading.intact import damage
 
     for path in paths:
@@ -81,7 +84,10 @@ def say_what_is_damaged(command: str, *paths: Path) -> None:
 
 
 def serialised_without_library(*paths: Path) -> str | None:
-    """What is missing to read these, if one of them is a tokenizer.json; every other format needs no library."""
+    """What is missing to read these, if one of them is a tokenizer.json.
+
+    Every other format needs no library.
+    """
     return (
         missing("tokenizers")
         if any(path.is_dir() or path.suffix == ".json" for path in paths)

@@ -1,7 +1,8 @@
 """`rankproof tokenizer cache`.
 
-Says what the cache of fetched files holds, whether every byte is as its manifest says, and makes room. It may run
-beside loads and fetches: what is in use is passed over, and what is damaged is put aside.
+Says what the cache of fetched files holds, whether every byte is as its manifest says, and makes
+room. It may run beside loads and fetches: what is in use is passed over, and what is damaged is put
+aside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`rankproof tokenizer contract`.
 
-Holds a tokenizer against a golden file of texts and ids; --record makes the file. Exits 0 if every text still has its
-ids, 1 if one has others, 2 if the engine is missing or failed, 3 if a file is not there, 5 or 15 if it is refused.
+Holds a tokenizer against a golden file of texts and ids; --record makes the file. Exits 0 if every
+text still has its ids, 1 if one has others, 2 if the engine is missing or failed, 3 if a file is
+not there, 5 or 15 if it is refused.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def main(options: argparse.Namespace) -> int:
             contract = read_golden(options.golden)
         with ExitStack() as stack:
             if not options.tokenizer.startswith(("http://", "https://")):
-                # What is looked at here, loaded by the engine and asked has to be the same file all along.
+                # What is looked at here, loaded by the engine and asked has to be the same file all
+                # along.
                 stack.enter_context(unchanged(Path(options.tokenizer)))
                 admit(Path(options.tokenizer))
             engine = stack.enter_context(Engine(options.tokenizer))

@@ -1,9 +1,10 @@
 """`rankproof tokenizer diff`.
 
-Says what differs between two tokenizers, in words, with a text that shows it. A star marks what can change ids, names
-of special tokens or chat templates. A and B may be of any format; a question mark marks what one of the formats cannot
-say. Exits 0 if nothing differs, 1 if something does, 2 if the two cannot be compared or that is not decided, 3 if one
-is not there, 5 if one cannot be read, 15 if it may not be.
+Says what differs between two tokenizers, in words, with a text that shows it. A star marks what can
+change ids, names of special tokens or chat templates. A and B may be of any format; a question mark
+marks what one of the formats cannot say. Exits 0 if nothing differs, 1 if something does, 2 if the
+two cannot be compared or that is not decided, 3 if one is not there, 5 if one cannot be read, 15 if
+it may not be.
 """
 
 from __future__ import annotations

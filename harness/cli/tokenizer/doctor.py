@@ -1,8 +1,8 @@
 """`rankproof tokenizer doctor`.
 
-For each GGUF model of a folder: looks for what is wrong in the file, finds its tokenizer, loads that in a process with
-limits and sends texts there and back. Exits 0 if all are well, 1 if something is wrong, 2 if something could not be
-tried.
+For each GGUF model of a folder: looks for what is wrong in the file, finds its tokenizer, loads
+that in a process with limits and sends texts there and back. Exits 0 if all are well, 1 if
+something is wrong, 2 if something could not be tried.
 """
 
 from __future__ import annotations

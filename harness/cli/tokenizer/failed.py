@@ -27,7 +27,8 @@ _BY_STATUS = {401: NO_LOGIN, 403: NO_LOGIN, 404: ABSENT, 429: RATE}
 
 
 def failed(command: str, error: LoadError) -> int:
-    """Say on standard error why: the error, its causes, the requests that failed, what libraries said.
+    """Say on standard error why: the error, its causes, the requests that failed, what libraries
+    said.
 
     Returns:
         The exit code, which says of which class the error is.

@@ -1,7 +1,8 @@
 """`rankproof tokenizer fetch`.
 
-Fetches the files of a tokenizer, or files by name such as a model's, into a verified snapshot, and prints where it
-lies. A fetch that was ended goes on where it stopped. Nothing is built from the files, and no library is needed.
+Fetches the files of a tokenizer, or files by name such as a model's, into a verified snapshot, and
+prints where it lies. A fetch that was ended goes on where it stopped. Nothing is built from the
+files, and no library is needed.
 """
 
 from __future__ import annotations
@@ -130,7 +131,10 @@ def _wanted(
 
 
 def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
-    """Find, fetch and prove the tokenizer of each model; the lock of the folder is used where none is named."""
+    """Find, fetch and prove the tokenizer of each model.
+
+    The lock of the folder is used where none is named.
+    """
     from harness.tokenizer.loading import SourceRefused, read_lock
     from harness.tokenizer.model_files import models_below, serve
     from harness.tokenizer.problem import Unreadable

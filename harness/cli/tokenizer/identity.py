@@ -1,7 +1,8 @@
 """`rankproof tokenizer identity`.
 
-Says what a tokenizer is: two digests, and the parts they were made from. The fingerprint is equal where files of
-different formats describe one encoder. Exits 3 if it is not there, 5 if it is refused, 15 if it may not be read.
+Says what a tokenizer is: two digests, and the parts they were made from. The fingerprint is equal
+where files of different formats describe one encoder. Exits 3 if it is not there, 5 if it is
+refused, 15 if it may not be read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`rankproof tokenizer lock`.
 
-Loads a tokenizer and writes down exactly what it is: commit, sha256 of every file, identity, and the versions it was
-made with. Exits 0 when the file is written, 1 if a --model has another tokenizer, 2 if the hub, the cache or
-transformers failed, 64 if the source may not be used.
+Loads a tokenizer and writes down exactly what it is: commit, sha256 of every file, identity, and
+the versions it was made with. Exits 0 when the file is written, 1 if a --model has another
+tokenizer, 2 if the hub, the cache or transformers failed, 64 if the source may not be used.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, ...]:
-    """The model files that are named, from this machine or from a repository; each is one of this tokenizer.
+    """The model files that are named, from this machine or from a repository.
+
+    Each is one of this tokenizer.
 
     Raises:
         LoadError: one cannot be read or fetched, or holds another tokenizer.
@@ -130,7 +132,9 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
 
 
 def undecided(command: str, error: LoadError) -> int:
-    """Say why; these commands decide whether something is the same, so what failed decides nothing."""
+    """Say why; these commands decide whether something is the same, so what failed decides
+    nothing.
+    """
     from harness.tokenizer.loading import IdentityDiffers, SourceRefused
 
     tell(command, error)

@@ -1,9 +1,9 @@
 """`rankproof tokenizer parity`.
 
-Asks two engines for the ids of the same texts: fixed ones, generated ones, and the lines of a file. A and B are files
-or folders (tokenizers, sentencepiece or llama.cpp run them) or the address of a server that has /tokenize. Prints the
-shortest text that differs. Exits 0 if none does, 1 if one does, 2 if an engine is missing or failed, 3 if a file is not
-there, 5 or 15 if it is refused.
+Asks two engines for the ids of the same texts: fixed ones, generated ones, and the lines of a file.
+A and B are files or folders (tokenizers, sentencepiece or llama.cpp run them) or the address of a
+server that has /tokenize. Prints the shortest text that differs. Exits 0 if none does, 1 if one
+does, 2 if an engine is missing or failed, 3 if a file is not there, 5 or 15 if it is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`rankproof tokenizer resolve`.
 
-Says which tokenizer belongs to a GGUF model: every candidate (inside the model, beside it, in the caches) is compared
-with the one inside, id by id. Exits 0 if one is chosen, 1 if the named one differs, 2 if that could not be decided, 3
-if none is there, 4 if --strict refuses what is not proven, 5 if the model is damaged, 15 if it may not be read.
+Says which tokenizer belongs to a GGUF model: every candidate (inside the model, beside it, in the
+caches) is compared with the one inside, id by id. Exits 0 if one is chosen, 1 if the named one
+differs, 2 if that could not be decided, 3 if none is there, 4 if --strict refuses what is not
+proven, 5 if the model is damaged, 15 if it may not be read.
 """
 
 from __future__ import annotations

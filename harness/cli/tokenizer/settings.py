@@ -1,8 +1,9 @@
-"""The settings of commands that ask a hub or read its cache: their options, and what the environment decides.
+"""The settings of commands that ask a hub or read its cache: their options, and what the
+environment decides.
 
-The names of variables are those of BitNet.rs, whose guide people bring along (docs/discovery.md). Each is read by one
-rule, so that `=0` is off everywhere. What is neither on nor off is an error; a variable of that family that nobody
-reads is named.
+The names of variables are those of BitNet.rs, whose guide people bring along (docs/discovery.md).
+Each is read by one rule, so that `=0` is off everywhere. What is neither on nor off is an error; a
+variable of that family that nobody reads is named.
 """
 
 from __future__ import annotations

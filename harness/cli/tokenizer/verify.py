@@ -1,8 +1,9 @@
 """`rankproof tokenizer verify`.
 
-Says whether a folder, or a repository at the locked commit, still is the locked tokenizer, and in words what differs.
-Exits 0 if it is the same, 1 if it differs, 2 if that could not be decided, 64 if the lock or the source may not be
-used. Code beside the tokenizer is run only if its bytes are the locked ones.
+Says whether a folder, or a repository at the locked commit, still is the locked tokenizer, and in
+words what differs. Exits 0 if it is the same, 1 if it differs, 2 if that could not be decided, 64
+if the lock or the source may not be used. Code beside the tokenizer is run only if its bytes are
+the locked ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A prompt's answer: prefill in chunks, then decode.
 
-And the same answer once more: in other orders of the same sums, with defects of known size, with a share changed.
+And the same answer once more: in other orders of the same sums, with defects of known size, with a
+share changed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ class Answer:
         prefill, decode: logits, None on a rank without.
         ids: the tokens that were chosen.
         fed: those that were fed.
-        hidden: what left each layer while the prompt was read, and what its router chose the best of, by their names.
+        hidden: what left each layer while the prompt was read, and what its router chose the best
+            of, by their names.
         decided: of each phase by how much routers and indexers were decided.
-        routed: the experts of each token that was read, `[tokens, routers, experts for each token]`, or None.
+        routed: the experts of each token that was read, `[tokens, routers, experts for each
+            token]`, or None.
     """
 
     prefill: Any
@@ -86,7 +89,9 @@ class _Reading:
     def prefill(
         self, prompt: Sequence[int], size: int, *, number: int
     ) -> tuple[Any, dict[str, Any]]:
-        """Read the prompt in chunks: its logits, None on a rank without, and what is kept of the layers."""
+        """Read the prompt in chunks: its logits, None on a rank without, and what is kept of the
+        layers.
+        """
         engine = self._engine
         if not self._quiet:
             self._context.emit("prefill.begin")
@@ -114,7 +119,9 @@ class _Reading:
     def decode(
         self, prefill: Any, steps: int, *, at: int, given: Sequence[int] | None, dice: random.Random
     ) -> tuple[list[int], Any]:
-        """Choose so many tokens, feeding each or what is given: the tokens, and the logits behind what was fed."""
+        """Choose so many tokens, feeding each or what is given: the tokens, and the logits behind
+        what was fed.
+        """
         engine = self._engine
         ids = list[int]()
         rows = list[Any]()
@@ -180,7 +187,10 @@ def keep(context: Any, name: str, values: Any) -> None:
 
 
 SOME = 2
-"""Orders in which a prompt is answered again where not all are asked; the next prompt takes the next ones."""
+"""Orders in which a prompt is answered again where not all are asked.
+
+The next prompt takes the next ones.
+"""
 LOUDER = 1.5
 """By this the share of a rank is changed, to show that it takes part."""
 
@@ -194,7 +204,9 @@ def envelope(
     *,
     routings: Sequence[Any],
 ) -> None:
-    """Answer again in every order that is allowed, or in some; what differs is what rounding may do.
+    """Answer again in every order that is allowed, or in some.
+
+    What differs is what rounding may do.
 
     Each order is set up once, for all prompts: some make copies of every matrix.
     """
@@ -294,7 +306,9 @@ def _of_last(hidden: dict[str, Any]) -> list[tuple[str, Any]]:
 def influence(
     context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any
 ) -> None:
-    """Read the first prompt once more for each rank, whose share is changed meanwhile, and no other's."""
+    """Read the first prompt once more for each rank, whose share is changed meanwhile, and no
+    other's.
+    """
     again = partial(answer, context, engine, request, steps=0, quiet=True)
     for rank in range(context.size):
         changed: AbstractContextManager[None] = nullcontext()

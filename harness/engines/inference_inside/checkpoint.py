@@ -1,8 +1,8 @@
 """The files of a checkpoint: which of them holds each tensor, and whether all of it is there.
 
-Engines read a folder each in its own way. transformers takes `model.safetensors` where it is there, else what the index
-names; mlx-lm takes every `model*.safetensors`, in no order; its pipeline wants the index. Where they would not read the
-same, the folder is refused.
+Engines read a folder each in its own way. transformers takes `model.safetensors` where it is there,
+else what the index names; mlx-lm takes every `model*.safetensors`, in no order; its pipeline wants
+the index. Where they would not read the same, the folder is refused.
 """
 
 from __future__ import annotations
@@ -56,12 +56,17 @@ class Stored:
 
 
 def has_tokenizer(folder: str) -> bool:
-    """Whether a tokenizer lies beside a model: what `save_pretrained` of a model alone writes has none."""
+    """Whether a tokenizer lies beside a model: what `save_pretrained` of a model alone writes has
+    none.
+    """
     return any(path.name.startswith(TOKENIZERS) for path in Path(folder).iterdir())
 
 
 def dtypes_of(folder: str) -> list[str]:
-    """In which dtypes a checkpoint keeps its tensors, as safetensors calls them; none of one of another format."""
+    """In which dtypes a checkpoint keeps its tensors, as safetensors calls them.
+
+    None of one of another format.
+    """
     try:
         return sorted({tensor.dtype for tensor in stored(folder).values()})
     except ValueError:  # an adapter for another engine reads what it likes
@@ -72,8 +77,8 @@ def stored(folder: str) -> dict[str, Stored]:
     """Every tensor of a checkpoint, by name.
 
     Raises:
-        ValueError: no safetensors file, one that is missing, cut off or not of that format, a tensor in two files, or
-            an index that does not name what the files hold.
+        ValueError: no safetensors file, one that is missing, cut off or not of that format, a
+            tensor in two files, or an index that does not name what the files hold.
     """
     place = Path(folder)
     named = _index(place / INDEX)

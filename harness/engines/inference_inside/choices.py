@@ -1,11 +1,11 @@
 """The choices of a forward pass: between experts, and between what attention reads.
 
-`Margins` measures how far the last choice lay above the first that was left out. `Routers` notes what routers chose,
-and makes choices for them.
+`Margins` measures how far the last choice lay above the first that was left out. `Routers` notes
+what routers chose, and makes choices for them.
 
-Routers choose experts, and groups of them; indexers choose the keys or the blocks of keys that a position attends to.
-Where two scores at the border lie as near as rounding, another order of the same sums chooses otherwise, and what
-follows is something else.
+Routers choose experts, and groups of them; indexers choose the keys or the blocks of keys that a
+position attends to. Where two scores at the border lie as near as rounding, another order of the
+same sums chooses otherwise, and what follows is something else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Place = tuple[str, tuple[int, ...]]
 
 # It remembers whom to tell, which a tuple has no slot for.
 class Best(tuple[Tensor, Tensor]):  # noqa: SLOT001
-    """The best of some scores and where they are, which tells when it is asked where: only then it is a choice.
+    """The best of some scores and where they are, which tells when it is asked where: only then it
+    is a choice.
 
     The sum of the two best of a group changes little where two of them are nearly the same.
     """
@@ -62,7 +63,8 @@ class Best(tuple[Tensor, Tensor]):  # noqa: SLOT001
 
 
 class Margins:
-    """Margins of all choices of some steps: of each, how far its last one lay above the first that it left out.
+    """Margins of all choices of some steps: of each, how far its last one lay above the first that
+    it left out.
 
     Args:
         model: whose modules choose.
@@ -83,7 +85,9 @@ class Margins:
         self._steps.clear()
 
     def step(self, batch: int, tokens: int, *, last: int) -> None:
-        """A step begins, of so many sequences of so many tokens: the last ones of the last of them count."""
+        """A step begins, of so many sequences of so many tokens: the last ones of the last of them
+        count.
+        """
         self._batch = batch
         self._tokens = tokens
         self._last = last
@@ -108,7 +112,8 @@ class Margins:
 
         def asked() -> None:
             if left.ndim == 0:
-                # One row at a time, position by position: the last sequence is the last that begins with less.
+                # One row at a time, position by position: the last sequence is the last that begins
+                # with less.
                 self._loops[place].append((width, left))
                 return self._note(place, self._of_loop(self._loops[place]), anew=True)
             return self._note(place, self._by_token(left))
@@ -116,10 +121,11 @@ class Margins:
         return Best.of(found, _once(asked))
 
     def told(self, *, routers: bool) -> Tensor | None:
-        """Of all steps that began since this was asked, `[tokens, choices]`; None where nothing chooses.
+        """Of all steps that began since this was asked, `[tokens, choices]`; None where nothing
+        chooses.
 
-        A choice that there was not in a step, or that left nothing out, has an infinite margin. Where `routers` are
-        told what to take, theirs are none.
+        A choice that there was not in a step, or that left nothing out, has an infinite margin.
+        Where `routers` are told what to take, theirs are none.
         """
         places = [place for place in self._columns if routers or place[0] not in self._routers]
         steps = self._steps
@@ -142,7 +148,10 @@ class Margins:
         )
 
     def _by_token(self, margins: Tensor) -> Tensor:
-        """The least margin of each of the last tokens; where a row's token cannot be told, of all."""
+        """The least margin of each of the last tokens.
+
+        Where a row's token cannot be told, of all.
+        """
         rows = self._batch * self._tokens
         if margins.ndim > 1 and (margins.shape[0], margins.shape[-1]) == (
             self._batch,
@@ -164,7 +173,9 @@ class Margins:
         return torch.cat([before, torch.stack(margins)])
 
     def _place(self) -> Place:
-        """Which module chooses, wherever in its code: the first that is one among those that wait for the answer."""
+        """Which module chooses, wherever in its code: the first that is one among those that wait
+        for the answer.
+        """
         lines = list[int]()
         frame = inspect.currentframe()
         while frame is not None:
@@ -176,7 +187,8 @@ class Margins:
 
 
 def margin(scores: Tensor, many: int, along: int) -> Tensor:
-    """How far the last of the best lies above the first that is left out, in all dimensions but one.
+    """How far the last of the best lies above the first that is left out, in all dimensions but
+    one.
 
     Infinite where none is left out, or what is was ruled out beforehand, as a mask does.
     """
@@ -206,10 +218,11 @@ CHOSEN = ("num_experts_per_tok", "moe_k", "num_experts_per_token", "moe_topk")
 
 
 class Routers:
-    """Around a forward pass: watches each choice of the best of all experts, wherever a model makes it.
+    """Around a forward pass: watches each choice of the best of all experts, wherever a model makes
+    it.
 
-    Its own functions stand for `topk`, and for `max` where margins are told, meanwhile: not a mode of torch's, which
-    would stand in the traceback of every error.
+    Its own functions stand for `topk`, and for `max` where margins are told, meanwhile: not a mode
+    of torch's, which would stand in the traceback of every error.
 
     Args:
         config: of the text model.
@@ -218,10 +231,11 @@ class Routers:
         margins: of every choice, these among them; None where nobody asks for them.
 
     Attributes:
-        scores: of each router in the order of its layer, what it chose the best of, `[rows, experts]`.
+        scores: of each router in the order of its layer, what it chose the best of, `[rows,
+            experts]`.
         chosen: what was chosen, `[rows, experts for each token]`.
-        given: `[tokens, routers of the whole model, experts for each token]`: what the last rows take, whatever they
-            would have chosen; None where they choose.
+        given: `[tokens, routers of the whole model, experts for each token]`: what the last rows
+            take, whatever they would have chosen; None where they choose.
         all: the layers of the whole model that have a router.
         own: those of this rank.
     """
@@ -266,7 +280,9 @@ class Routers:
         self._whole = []
 
     def _watching(self, whole: Any, *, count: bool) -> Any:
-        """What stands for a function of torch's, which is told how many are chosen, or chooses one."""
+        """What stands for a function of torch's, which is told how many are chosen, or chooses
+        one.
+        """
 
         def best(scores: Any, *given: Any, **named: Any) -> Any:
             found = whole(scores, *given, **named)

@@ -1,7 +1,7 @@
 """Defects as they are found in the field, put into a share of a decoder of transformers on purpose.
 
-Each is what a control of a scenario computes with. In a world of one there are those alone that are in the code of a
-single rank too.
+Each is what a control of a scenario computes with. In a world of one there are those alone that are
+in the code of a single rank too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def spoil(share: TransformersShare, defect: str) -> None:
     """Put a defect in.
 
     Raises:
-        ValueError: the model, or the way in which it is split, has nothing that this defect is about.
+        ValueError: the model, or the way in which it is split, has nothing that this defect is
+            about.
     """
     if (share.size > 1 or defect in AT_ONE) and not DEFECTS[defect](share):
         how = "split by layers" if share.stage is not None else "split in every layer"
@@ -117,7 +118,9 @@ def _bias_per_rank(share: TransformersShare) -> bool:
 def _summed_anew(
     layer: Any, share: TransformersShare, change: Change | None, *, biased: bool
 ) -> bool:
-    """Sum the output of attention over the ranks as the engine does, but for what is changed: a part, or the bias."""
+    """Sum the output of attention over the ranks as the engine does, but for what is changed: a
+    part, or the bias.
+    """
     out = _out_of(layer)
     if not _is_summed(out):
         return False
@@ -143,7 +146,8 @@ def _summed_anew(
 def _is_summed(out: Any) -> bool:
     """Whether the ranks' products with a matrix are summed.
 
-    A plan may leave attention whole: then nothing is, and a rank that waits for a sum waits for ever.
+    A plan may leave attention whole: then nothing is, and a rank that waits for a sum waits for
+    ever.
     """
     places = getattr(getattr(out, "weight", None), "placements", ())
     return any(hasattr(place, "dim") and place.dim % 2 == 1 for place in places)

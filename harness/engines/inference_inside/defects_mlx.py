@@ -1,4 +1,6 @@
-"""Defects as they are found in the field, put into a share of a decoder of mlx-lm on purpose: those of `defects_hf`."""
+"""Defects as they are found in the field, put into a share of a decoder of mlx-lm on purpose: those
+of `defects_hf`.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def spoil(share: MlxShare, defect: str) -> None:
     """Put a defect in.
 
     Raises:
-        ValueError: the model, or the way in which it is split, has nothing that this defect is about.
+        ValueError: the model, or the way in which it is split, has nothing that this defect is
+            about.
     """
     if (share.size > 1 or defect in AT_ONE) and not DEFECTS[defect](share):
         how = "split by layers" if share.sharding == "pipeline" else "split in every layer"
@@ -111,7 +114,9 @@ def _bias_per_rank(share: MlxShare) -> bool:
 
 
 def _summed_anew(layer: Any, change: Change | None) -> bool:
-    """Sum the output of attention over the ranks as the engine does, but for what is changed: a part, or the bias."""
+    """Sum the output of attention over the ranks as the engine does, but for what is changed: a
+    part, or the bias.
+    """
     out = layer.self_attn.o_proj
     bias = out.get("bias")
     if change is None and bias is None:
@@ -238,7 +243,9 @@ def scale(layer: Any, factor: float) -> None:
 
 
 def _around(module: Any, act: Callable[..., Any]) -> None:
-    """Have `act` called in place of a module, with what calls the module itself: MLX has no hooks, but classes."""
+    """Have `act` called in place of a module, with what calls the module itself: MLX has no hooks,
+    but classes.
+    """
     kind = type(module)
 
     def call(self: Any, *given: Any, **named: Any) -> Any:

@@ -1,4 +1,6 @@
-"""What is asked of a session, and what a session asks of an engine: a model, or a rank's share of one."""
+"""What is asked of a session, and what a session asks of an engine: a model, or a rank's share of
+one.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,14 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How an engine shares a model among ranks, as a process says that holds the whole of it and is none of them.
+    """How an engine shares a model among ranks, as a process says that holds the whole of it and is
+    none of them.
 
     Attributes:
         engine: the name of the engine that shares by it.
         rules: as the library has them, what to how.
-        whole: the tensors of the checkpoint of which every rank holds all. What is not here lies on one rank each.
+        whole: the tensors of the checkpoint of which every rank holds all. What is not here lies on
+            one rank each.
     """
 
     engine: str
@@ -46,7 +50,10 @@ class Plan:
 
 
 def part_name(attribute: str) -> str:
-    """How a part of a layer is called, by the library's name for it; what attends is called alike everywhere."""
+    """How a part of a layer is called, by the library's name for it.
+
+    What attends is called alike everywhere.
+    """
     name = "-".join(word for word in re.split(r"[^a-z]+", attribute.lower()) if word)
     return "attention" if name in ATTENTION else name
 
@@ -57,8 +64,9 @@ class Order(NamedTuple):
     Attributes:
         words: what is other.
         inside: makes a context inside of which it is in force.
-        chunked: whether the prompt is to be read once more so, in chunks as well, as ranks that share each layer read
-            it. Where one number is very sensitive, the furthest of few answers says little of the next one.
+        chunked: whether the prompt is to be read once more so, in chunks as well, as ranks that
+            share each layer read it. Where one number is very sensitive, the furthest of few
+            answers says little of the next one.
     """
 
     words: str
@@ -72,7 +80,8 @@ def products(
     """Matrix products in parts that are summed, as many as ranks would make.
 
     Args:
-        splitting: of how many parts, and whether each is every so manieth column, to what makes the context of it.
+        splitting: of how many parts, and whether each is every so manieth column, to what makes the
+            context of it.
     """
     for parts, ordinal in ((2, "second"), (3, "third"), (4, "fourth")):
         words = f"matrix products in {parts} parts"
@@ -100,7 +109,10 @@ class Engine(Protocol):
     whole: bool
 
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
-        """Load the model of a folder, or this rank's share; with a defect in it unless that is `none`."""
+        """Load the model of a folder, or this rank's share.
+
+        With a defect in it unless that is `none`.
+        """
         ...
 
     def pieces(self) -> Iterator[Piece]:
@@ -112,7 +124,9 @@ class Engine(Protocol):
         ...
 
     def plan(self) -> Plan | None:
-        """How the library shares this model within its layers; None where nothing is known of that."""
+        """How the library shares this model within its layers; None where nothing is known of
+        that.
+        """
         ...
 
     def begin(self) -> None:
@@ -124,48 +138,58 @@ class Engine(Protocol):
         ...
 
     def step(self, ids: Sequence[int]) -> Any:
-        """Logits after each of some more tokens, `[tokens, vocabulary]`, in the engine's own kind of array.
+        """Logits after each of some more tokens, `[tokens, vocabulary]`, in the engine's own kind
+        of array.
 
         On a rank that has none, None.
         """
         ...
 
     def hidden(self) -> dict[str, Any]:
-        """What came out of each layer of this rank, and of its parts, in the last step, `[tokens, width]`.
+        """What came out of each layer of this rank, and of its parts, in the last step, `[tokens,
+        width]`.
 
         By the layer's number, and by that and the part's name: `3`, `3.attention`, `3.mlp`.
         """
         ...
 
     def decided(self, *, routers: bool) -> Any:
-        """By how much each choice was decided in the steps since this was asked last, `[tokens, choices]`.
+        """By how much each choice was decided in the steps since this was asked last, `[tokens,
+        choices]`.
 
-        Of a router, how far the last expert chosen lay above the first that was not, and only where `routers` are not
-        told what to take; of an indexer the same of keys, or of blocks of them. Infinite where there was nothing to
-        choose; None of a model that chooses nothing, or of which only a share is here.
+        Of a router, how far the last expert chosen lay above the first that was not, and only where
+        `routers` are not told what to take; of an indexer the same of keys, or of blocks of them.
+        Infinite where there was nothing to choose; None of a model that chooses nothing, or of
+        which only a share is here.
         """
         ...
 
     def routed(self) -> Any:
-        """The experts that each token was sent to in the last step, `[tokens, routers, experts for each token]`.
+        """The experts that each token was sent to in the last step, `[tokens, routers, experts for
+        each token]`.
 
         None of a model without experts.
         """
         ...
 
     def scores(self) -> dict[int, Any]:
-        """What the router of a layer of this rank chose the best of in the last step, `[tokens, experts]` float32."""
+        """What the router of a layer of this rank chose the best of in the last step, `[tokens,
+        experts]` float32.
+        """
         ...
 
     def take(self, experts: Any) -> None:
-        """Have the next step send each token to these experts, given as `routed` gives them of the whole model.
+        """Have the next step send each token to these experts, given as `routed` gives them of the
+        whole model.
 
         None: to those that the routers choose.
         """
         ...
 
     def scaled(self, layer: int, factor: float) -> AbstractContextManager[None]:
-        """Inside of it the matrices of one of this rank's layers, but for a router's, are so many times as large."""
+        """Inside of it the matrices of one of this rank's layers, but for a router's, are so many
+        times as large.
+        """
         ...
 
     def together(self, parts: Sequence[Any]) -> Any:
@@ -177,7 +201,10 @@ class Engine(Protocol):
         ...
 
     def agree(self, token: int | None) -> int:
-        """The token that was chosen, on every rank; where all choose for themselves, the rank's own."""
+        """The token that was chosen, on every rank.
+
+        Where all choose for themselves, the rank's own.
+        """
         ...
 
     def orders(self) -> Iterator[Order]:
@@ -186,14 +213,19 @@ class Engine(Protocol):
 
 
 BOUNDARY = "boundary-"
-"""So begin the defects of a session, where a chunk of a prompt follows another; the others are an engine's."""
+"""So begin the defects of a session, where a chunk of a prompt follows another.
+
+The others are an engine's.
+"""
 OWN = "own"
 """Where a run chooses by itself what is fed, or between which experts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The arguments that every ready subject of this folder takes, as `harness.engines.inference` describes them."""
+    """The arguments that every ready subject of this folder takes, as `harness.engines.inference`
+    describes them.
+    """
 
     model: str = "model"
     prompts: Sequence[Any] = ("the quick brown fox", "hello world")
@@ -217,7 +249,8 @@ class Request:
 def takes_a_request(entry: Callable[..., None]) -> Callable[..., None]:
     """Name the arguments of a request among the parameters of an entry that takes them in `**`.
 
-    So a slip in `with` is found before the first trial, and a report does not doubt that an argument was used.
+    So a slip in `with` is found before the first trial, and a report does not doubt that an
+    argument was used.
     """
     parameters = [
         parameter

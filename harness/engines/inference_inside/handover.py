@@ -1,8 +1,10 @@
-"""How stages of a pipeline hand on hidden states and chosen tokens: by torch's calls, sealed, or by sockets of ours.
+"""How stages of a pipeline hand on hidden states and chosen tokens: by torch's calls, sealed, or by
+sockets of ours.
 
-`Handover` is torch's send, recv and broadcast as they are, and loads nothing of `harness._integrity`. `Sealed` sends a
-seal after each tensor: what changed on its way is one error. `Carried` uses neither, but a transport that sends again
-what was lost, doubled or changed, over connections that it makes anew.
+`Handover` is torch's send, recv and broadcast as they are, and loads nothing of
+`harness._integrity`. `Sealed` sends a seal after each tensor: what changed on its way is one error.
+`Carried` uses neither, but a transport that sends again what was lost, doubled or changed, over
+connections that it makes anew.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ def handover(level: str, *, distributed: Any, rank: int, size: int, folder: str)
         distributed: the module torch.distributed, with a group joined.
         rank: of this stage.
         size: how many there are.
-        folder: that all ranks share, and that is empty at first; where they find each other's sockets.
+        folder: that all ranks share, and that is empty at first; where they find each other's
+            sockets.
     """
     if level == "off" or size == 1:
         return Handover(distributed, rank=rank, size=size)
@@ -130,7 +133,8 @@ class Carried(Handover):
 
     Raises (from `send`, `receive`, `agree`, and where it ends):
         TransferFailed: a message was given up on after 30 s; it names the message.
-        OutOfStep: a state has another size than is due, or a token is not the next one of this prompt.
+        OutOfStep: a state has another size than is due, or a token is not the next one of this
+            prompt.
     """
 
     def __init__(self, distributed: Any, *, rank: int, size: int, folder: str) -> None:
@@ -157,7 +161,8 @@ class Carried(Handover):
             address=listening(),
             insecure=True,  # over test hosts, whose network has nobody else
         )
-        # Not by the lines' own functions: each that is called after a decode step is read from memory anew.
+        # Not by the lines' own functions: each that is called after a decode step is read from
+        # memory anew.
         self._transport, self._names = (
             self._lines.transport,
             [name_of(other) for other in range(size)],
@@ -191,7 +196,9 @@ class Carried(Handover):
         state.copy_(room)
 
     def _room_of(self, state: Tensor) -> tuple[Tensor, memoryview]:
-        """A tensor of that shape and dtype, and its bytes: a view of the state's own would be made anew for each."""
+        """A tensor of that shape and dtype, and its bytes: a view of the state's own would be made
+        anew for each.
+        """
         if state.shape != self._room.shape or state.dtype is not self._room.dtype:
             self._room = torch.empty(state.shape, dtype=state.dtype)
             self._view = self._bytes(self._room)
@@ -223,7 +230,9 @@ class Carried(Handover):
 
 
 def listening() -> tuple[str, int] | str:
-    """Where this rank listens: by a name where all ranks are of this host, which takes half of TCP's time."""
+    """Where this rank listens: by a name where all ranks are of this host, which takes half of
+    TCP's time.
+    """
     host = address()
     if sys.platform == "linux" and host.startswith("127."):
         return f"\0rankproof-integrity-{os.getpid()}-{os.urandom(8).hex()}"

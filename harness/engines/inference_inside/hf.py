@@ -1,4 +1,6 @@
-"""transformers as an engine: the whole model, transformers' own tensor parallelism, or stages of our own."""
+"""transformers as an engine: the whole model, transformers' own tensor parallelism, or stages of
+our own.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ class Transformers:
         """Load the model, this rank's slices or this rank's layers.
 
         Raises:
-            ValueError: this engine does not offer the model at this world size; the message says why.
+            ValueError: this engine does not offer the model at this world size; the message says
+                why.
         """
         import transformers
 
@@ -114,7 +117,8 @@ class Transformers:
             layer.register_forward_hook(self._watch(str(number)))
             for name, part in orders.parts_of(layer):
                 part.register_forward_hook(self._watch(f"{number}.{name}"))
-        # A reference has the whole model, and tells how its choices were decided; nobody asks the others.
+        # A reference has the whole model, and tells how its choices were decided; nobody asks the
+        # others.
         self._margins = Margins(self._model) if self.whole else None
         self._routers = Routers(
             config.get_text_config(),
@@ -127,9 +131,10 @@ class Transformers:
         def note(_module: nn.Module, _given: Any, output: Any) -> None:
             state = output[0] if isinstance(output, tuple) else output
             if isinstance(state, Tensor) and state.ndim > 1:
-                # Experts give the tokens of the whole batch one below the other; Gemma 3n's layers several states of
-                # each token, `[states, batch, tokens, width]`, of which the last is told, DeepSeek-V4's all of a token
-                # side by side, `[batch, tokens, states, width]`.
+                # Experts give the tokens of the whole batch one below the other; Gemma 3n's layers
+                # several states of each token, `[states, batch, tokens, width]`, of which the last
+                # is told, DeepSeek-V4's all of a token side by side, `[batch, tokens, states,
+                # width]`.
                 if state.ndim == 4 and tuple(state.shape[:2]) == self._batch:
                     state = state.flatten(2)
                 last = state.flatten(0, -3)[-1] if state.ndim > 2 else state
@@ -296,8 +301,8 @@ class Transformers:
     def _is_padded_alike(self) -> bool:
         """Whether padding is another order of the same sums, and not another computation.
 
-        Some cut what they keep into blocks by its place (MiniMax M3), or let a convolution read padding
-        (RecurrentGemma). No rank pads: without it the envelope is narrower, never wider.
+        Some cut what they keep into blocks by its place (MiniMax M3), or let a convolution read
+        padding (RecurrentGemma). No rank pads: without it the envelope is narrower, never wider.
         """
         found = list[Tensor | None]()
         self.take(None)
@@ -329,7 +334,8 @@ def refuse_tensor(config: Any, size: int) -> None:
         )
     if not any("att" in name and how == "colwise" for name, how in plan.items()):
         return  # attention is whole on every rank, or is gathered
-    # Of some models (Dots 3) the layers differ, and the whole configuration does not tell of their heads.
+    # Of some models (Dots 3) the layers differ, and the whole configuration does not tell of their
+    # heads.
     for layer in text.per_layer_config if getattr(text, "is_heterogeneous", False) else [text]:
         if (
             heads := getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads
@@ -346,7 +352,10 @@ def refuse_tensor(config: Any, size: int) -> None:
 
 
 def _of_head(config: Any) -> dict[str, str]:
-    """The plan that the class of a causal language model has for what stands behind its layers; empty without."""
+    """The plan that the class of a causal language model has for what stands behind its layers.
+
+    Empty without.
+    """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     kinds: Any = MODEL_FOR_CAUSAL_LM_MAPPING
@@ -354,7 +363,9 @@ def _of_head(config: Any) -> dict[str, str]:
 
 
 def _shares(found: Any) -> list[list[layout.Range]]:
-    """The parts of each dimension that this rank holds of a parameter, by the placements of a DTensor."""
+    """The parts of each dimension that this rank holds of a parameter, by the placements of a
+    DTensor.
+    """
     shares: list[list[layout.Range]] = [[(0, size)] for size in found.shape]
     for place, size, rank in _placements(found):
         dimension = place.dim % len(shares)
@@ -382,11 +393,13 @@ def _chunk(length: int, size: int, rank: int) -> layout.Range:
 
 
 def of_decoder(config: Any) -> Any:
-    """The configuration from which the causal language model is made; the same where it is of nothing else.
+    """The configuration from which the causal language model is made.
 
-    Some models of text and images (Qwen3.5) are published with the configuration of all of it, and transformers' class
-    for causal language models takes the decoder of them: then the configuration is that of the text alone, as
-    `from_pretrained` of that class has it by itself.
+    The same where it is of nothing else.
+
+    Some models of text and images (Qwen3.5) are published with the configuration of all of it, and
+    transformers' class for causal language models takes the decoder of them: then the configuration
+    is that of the text alone, as `from_pretrained` of that class has it by itself.
     """
     import transformers
 
@@ -401,7 +414,9 @@ def of_decoder(config: Any) -> Any:
 
 
 def _run(context: Any, request: Request, *, sharding: str, integrity: str) -> None:
-    """Load, warm up, answer every prompt; tell what was mended between stages, or which message was lost.
+    """Load, warm up, answer every prompt.
+
+    Tell what was mended between stages, or which message was lost.
 
     Args:
         context: of the rank.
@@ -442,7 +457,9 @@ def single(context: Any, **asked: Any) -> None:
 
 @takes_a_request
 def tensor(context: Any, **asked: Any) -> None:
-    """Entry `hf-tensor`: transformers' own tensor parallelism, by which each rank has its slices of every layer."""
+    """Entry `hf-tensor`: transformers' own tensor parallelism, by which each rank has its slices of
+    every layer.
+    """
     engine = Transformers(
         rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native
     )
@@ -459,5 +476,7 @@ def pipeline(context: Any, *, integrity: str = "off", **asked: Any) -> None:
 def sharded(
     context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any
 ) -> None:
-    """Entry `hf-sharded`: shared as an argument says, whole in each rank, by tensors or by layers."""
+    """Entry `hf-sharded`: shared as an argument says, whole in each rank, by tensors or by
+    layers.
+    """
     _run(context, Request(**asked), sharding=sharding, integrity=integrity)

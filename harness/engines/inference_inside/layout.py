@@ -1,4 +1,6 @@
-"""Which slices of the checkpoint a parameter is made of: libraries rename, stack and join tensors as they load them."""
+"""Which slices of the checkpoint a parameter is made of: libraries rename, stack and join tensors
+as they load them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def blocks(
 
     Args:
         name: of the parameter in the running model.
-        shares: for each dimension, the parts of the whole parameter that the rank holds, in the order it holds them.
+        shares: for each dimension, the parts of the whole parameter that the rank holds, in the
+            order it holds them.
         checkpoint: tensors and shapes, as `checkpoint.shapes` gives them.
         base: prefix that the checkpoint may do without (GPT-2's `transformer.`).
 
@@ -56,9 +59,11 @@ def blocks(
 def whole_shape(
     name: str, checkpoint: Mapping[str, tuple[int, ...]], *, base: str = "", turned: bool = False
 ) -> tuple[int, ...] | None:
-    """The shape of the whole parameter, of which a rank may hold a part; None where the checkpoint does not tell.
+    """The shape of the whole parameter, of which a rank may hold a part; None where the checkpoint
+    does not tell.
 
-    With `turned` the model holds a matrix the other way round than the checkpoint; the rest is as for `blocks`.
+    With `turned` the model holds a matrix the other way round than the checkpoint; the rest is as
+    for `blocks`.
     """
     if (known := _known(name, checkpoint, base)) is not None:
         return checkpoint[known][::-1] if turned else checkpoint[known]
@@ -87,7 +92,9 @@ def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
 def _boxes(
     shares: Sequence[Sequence[Range]],
 ) -> Iterator[tuple[tuple[Range, ...], tuple[Range, ...]]]:
-    """Every combination of the parts of each dimension: where it lies in the rank's array, and in the whole."""
+    """Every combination of the parts of each dimension: where it lies in the rank's array, and in
+    the whole.
+    """
     placed = []
     for parts in shares:
         begin = 0
@@ -102,7 +109,9 @@ def _boxes(
 
 
 def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
-    """The prefix of the experts that a stacked parameter holds, and the matrices that follow each other in its rows."""
+    """The prefix of the experts that a stacked parameter holds, and the matrices that follow each
+    other in its rows.
+    """
     match = re.fullmatch(
         r"(.*\.)(?:experts|switch_mlp)\.(gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?",
         name,

@@ -1,4 +1,6 @@
-"""mlx-lm as an engine: the whole model, or its own tensor parallelism and pipeline over MLX's ring."""
+"""mlx-lm as an engine: the whole model, or its own tensor parallelism and pipeline over MLX's
+ring.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class MlxLm:
         rank, size: of this process; one that holds the whole model is rank 0 of 1.
         sharding: `single`, `tensor` or `pipeline`.
         group: of MLX; None for `single`.
-        integrity: of a pipeline: `off`, or `light` or `full`, which are the same here: what changed is detected.
+        integrity: of a pipeline: `off`, or `light` or `full`, which are the same here: what changed
+            is detected.
     """
 
     def __init__(
@@ -61,7 +64,8 @@ class MlxLm:
         """Load the model or this rank's share as mlx-lm does.
 
         Raises:
-            ValueError: this engine does not offer the model at this world size, or a tensor is not in the checkpoint.
+            ValueError: this engine does not offer the model at this world size, or a tensor is not
+                in the checkpoint.
         """
         from pathlib import Path
 
@@ -115,7 +119,9 @@ class MlxLm:
 
     # Others split the whole model, whose weights are lazy.
     def share(self, folder: str, whole: Any) -> Any:  # noqa: ARG002
-        """This rank's share of the model of a folder, as mlx-lm splits it; an adapter for another splitter has its own.
+        """This rank's share of the model of a folder, as mlx-lm splits it.
+
+        An adapter for another splitter has its own.
 
         `whole` is the model, none of whose weights is in memory yet.
         """
@@ -125,7 +131,10 @@ class MlxLm:
         return utils.sharded_load(folder, *groups)[0]
 
     def parameters(self, module: Any) -> list[tuple[str, Any]]:
-        """Every parameter of a module by its name there; an adapter whose modules hide some has its own."""
+        """Every parameter of a module by its name there.
+
+        An adapter whose modules hide some has its own.
+        """
         found: Any = tree_flatten(module.parameters())
         return list(found)
 
@@ -222,7 +231,9 @@ class MlxLm:
         return mx.concatenate(noted) if noted and routers else None
 
     def routed(self) -> Any:
-        """See `engine.Engine`: mlx-lm's routers choose inside of what is compiled, and nobody sees what."""
+        """See `engine.Engine`: mlx-lm's routers choose inside of what is compiled, and nobody sees
+        what.
+        """
         return None
 
     def scores(self) -> dict[int, Any]:
@@ -312,7 +323,8 @@ def refuse(model: Any, config: dict[str, Any], *, sharding: str, size: int) -> N
 
 
 def demand_known(names: Iterable[str], stored: Container[str]) -> None:
-    """Demand that the checkpoint has each tensor: where it shards, mlx-lm leaves others as they were drawn.
+    """Demand that the checkpoint has each tensor: where it shards, mlx-lm leaves others as they
+    were drawn.
 
     Raises:
         ValueError: it has not.
@@ -326,10 +338,12 @@ def demand_known(names: Iterable[str], stored: Container[str]) -> None:
 
 @contextmanager
 def split(model: Any, parts: int, *, strided: bool = False) -> Iterator[None]:
-    """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
+    """Every product with a weight is made in parts of the inner dimension that are summed, as
+    tensor parallelism does.
 
-    Experts are split by their inner width. A part lies together, or is every so manieth: other roundings. Parts are
-    made in the first pass and held until the end; what is not together takes as much memory as the matrices.
+    Experts are split by their inner width. A part lies together, or is every so manieth: other
+    roundings. Parts are made in the first pass and held until the end; what is not together takes
+    as much memory as the matrices.
     """
     changed: list[tuple[Any, type]] = []
     try:
@@ -397,7 +411,9 @@ def _experts(kind: type, parts: int, strided: bool) -> type:
 
 
 def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
-    """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
+    """What a layer adds up, each by its name: its attention, its feed-forward part, with all
+    matrices they have.
+    """
     for name, part in layer.children().items():
         if not isinstance(part, nn.Module) or part_name(name) == ROUTER:
             continue
@@ -407,7 +423,9 @@ def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _watch(layer: Any, name: str, found: dict[str, Any]) -> None:
-    """Note what comes out of a layer, of a batch for the last: MLX has no hooks, so its class is one that notes."""
+    """Note what comes out of a layer, of a batch for the last: MLX has no hooks, so its class is
+    one that notes.
+    """
     kind = type(layer)
 
     def call(self: Any, *given: Any, **named: Any) -> Any:
@@ -421,7 +439,9 @@ def _watch(layer: Any, name: str, found: dict[str, Any]) -> None:
 
 
 def _watch_router(block: Any, found: list[Any]) -> None:
-    """Note by how much the last expert chosen lies above the first that is not, `[batch, tokens]`."""
+    """Note by how much the last expert chosen lies above the first that is not, `[batch,
+    tokens]`.
+    """
     kind = type(block)
     many = getattr(block, "num_experts_per_tok", None) or block.top_k
     # Some gates choose by themselves, and give the experts in place of their scores.
@@ -451,11 +471,13 @@ EMPTY = 0
 
 
 class Hops:
-    """What mlx-lm's stages hand on, digested at both ends and compared after each step: rank 0 has the last layers.
+    """What mlx-lm's stages hand on, digested at both ends and compared after each step: rank 0 has
+    the last layers.
 
-    mlx-lm sends inside its models and gives no seam to put a transport in. What a stage's last layer gives and its next
-    stage's first layer takes can be seen, and what the final norm takes on every rank; so what changed on its way is
-    detected, and is one error on every rank. Nothing is sent again.
+    mlx-lm sends inside its models and gives no seam to put a transport in. What a stage's last
+    layer gives and its next stage's first layer takes can be seen, and what the final norm takes on
+    every rank; so what changed on its way is detected, and is one error on every rank. Nothing is
+    sent again.
 
     Args:
         model: of mlx-lm, with this rank's layers.
@@ -560,7 +582,9 @@ def single(context: Any, **asked: Any) -> None:
 
 @takes_a_request
 def tensor(context: Any, **asked: Any) -> None:
-    """Entry `mlx-tensor`: mlx-lm's own tensor parallelism, by which each rank has its slices of every layer."""
+    """Entry `mlx-tensor`: mlx-lm's own tensor parallelism, by which each rank has its slices of
+    every layer.
+    """
     engine = MlxLm(
         rank=context.rank, size=context.size, sharding="tensor", group=context.group.native
     )
@@ -569,7 +593,9 @@ def tensor(context: Any, **asked: Any) -> None:
 
 @takes_a_request
 def pipeline(context: Any, *, integrity: str = "off", **asked: Any) -> None:
-    """Entry `mlx-pipeline`: mlx-lm's own pipeline: rank 0 has the last layers, and every rank the head."""
+    """Entry `mlx-pipeline`: mlx-lm's own pipeline: rank 0 has the last layers, and every rank the
+    head.
+    """
     _run(context, Request(**asked), sharding="pipeline", integrity=integrity)
 
 
@@ -577,5 +603,7 @@ def pipeline(context: Any, *, integrity: str = "off", **asked: Any) -> None:
 def sharded(
     context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any
 ) -> None:
-    """Entry `mlx-sharded`: shared as an argument says, whole in each rank, by tensors or by layers."""
+    """Entry `mlx-sharded`: shared as an argument says, whole in each rank, by tensors or by
+    layers.
+    """
     _run(context, Request(**asked), sharding=sharding, integrity=integrity)

@@ -1,4 +1,6 @@
-"""Other orders in which a model of transformers may add up the same sums: what rounding alone does to its logits."""
+"""Other orders in which a model of transformers may add up the same sums: what rounding alone does
+to its logits.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,13 @@ def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def split(model: nn.Module, cut: Cut) -> Iterator[None]:
-    """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
+    """Every product with a weight is made in parts of the inner dimension that are summed, as
+    tensor parallelism does.
 
-    Experts are split by their inner width, so that each part gates, multiplies and is summed like a rank's. A part lies
-    together, or is every so manieth of them: as many roundings, and other ones. Such parts are copies, made in the
-    first pass and held until the end: they take as much memory as the matrices, and making them takes ten times as long
-    as a token's product.
+    Experts are split by their inner width, so that each part gates, multiplies and is summed like a
+    rank's. A part lies together, or is every so manieth of them: as many roundings, and other ones.
+    Such parts are copies, made in the first pass and held until the end: they take as much memory
+    as the matrices, and making them takes ten times as long as a token's product.
     """
     changed: list[nn.Module] = []
     try:
@@ -60,7 +63,9 @@ def split(model: nn.Module, cut: Cut) -> Iterator[None]:
 
 
 def parts_of(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
+    """What a layer adds up, each by its name: its attention, its feed-forward part, with all
+    matrices they have.
+    """
     for name, part in layer.named_children():
         inner = [module for module in part.modules() if module is not part]
         whole = bool(inner) and not isinstance(part, nn.ModuleList) and part_name(name) != ROUTER
@@ -75,7 +80,9 @@ class Cut(NamedTuple):
     strided: bool
 
     def of(self, length: int, *, multiple: int = 1) -> Iterator[Any]:
-        """Even parts of so many, each but the last a multiple of one number: what they are indexed by."""
+        """Even parts of so many, each but the last a multiple of one number: what they are indexed
+        by.
+        """
         most = -(-length // self.parts)
         most += -most % multiple
         bounds = (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
@@ -169,7 +176,8 @@ def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
 
 
 def padded(ids: Tensor, places: Tensor, seen: int, padding: int) -> dict[str, Tensor]:
-    """The same tokens as the second of a batch: it begins with padding, the first one with as many tokens more.
+    """The same tokens as the second of a batch: it begins with padding, the first one with as many
+    tokens more.
 
     Args:
         ids: `[1, tokens]`.

@@ -24,7 +24,9 @@ OF_THE_SHAPE = {getattr(aten, name) for kind in KINDS for name in (f"{kind}_like
 
 # Torch leaves the hook of its class untyped.
 class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Around forward passes: the parts that tensors are marked with go over to what is made of them."""
+    """Around forward passes: the parts that tensors are marked with go over to what is made of
+    them.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -53,7 +55,9 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return frozenset[int]().union(*found)
 
     def given(self, part: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What a layer is called with, its hidden state another one that comes of that part alone."""
+        """What a layer is called with, its hidden state another one that comes of that part
+        alone.
+        """
         fresh = self.mark(torch.empty_like(given[0] if given else named["hidden_states"]), part)
         return ((fresh, *given[1:]), named) if given else (given, {**named, "hidden_states": fresh})
 
@@ -69,11 +73,13 @@ class Forgetful(ValueError):
 
 # Torch leaves the hook of its class untyped.
 class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
-    """Around the steps of a prompt in two chunks and a token more: what each layer makes its output of.
+    """Around the steps of a prompt in two chunks and a token more: what each layer makes its output
+    of.
 
-    Layers that keep a state beside keys and values, in the cache (Jamba's, Zamba's) or in themselves
-    (RecurrentGemma's), may go on from all of it with a single token, and with several at once from a part of it: what a
-    prompt says in chunks is another thing than what it says whole, however the model is split.
+    Layers that keep a state beside keys and values, in the cache (Jamba's, Zamba's) or in
+    themselves (RecurrentGemma's), may go on from all of it with a single token, and with several at
+    once from a part of it: what a prompt says in chunks is another thing than what it says whole,
+    however the model is split.
 
     Args:
         layers: of the whole model.
@@ -89,7 +95,9 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
             layer.register_forward_hook(self._left(number))
 
     def step_from(self, cache: Any) -> None:
-        """A step begins: what the cache and its modules keep of each layer are parts, the same ones in each step."""
+        """A step begins: what the cache and its modules keep of each layer are parts, the same ones
+        in each step.
+        """
         self._names = []
         kept_of = [(number, kept) for number, kept in enumerate(getattr(cache, "layers", ()))]
         kept_of += [
@@ -138,8 +146,8 @@ class StageLeak(ValueError):
 class StageOrigins(Origins):  # type: ignore[no-untyped-call]
     """Around forward passes of the whole model: which stage the numbers of each tensor come from.
 
-    Some decoders give a layer what an earlier one chose, or the embeddings once more (Zamba, GLM's sparse attention): a
-    stage would go on without it, and compute something else.
+    Some decoders give a layer what an earlier one chose, or the embeddings once more (Zamba, GLM's
+    sparse attention): a stage would go on without it, and compute something else.
 
     Args:
         embedding: whose output is the first stage's.

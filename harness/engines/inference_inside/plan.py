@@ -1,7 +1,9 @@
-"""How a library's tensor parallelism shares a model, worked out beside the model: no rank, no group and no numbers.
+"""How a library's tensor parallelism shares a model, worked out beside the model: no rank, no group
+and no numbers.
 
-The library's own code lays its plan on a model without numbers, over two ranks of which none exists. This runs in the
-process of the reference, so that no rank that shares the model says what it need not share.
+The library's own code lays its plan on a model without numbers, over two ranks of which none
+exists. This runs in the process of the reference, so that no rank that shares the model says what
+it need not share.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ Shape = tuple[int, ...]
 
 
 def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Plan | None:
-    """The tensor-parallel plan of a whole model; None where this release has none for it, or lays none.
+    """The tensor-parallel plan of a whole model; None where this release has none for it, or lays
+    none.
 
     Args:
-        model: of transformers; only its class, its configuration and the names of its state are looked at.
+        model: of transformers; only its class, its configuration and the names of its state are
+            looked at.
         checkpoint: tensors and shapes.
     """
     try:
@@ -44,9 +48,11 @@ def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Plan | 
 def plan_of_mlx_lm(
     folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[str, Shape]
 ) -> Plan | None:
-    """How mlx-lm shares the model of a folder; None where it does not split it, or calls its parts otherwise then.
+    """How mlx-lm shares the model of a folder; None where it does not split it, or calls its parts
+    otherwise then.
 
-    MLX is lazy: a model that is split and never evaluated has the shapes of a rank's share, and no weight is read.
+    MLX is lazy: a model that is split and never evaluated has the shapes of a rank's share, and no
+    weight is read.
 
     Args:
         folder: as `mlx_lm` loads it.
@@ -89,14 +95,17 @@ def _tensors(name: str, shape: Shape, checkpoint: Mapping[str, Shape], *, base: 
 
 
 def _planned(model: Any) -> tuple[Any, dict[str, str]]:
-    """A model of the same kind with its parameters as they are placed, and the rules by which they are."""
+    """A model of the same kind with its parameters as they are placed, and the rules by which they
+    are.
+    """
     import torch
     from torch.distributed.device_mesh import DeviceMesh
     from transformers import initialization
     from transformers.distributed.configuration_utils import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
-    # The first of a mesh that nobody joins: no process group is made, and none that there is takes part.
+    # The first of a mesh that nobody joins: no process group is made, and none that there is takes
+    # part.
     mesh = DeviceMesh(
         "cpu", list(range(RANKS)), mesh_dim_names=("tp",), _init_backend=False, _rank=0
     )

@@ -1,7 +1,9 @@
-"""A rehearsal: what a rank would do with a model, its own code on arrays that have shapes and no numbers.
+"""A rehearsal: what a rank would do with a model, its own code on arrays that have shapes and no
+numbers.
 
-Run in a process of its own, which imports the engine; nothing of it outlives that process, so what it puts in place of
-the engine's functions harms nobody. Of a checkpoint only the headers are read. What raises here raises in every rank.
+Run in a process of its own, which imports the engine; nothing of it outlives that process, so what
+it puts in place of the engine's functions harms nobody. Of a checkpoint only the headers are read.
+What raises here raises in every rank.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ STEPS = (8, 8, 1)
 SECONDS = 120
 """Of computing; an engine takes three to be imported, whatever else the machine does meanwhile."""
 IN_CHUNKS = "in_chunks"
-"""What is asked of a whole model besides, and the function that answers it where a library's can be followed."""
+"""What is asked of a whole model besides, and the function that answers it where a library's can be
+followed.
+"""
 LONGEST = 300
 """Characters of a reason: some libraries name every tensor."""
 
@@ -46,7 +50,10 @@ def main() -> None:
 
 
 def found(asked: dict[str, Any]) -> dict[int | str, Complaint | None]:
-    """For each number of ranks why it cannot be; None where it can. Of whole models also why not in chunks."""
+    """For each number of ranks why it cannot be; None where it can.
+
+    Of whole models also why not in chunks.
+    """
     engine = str(asked["engine"])
     sizes = [int(size) for size in asked["sizes"]]
     library, _, sharding = engine.partition("-")
@@ -89,7 +96,10 @@ def complaint(attempt: Callable[[], None]) -> Complaint | None:
 
 
 def _place(error: Exception) -> str:
-    """The last line of a model's own file that an error came through; empty where it came through none."""
+    """The last line of a model's own file that an error came through.
+
+    Empty where it came through none.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     of_models = [frame for frame in frames if "models" in Path(frame.filename).parts]
     return f" ({Path(of_models[-1].filename).name}: {of_models[-1].line})" if of_models else ""

@@ -1,4 +1,7 @@
-"""transformers rehearsed on tensors that have shapes and no numbers, whole or as stages; no process joins a group."""
+"""transformers rehearsed on tensors that have shapes and no numbers, whole or as stages.
+
+No process joins a group.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from .hf import Transformers, of_decoder
 from .origins import ChunkOrigins, StageOrigins
 from .rehearsal import STEPS
 
-# What says that an answer depends on numbers, or that such a tensor lacks an operation: nothing of the model.
+# What says that an answer depends on numbers, or that such a tensor lacks an operation: nothing of
+# the model.
 UNKNOWN = (
     fake_tensor.DataDependentOutputException,
     fake_tensor.DynamicOutputShapeException,
@@ -42,7 +46,8 @@ class Still:
 
 
 def rehearse(folder: str, sharding: str, *, size: int, dtype: str) -> None:
-    """Load a model as each rank of so many would, and have it take a prompt in chunks and a token more.
+    """Load a model as each rank of so many would, and have it take a prompt in chunks and a token
+    more.
 
     Raises:
         Exception: what torch, transformers or the rank's own code raises.
@@ -95,7 +100,9 @@ def _sharing(folder: str, *, rank: int, size: int, dtype: str) -> None:
 
 
 def _followed(folder: str, *, size: int, dtype: str) -> None:
-    """Follow the whole model: a stage that lacks something of another one may go on without an error."""
+    """Follow the whole model: a stage that lacks something of another one may go on without an
+    error.
+    """
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
         model: Any = vars(engine)["_model"]
@@ -118,7 +125,8 @@ def _loaded(
         rank=rank, size=size, sharding=sharding, distributed=distributed, handover=still
     )
     engine.load(folder, dtype=dtype)
-    # The faster products of experts want 16 bits where there are no numbers, and the slowest loops over numbers.
+    # The faster products of experts want 16 bits where there are no numbers, and the slowest loops
+    # over numbers.
     model: Any = vars(engine)["_model"]
     vars(model.config.get_text_config())["_experts_implementation_internal"] = "batched_mm"
     return engine
@@ -171,10 +179,11 @@ WITH_NUMBERS = (
 
 @contextmanager
 def group_alone(*, rank: int, size: int) -> Iterator[Any]:
-    """The module torch.distributed, with a group joined in which nobody answers, and collectives give the right shape.
+    """The module torch.distributed, with a group joined in which nobody answers, and collectives
+    give the right shape.
 
-    torch has such a backend for its own tests. What it works out about ranks with small tensors of its own needs
-    numbers, and is made outside of the mode in which tensors have none.
+    torch has such a backend for its own tests. What it works out about ranks with small tensors of
+    its own needs numbers, and is made outside of the mode in which tensors have none.
 
     Raises:
         NotImplementedError: this release of torch or transformers is arranged otherwise.

@@ -1,4 +1,6 @@
-"""mlx-lm rehearsed: MLX is lazy, and what is never evaluated is neither read from a file nor computed nor sent."""
+"""mlx-lm rehearsed: MLX is lazy, and what is never evaluated is neither read from a file nor
+computed nor sent.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ mx: Any = mlx.core
 
 
 def rehearse(folder: str, sharding: str, *, size: int, dtype: str) -> None:
-    """Load a model as each rank of so many would, and have it take a prompt in chunks and a token more.
+    """Load a model as each rank of so many would, and have it take a prompt in chunks and a token
+    more.
 
     Raises:
         Exception: what MLX, mlx-lm or the rank's own code raises.
@@ -33,7 +36,9 @@ def rehearse(folder: str, sharding: str, *, size: int, dtype: str) -> None:
 
 
 def _without_evaluation() -> None:
-    """Have MLX evaluate nothing, and have its collectives give what has the right shape and dtype."""
+    """Have MLX evaluate nothing, and have its collectives give what has the right shape and
+    dtype.
+    """
 
     def given(array: Any, *_args: Any, **_named: Any) -> Any:
         return array

@@ -1,8 +1,11 @@
-"""A session with an engine: load, prefill in chunks, decode; every rank tells what it holds and what it generated.
+"""A session with an engine: load, prefill in chunks, decode.
 
-What is kept of prompt P: `prefill.logits.P` `[positions, vocabulary]` and `decode.logits.P` `[steps, vocabulary]`, in
-the model's dtype, on every rank that has logits. Row n of the first is what follows position n of the prompt, row n of
-the second what follows the n-th token after the prompt.
+Every rank tells what it holds and what it generated.
+
+What is kept of prompt P: `prefill.logits.P` `[positions, vocabulary]` and `decode.logits.P`
+`[steps, vocabulary]`, in the model's dtype, on every rank that has logits. Row n of the first is
+what follows position n of the prompt, row n of the second what follows the n-th token after the
+prompt.
 """
 
 from __future__ import annotations
@@ -94,7 +97,8 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         context.emit("generated", prompt=number, ids=found.ids)
         if has_texts:
             assert tokenizer is not None
-            # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
+            # Rows that pad an embedding have no token: what is generated of them is no text, and
+            # nobody would see it.
             unknown = sorted(set(found.ids) - known)
             context.emit(
                 "detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown
@@ -149,7 +153,9 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
 
 
 def _tell_plan(context: Any, plan: Plan | None, kept: Collection[str]) -> None:
-    """Tell what ranks that share by the engine's plan each hold all of: one event a tensor, for there may be many."""
+    """Tell what ranks that share by the engine's plan each hold all of: one event a tensor, for
+    there may be many.
+    """
     if plan is None:
         return
     whole = sorted(plan.whole.intersection(kept))
@@ -170,7 +176,10 @@ def beyond(tokenizer: Any, rows: int) -> list[int]:
 
 
 def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
-    """Whole tensors as a safetensors file, in the dtype in which they were loaded; of others a byte is I8, more F32."""
+    """Whole tensors as a safetensors file, in the dtype in which they were loaded.
+
+    Of others a byte is I8, more F32.
+    """
     header = dict[str, Any]()
     begin = 0
     for piece in pieces:
@@ -240,7 +249,9 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
 
 
 def _routings(context: Any, request: Request, prompts: int) -> list[Any]:
-    """Through which experts each prompt goes; None where the routers choose, as in the reference's first answers."""
+    """Through which experts each prompt goes; None where the routers choose, as in the reference's
+    first answers.
+    """
     if request.routing == OWN or "reference" not in context.inputs:
         return [None] * prompts
     import numpy as np

@@ -1,8 +1,10 @@
-"""A decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on the hidden state.
+"""A decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on
+the hidden state.
 
-What lies beside the layers belongs to the ends. Embeddings, and a norm over them, are the first stage's, other norms
-and the head the last one's; what has no parameters (rotary positions) every stage has. A decoder with something else
-beside its layers is refused, because nobody said where it belongs.
+What lies beside the layers belongs to the ends. Embeddings, and a norm over them, are the first
+stage's, other norms and the head the last one's; what has no parameters (rotary positions) every
+stage has. A decoder with something else beside its layers is refused, because nobody said where it
+belongs.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from .handover import Handover
 
 # What a layer calls its place in the cache; the second is GPT-Neo's.
 PLACES = ("layer_idx", "layer_id")
-# Where a stage's model remembers the path of its layers: by their number other lists may be taken for them.
+# Where a stage's model remembers the path of its layers: by their number other lists may be taken
+# for them.
 KNOWN = "_path_of_layers"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -57,7 +60,8 @@ class Stage:
         return self._rank == self._size - 1
 
     def load(self, folder: str, config: Any, *, dtype: torch.dtype) -> Any:
-        """The model with this rank's layers alone, whose forward pass takes and gives hidden states.
+        """The model with this rank's layers alone, whose forward pass takes and gives hidden
+        states.
 
         Raises:
             ValueError: fewer layers than ranks, or parts that no rule gives to a stage.
@@ -88,8 +92,8 @@ class Stage:
         foreign = [part for part, belongs in parts.items() if not self._has(belongs, tied=tied)]
         base = skeleton.base_model_prefix
         state = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
-        # transformers' own loader renames and stacks what checkpoints name otherwise. What is missing, the other
-        # ranks' layers, it fills with numbers; they are removed below.
+        # transformers' own loader renames and stacks what checkpoints name otherwise. What is
+        # missing, the other ranks' layers, it fills with numbers; they are removed below.
         model, loading = type(skeleton).from_pretrained(
             None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
         )
@@ -170,7 +174,9 @@ class Stage:
 
 
 class Gap(nn.Module):
-    """Stands where the first stage has an embedding: zeros of its shape, which the hidden state takes the place of."""
+    """Stands where the first stage has an embedding: zeros of its shape, which the hidden state
+    takes the place of.
+    """
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -193,7 +199,8 @@ class Through(nn.Identity):
 
 
 def demand_whole(told: Any, *, missing: Callable[[str], bool] = lambda _name: True) -> None:
-    """Demand that the checkpoint had every tensor, and none that nothing took: transformers only logs it.
+    """Demand that the checkpoint had every tensor, and none that nothing took: transformers only
+    logs it.
 
     Args:
         told: what `from_pretrained` says of its loading.
@@ -215,14 +222,17 @@ def demand_whole(told: Any, *, missing: Callable[[str], bool] = lambda _name: Tr
 
 
 def share(layers: int, *, size: int, rank: int) -> tuple[int, int]:
-    """First and last (exclusive) layer of a rank: as even as can be, the first ranks have the more."""
+    """First and last (exclusive) layer of a rank: as even as can be, the first ranks have the
+    more.
+    """
     base, more = divmod(layers, size)
     begin = rank * base + min(rank, more)
     return begin, begin + base + (rank < more)
 
 
 def path_of_layers(model: Any) -> str:
-    """Where the layers of a decoder are: the only list with as many modules with parameters as it has layers.
+    """Where the layers of a decoder are: the only list with as many modules with parameters as it
+    has layers.
 
     Of none or several it is the one that the decoder calls its layers.
 
@@ -260,7 +270,9 @@ def _called_layers(model: Any) -> nn.ModuleList | None:
 
 
 def is_tied(model: Any) -> bool:
-    """Whether embedding and head are one matrix, whatever the configurations of the whole and of its text say."""
+    """Whether embedding and head are one matrix, whatever the configurations of the whole and of
+    its text say.
+    """
     entrance, head = (
         getattr(module, "weight", None)
         for module in (model.get_input_embeddings(), model.get_output_embeddings())
@@ -274,7 +286,8 @@ def layers_of(model: Any) -> Any:
 
 
 def parts_beside(model: Any, path: str) -> dict[str, str]:
-    """Each module with parameters beside the layers, and whose it is: `first`, `last`, or `tied` (first and last).
+    """Each module with parameters beside the layers, and whose it is: `first`, `last`, or `tied`
+    (first and last).
 
     Raises:
         ValueError: a part that is neither an embedding nor a norm nor the head.
@@ -309,7 +322,9 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
 
 
 def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint but for those that are skipped, by name; of the others no byte is read.
+    """The tensors of a checkpoint but for those that are skipped, by name.
+
+    Of the others no byte is read.
 
     Raises:
         ValueError: as `checkpoint.stored`, or a dtype that is not a float's.
@@ -337,14 +352,17 @@ TYPES = "layer_types"
 OWN = "self"
 CONFIGURED = "self.config"
 COMPARED = "compared"
-"""What a loop does with a number: it indexes a list of the decoder, one of its configuration, or compares it."""
+"""What a loop does with a number: it indexes a list of the decoder, one of its configuration, or
+compares it.
+"""
 
 
 def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, of: int) -> None:
-    """Cut what is found by the number of a layer: lists with one for each, of the configuration or of the decoder.
+    """Cut what is found by the number of a layer: lists with one for each, of the configuration or
+    of the decoder.
 
-    A stage has some of the layers, and its loop counts them from 0. What the loop does with their numbers is read from
-    its source.
+    A stage has some of the layers, and its loop counts them from 0. What the loop does with their
+    numbers is read from its source.
 
     Args:
         holder: the module that has the layers and calls them one after the other.
@@ -355,7 +373,8 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, 
         of: how many the whole model has.
 
     Raises:
-        ValueError: the loop does something else with the number of a layer, or a list cannot be cut.
+        ValueError: the loop does something else with the number of a layer, or a list cannot be
+            cut.
     """
     lists = [(text, TYPES)]
     for use, name in found_by_number(type(holder).forward, layers):
@@ -384,9 +403,9 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, 
 def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
     """What a loop over the layers uses their number for, and on what.
 
-    `OWN` and `CONFIGURED` are lists of the decoder and its configuration that it indexes, `COMPARED` a number of the
-    decoder, each with its name; anything else is an empty word with the expression. What is found in arguments that
-    nobody gives here (states of images) is left out.
+    `OWN` and `CONFIGURED` are lists of the decoder and its configuration that it indexes,
+    `COMPARED` a number of the decoder, each with its name; anything else is an empty word with the
+    expression. What is found in arguments that nobody gives here (states of images) is left out.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(forward))))
@@ -424,7 +443,10 @@ def _use(node: ast.AST, around: ast.AST) -> tuple[str, str]:
 
 
 def _number(loop: ast.For, layers: str) -> str:
-    """What a loop over the layers calls their number; empty where it does not count, or is over something else."""
+    """What a loop over the layers calls their number.
+
+    Empty where it does not count, or is over something else.
+    """
     target = loop.target
     call = loop.iter
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "enumerate":
@@ -435,7 +457,9 @@ def _number(loop: ast.For, layers: str) -> str:
 
 
 def _uses(node: ast.AST, around: ast.AST, number: str) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Each use of a number below a node, with the smallest index or comparison that it stands in."""
+    """Each use of a number below a node, with the smallest index or comparison that it stands
+    in.
+    """
     if isinstance(node, ast.Name) and node.id == number:
         yield node, around
     inner = node if isinstance(node, ast.Subscript | ast.Compare) else around

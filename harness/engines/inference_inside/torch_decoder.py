@@ -1,4 +1,6 @@
-"""A decoder of anybody's, a module of torch, as an engine: an adapter for it loads it, splits it and calls it."""
+"""A decoder of anybody's, a module of torch, as an engine: an adapter for it loads it, splits it
+and calls it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ aten = torch.ops.aten
 class TorchDecoder(ABC):
     """What a session asks of an engine, of a decoder whose ranks all have logits.
 
-    An adapter says in `load` what the model is, by `take_in` before and after it is split; how it is called, in `step`;
-    and, where a parameter is not cut into even parts, in `shares` how it is.
+    An adapter says in `load` what the model is, by `take_in` before and after it is split; how it
+    is called, in `step`; and, where a parameter is not cut into even parts, in `shares` how it is.
 
     Args:
         name: of the engine.
@@ -43,7 +45,8 @@ class TorchDecoder(ABC):
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._hidden: dict[str, Tensor] = {}
 
-    # -- what an adapter says ------------------------------------------------------------------------------------------
+    # -- what an adapter says
+    # ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
@@ -58,13 +61,16 @@ class TorchDecoder(ABC):
         """Call the model; see `engine.Engine`."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The tensors of the model that come from the checkpoint, by name: its state, without caches."""
+        """The tensors of the model that come from the checkpoint, by name: its state, without
+        caches.
+        """
         found: Mapping[str, Tensor] = self.model.state_dict()
         return found
 
     # An adapter tells tensors apart by it.
     def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[layout.Range]]:  # noqa: ARG002
-        """For each dimension the parts of a tensor that this rank holds, in the order it holds them.
+        """For each dimension the parts of a tensor that this rank holds, in the order it holds
+        them.
 
         As given here: all of it, or the rank's part of as many even ones as there are ranks.
         """
@@ -85,7 +91,9 @@ class TorchDecoder(ABC):
         ]
 
     def take_in(self, model: Any, *, layers: Sequence[nn.Module], rows: int) -> None:
-        """Take the whole model in, before it is split: the shapes of its tensors, and what comes out of its layers."""
+        """Take the whole model in, before it is split: the shapes of its tensors, and what comes
+        out of its layers.
+        """
         self.model = model
         self.layers = layers
         self.rows = rows
@@ -94,7 +102,8 @@ class TorchDecoder(ABC):
         for number, layer in enumerate(layers):
             layer.register_forward_hook(self._noting(str(number)))
 
-    # -- what a session asks -------------------------------------------------------------------------------------------
+    # -- what a session asks
+    # -------------------------------------------------------------------------------------------
 
     def _noting(self, name: str) -> Any:
         def note(_layer: nn.Module, _given: Any, output: Any) -> None:
@@ -188,7 +197,9 @@ class TorchDecoder(ABC):
 
 # Torch leaves the hook of its class untyped.
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Every product of matrices is made in parts of the inner dimension that are summed, whatever module makes it."""
+    """Every product of matrices is made in parts of the inner dimension that are summed, whatever
+    module makes it.
+    """
 
     def __init__(self, cut: orders.Cut) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped

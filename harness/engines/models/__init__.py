@@ -1,7 +1,9 @@
-"""Models that the project makes: small decoders of the architectures that matter, the same bytes on every machine.
+"""Models that the project makes: small decoders of the architectures that matter, the same bytes on
+every machine.
 
-`files` gives the files of a model, `write` puts them into a folder, `cached` gives a folder of the user's cache that
-holds them, made when it is missing or does not hold what it should. transformers and mlx-lm load each of them.
+`files` gives the files of a model, `write` puts them into a folder, `cached` gives a folder of the
+user's cache that holds them, made when it is missing or does not hold what it should. transformers
+and mlx-lm load each of them.
 """
 
 from __future__ import annotations
@@ -92,11 +94,14 @@ def write(name: str, folder: Path) -> Path:
 
 
 def cached(name: str, *, cache: Path | None = None) -> Path:
-    """A folder with a model, to be read and not to be changed. Made once, then found by digest and checked.
+    """A folder with a model, to be read and not to be changed.
+
+    Made once, then found by digest and checked.
 
     Args:
         name: of the model.
-        cache: where models are kept; default: what RANKPROOF_MODELS names, else among the user's caches.
+        cache: where models are kept; default: what RANKPROOF_MODELS names, else among the user's
+            caches.
 
     Raises:
         ModelError: as for `files`.
@@ -113,7 +118,8 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
 
     with FileLock(root / f"{place.parent.name}.lock"):
         if not _is_whole(place):  # another process may have been first
-            # Made beside it and moved: whoever is killed leaves a folder that nobody takes for a model.
+            # Made beside it and moved: whoever is killed leaves a folder that nobody takes for a
+            # model.
             scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=".making-"))
             try:
                 written = write(name, scratch / name)

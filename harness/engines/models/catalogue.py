@@ -14,7 +14,10 @@ from harness.engines.models.weights import DrawnTensor
 
 
 class ModelError(Exception):
-    """A model that cannot be made, found or described; the message says what, where and what to do."""
+    """A model that cannot be made, found or described.
+
+    The message says what, where and what to do.
+    """
 
 
 MIXTRAL = ("w1", "w3", "w2")
@@ -30,7 +33,8 @@ class Recipe:
         seed: what its numbers are drawn from, with each tensor's name.
         config: makes what stands in config.json.
         tensors: makes name to tensor of the checkpoint.
-        pinned: of a trained model the file of its weights, compressed by xz, and the sha256 of what is in it.
+        pinned: of a trained model the file of its weights, compressed by xz, and the sha256 of what
+            is in it.
     """
 
     does: str
@@ -74,7 +78,9 @@ def _sparse(
 def _first_dense(
     model_type: str, architecture: str, shape: Shape, *, inner: int, **further: Any
 ) -> dict[str, Any]:
-    """A first layer without experts, and in the others one that every token takes beside those that are chosen."""
+    """A first layer without experts, and in the others one that every token takes beside those that
+    are chosen.
+    """
 
     def tensors() -> dict[str, DrawnTensor]:
         sparse = dict(families.attention(shape)) | dict(families.experts("mlp", QWEN, shape))
@@ -111,7 +117,8 @@ def _gpt2() -> dict[str, Any]:
 
 
 LLAMA = Shape()
-# mlx-lm divides the width by the heads where Qwen2 and Mixtral are concerned, and does not look at head_dim.
+# mlx-lm divides the width by the heads where Qwen2 and Mixtral are concerned, and does not look at
+# head_dim.
 WIDE = Shape(width=HEADS * HEAD)
 TIED = replace(LLAMA, tied=True, embedding=families.TIED * families.root(LLAMA.width))
 SPARSE = Shape(inner=48)
@@ -175,7 +182,8 @@ MODELS: dict[str, Recipe] = {
         **_dense(
             "gemma2",
             "Gemma2ForCausalLM",
-            # Gemma multiplies embeddings by the root of the width, and adds 1 to the weights of every norm.
+            # Gemma multiplies embeddings by the root of the width, and adds 1 to the weights of
+            # every norm.
             replace(
                 TIED,
                 embedding=0.5 * families.root(LLAMA.width),

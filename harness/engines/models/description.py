@@ -15,7 +15,8 @@ MOST_HEADER = 100 * 2**20
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Architecture, sizes, tensors, parameters and the digest by which an input of this folder is pinned.
+    """Architecture, sizes, tensors, parameters and the digest by which an input of this folder is
+    pinned.
 
     Raises:
         ModelError: no config.json or no safetensors file, or one that is damaged.

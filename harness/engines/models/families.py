@@ -1,7 +1,8 @@
 """The architectures of the models: what stands in config.json, and the tensors of the checkpoint.
 
-Each is as small as its engines bear. What is split has 24 heads, 12 KV heads, 12 experts and widths divisible by 12, so
-that 2, 3 and 4 ranks are legal; four layers give each of four ranks one, and three an uneven split.
+Each is as small as its engines bear. What is split has 24 heads, 12 KV heads, 12 experts and widths
+divisible by 12, so that 2, 3 and 4 ranks are legal; four layers give each of four ranks one, and
+three an uneven split.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def common(model_type: str, architecture: str, shape: Shape) -> dict[str, Any]:
 
 def attention(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
     """The tensors of a layer that are not its feed-forward part, below `model.layers.N`."""
-    # Queries and keys are drawn wide: attention that looks everywhere alike would hide positions that are off.
+    # Queries and keys are drawn wide: attention that looks everywhere alike would hide positions
+    # that are off.
     sizes = {
         "q": (shape.heads * HEAD, 1.6),
         "k": (shape.kv_heads * HEAD, 1.6),
@@ -168,7 +170,9 @@ def decoder(
 
 
 def gpt2(shape: Shape) -> dict[str, DrawnTensor]:
-    """GPT-2's checkpoint, as its authors named it: fused queries, keys and values, matrices the other way round."""
+    """GPT-2's checkpoint, as its authors named it: fused queries, keys and values, matrices the
+    other way round.
+    """
     width = shape.width
     sizes = {
         "attn.c_attn": (width, 3 * width),

@@ -98,7 +98,9 @@ OTHERS = "éüß你好世界日本語مرحبا🙂"
 
 
 def tokenizer_files() -> dict[str, bytes]:
-    """`tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`, which is read by both libraries."""
+    """`tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`, which is read by both
+    libraries.
+    """
     alphabet = _alphabet()
     ids = {text: number for number, text in enumerate((*SPECIAL, *alphabet.values()))}
     merges: list[tuple[str, str]] = []
@@ -175,7 +177,9 @@ def _alphabet() -> dict[int, str]:
 
 
 def _merges(alphabet: dict[int, str]) -> Iterator[tuple[str, str]]:
-    """All merges of the rule, most important first: of words with the space before them, then of characters."""
+    """All merges of the rule, most important first: of words with the space before them, then of
+    characters.
+    """
     for text in (*(f" {word}" for word in WORDS), *OTHERS, *WORDS):
         written = "".join(alphabet[byte] for byte in text.encode())
         for end in range(1, len(written)):

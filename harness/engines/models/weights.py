@@ -1,7 +1,9 @@
-"""Numbers of a model and the file they lie in: the same bytes on every machine, with no library's generator.
+"""Numbers of a model and the file they lie in: the same bytes on every machine, with no library's
+generator.
 
-SHAKE-256 over the seed and a tensor's name gives whole numbers, and one multiplication makes floats of them: it is
-correctly rounded everywhere, which no logarithm or cosine of a normal distribution is.
+SHAKE-256 over the seed and a tensor's name gives whole numbers, and one multiplication makes floats
+of them: it is correctly rounded everywhere, which no logarithm or cosine of a normal distribution
+is.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ class DrawnTensor:
 
 
 def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
-    """Uniform numbers, `[*tensor.shape]` float32; every tensor of a model has a stream of its own."""
+    """Uniform numbers, `[*tensor.shape]` float32.
+
+    Every tensor of a model has a stream of its own.
+    """
     import numpy as np
 
     digits = hashlib.shake_256(f"{seed}\0{name}".encode()).digest(4 * tensor.elements)
@@ -51,8 +56,8 @@ def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
 def safetensors(arrays: Mapping[str, Any]) -> bytes:
     """A safetensors file of float32 arrays, in the order of their names.
 
-    The format is stated at https://github.com/huggingface/safetensors#format. The library may lay one model out
-    otherwise from release to release, and a digest is to hold for longer.
+    The format is stated at https://github.com/huggingface/safetensors#format. The library may lay
+    one model out otherwise from release to release, and a digest is to hold for longer.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts: list[bytes] = []

@@ -1,7 +1,8 @@
-"""Tokenizer repositories in the layouts that matter, made by this project: the same bytes on every machine.
+"""Tokenizer repositories in the layouts that matter, made by this project: the same bytes on every
+machine.
 
-`write` puts them into a folder; `cached` gives a folder in the user's cache that holds them, made when it is missing or
-does not hold what it should.
+`write` puts them into a folder; `cached` gives a folder in the user's cache that holds them, made
+when it is missing or does not hold what it should.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def digest() -> str:
 
 
 def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> Path:
-    """A folder with layouts, to be served and not to be changed. Made once, then found by digest and checked.
+    """A folder with layouts, to be served and not to be changed.
+
+    Made once, then found by digest and checked.
 
     Args:
         names: layouts; default: all.

@@ -68,7 +68,9 @@ GLM_TEMPLATE = (
 
 
 def glm45(size: int = LARGE, class_name: str = "PreTrainedTokenizer") -> Files:
-    """GLM-4.5's kind: more than 100 000 tokens, and a class name that names no tokenizer one could make."""
+    """GLM-4.5's kind: more than 100 000 tokens, and a class name that names no tokenizer one could
+    make.
+    """
     special = files.numbered(GLM_TOKENS, first=size)
     return {
         "config.json": {
@@ -130,7 +132,9 @@ def llama2() -> Files:
 
 
 def llama3() -> Files:
-    """Llama 3's kind: more than 100 000 tokens, a token put before every text, a template in a file of its own."""
+    """Llama 3's kind: more than 100 000 tokens, a token put before every text, a template in a file
+    of its own.
+    """
     names = [
         "<|begin_of_text|>",
         "<|end_of_text|>",
@@ -172,7 +176,9 @@ def llama3() -> Files:
 
 
 def kimi(template_end: str = "<|im_end|>") -> Files:
-    """Kimi's kind: tokenizer code in the repository, ranks in a tiktoken file, and a plain tokenizer.json beside it."""
+    """Kimi's kind: tokenizer code in the repository, ranks in a tiktoken file, and a plain
+    tokenizer.json beside it.
+    """
     vocabulary = byte_level(4171)
     letters = {char: byte for byte, char in byte_alphabet().items()}
     ranks = b"".join(
@@ -207,7 +213,9 @@ def kimi(template_end: str = "<|im_end|>") -> Files:
 
 
 def mistral() -> Files:
-    """Mistral's kind: the pattern that `fix_mistral_regex` replaces, found by a tag that only the hub can tell."""
+    """Mistral's kind: the pattern that `fix_mistral_regex` replaces, found by a tag that only the
+    hub can tell.
+    """
     names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
     special = files.numbered(names, first=LARGE)
     tokenizer = files.tokenizer_json(
@@ -242,7 +250,9 @@ def mistral() -> Files:
 
 
 def qwen() -> Files:
-    """Qwen's kind: vocab.json, merges.txt and tokenizer.json, NFC, ChatML inside tokenizer_config.json."""
+    """Qwen's kind: vocab.json, merges.txt and tokenizer.json, NFC, ChatML inside
+    tokenizer_config.json.
+    """
     size = 12_000
     vocabulary = byte_level(size)
     special = files.numbered(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], first=size)
@@ -313,10 +323,13 @@ LAYOUTS: Mapping[str, Callable[[], Files]] = {
     "llama2": llama2,
     "llama3": llama3,
     "kimi": kimi,
-    # The pinned revision of the same repository: its template ends turns differently, nothing else differs.
+    # The pinned revision of the same repository: its template ends turns differently, nothing else
+    # differs.
     "kimi@pinned": lambda: kimi("[EOS]"),
     "mistral": mistral,
     "qwen": qwen,
     "templates": templates,
 }
-"""Name of the repository, with ``@revision`` for a revision beside ``main``, to what makes its files."""
+"""Name of the repository, with ``@revision`` for a revision beside ``main``, to what makes its
+files.
+"""

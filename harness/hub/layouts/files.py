@@ -1,4 +1,6 @@
-"""What stands in the files of a tokenizer repository: tokenizer.json and its parts, configs, templates."""
+"""What stands in the files of a tokenizer repository: tokenizer.json and its parts, configs,
+templates.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Vocabularies made by rule: the same tokens and merges on every machine, of any size, in well under a second.
+"""Vocabularies made by rule: the same tokens and merges on every machine, of any size, in well
+under a second.
 
-A made-up vocabulary shows what a real one shows: which tokenizer was loaded, from which files, with what ids. It is not
-trained, and no bytes of any published tokenizer are in it.
+A made-up vocabulary shows what a real one shows: which tokenizer was loaded, from which files, with
+what ids. It is not trained, and no bytes of any published tokenizer are in it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def byte_alphabet() -> dict[int, str]:
 
 
 def byte_level(size: int) -> Vocabulary:
-    """A byte-level vocabulary of ``size`` tokens (at least 1500): bytes, then one token for each merge."""
+    """A byte-level vocabulary of ``size`` tokens (at least 1500): bytes, then one token for each
+    merge.
+    """
     alphabet = byte_alphabet()
     ids = {char: number for number, char in enumerate(alphabet.values())}
     merges: list[tuple[str, str]] = []
@@ -114,7 +117,10 @@ def piece_merges(size: int) -> list[tuple[str, str]]:
 
 
 def _merges(write: Callable[[str], str], *, whole: bool = False) -> Iterator[tuple[str, str]]:
-    """All merges of the rule, most important first. ``whole``: characters are single symbols, not bytes."""
+    """All merges of the rule, most important first.
+
+    ``whole``: characters are single symbols, not bytes.
+    """
     pairs = _shuffled([a + b for a in LETTERS for b in LETTERS], "pairs")
     for text in () if whole else OTHERS:
         yield from _chain(write(text))
@@ -136,7 +142,9 @@ def _merges(write: Callable[[str], str], *, whole: bool = False) -> Iterator[tup
 def _where_patterns_differ(
     write: Callable[[str], str], pairs: list[str], *, whole: bool
 ) -> Iterator[tuple[str, str]]:
-    """What one pattern cuts apart and another leaves together: numbers, runs of signs, capitals inside a word."""
+    """What one pattern cuts apart and another leaves together: numbers, runs of signs, capitals
+    inside a word.
+    """
     for number in range(100):
         yield from _chain(f"{number:02d}")
     for text in SIGNS if whole else (*SIGNS, "\n\n"):
@@ -164,7 +172,9 @@ BPE = 2
 
 
 def llama_model(size: int) -> bytes:
-    """A BPE model of ``size`` pieces laid out like Llama 2's: three specials, 256 bytes, merges, single characters."""
+    """A BPE model of ``size`` pieces laid out like Llama 2's: three specials, 256 bytes, merges,
+    single characters.
+    """
     pieces: list[tuple[str, float, int]] = [
         ("<unk>", 0.0, UNKNOWN),
         ("<s>", 0.0, CONTROL),

@@ -1,8 +1,10 @@
-"""A rank's ledger while it is written: the file mapped into memory, a record for each call as it begins and ends.
+"""A rank's ledger while it is written: the file mapped into memory, a record for each call as it
+begins and ends.
 
-What is mapped belongs to the kernel, so a rank that is killed in the middle of a call leaves it. Safe with threads:
-each takes a number and a record of its own. `harness.ledger.file` is the format; what the libraries' calls are is in
-`hook_torch.py` and `hook_mlx.py`, which stand between a subject and its library from before it is imported.
+What is mapped belongs to the kernel, so a rank that is killed in the middle of a call leaves it.
+Safe with threads: each takes a number and a record of its own. `harness.ledger.file` is the format;
+what the libraries' calls are is in `hook_torch.py` and `hook_mlx.py`, which stand between a subject
+and its library from before it is imported.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ PARTS_AT = RECORDS_AT + SLOTS * RECORD.size
 RESERVED = 16 * 1024
 RESERVED_TEXTS = 500
 LIBRARIES = ("torch", "mlx.core")
-# Whose frames stand between a library and its caller: the interpreter's own (not what is installed below them), and
-# what marks functions as deprecated.
+# Whose frames stand between a library and its caller: the interpreter's own (not what is installed
+# below them), and what marks functions as deprecated.
 STANDARD = os.path.realpath(Path(os.__file__).parent) + os.sep
 INSTALLED = (STANDARD + "site-packages", STANDARD + "dist-packages")
 WRAPPERS = os.sep + "typing_extensions.py"
@@ -97,7 +99,8 @@ class Book:
         is_struck: whether faults may strike its calls.
         recorder: what writes calls that were met before, in C; None where that was not made.
         counters: what gives calls their index, by what they are counted by: see `counter`.
-        digests: whether payloads are digested: not, where that needs no evaluation (`given`), or everywhere (`eager`).
+        digests: whether payloads are digested: not, where that needs no evaluation (`given`), or
+            everywhere (`eager`).
     """
 
     def __init__(
@@ -108,7 +111,8 @@ class Book:
         is_struck: bool = False,
         recorder: ModuleType | None = None,
     ) -> None:
-        """Make the file; calls that were met before are written by the recorder, where its module is there.
+        """Make the file; calls that were met before are written by the recorder, where its module
+        is there.
 
         Raises:
             OSError: no space, or no right to write there.
@@ -186,7 +190,8 @@ class Book:
         sites = self._sites
         known = sites.passed.get
         site = 0
-        # The innermost frame that is neither the library's nor our own; there is none where native code made the call.
+        # The innermost frame that is neither the library's nor our own; there is none where native
+        # code made the call.
         while frame is not None:
             code = frame.f_code
             is_passed = known(id(code))
@@ -225,7 +230,9 @@ class Book:
         return at
 
     def end(self, at: int | None, *, failed: bool = False) -> None:
-        """Write that a call has ended: one write, for a call that has an end and is open is one that has ended."""
+        """Write that a call has ended: one write, for a call that has an end and is open is one
+        that has ended.
+        """
         if at is not None:
             if failed:
                 self._map[at + STATE_AT] = FAILED
@@ -239,7 +246,8 @@ class Book:
         """What gives calls their index, from 1.
 
         Args:
-            key: what they are counted by: the group, and for point-to-point calls peer, tag and direction.
+            key: what they are counted by: the group, and for point-to-point calls peer, tag and
+                direction.
         """
         return self.counters.get(key) or self.counters.setdefault(key, itertools.count(1))
 
@@ -348,7 +356,9 @@ class Book:
             self.recorder.stop()
 
     def _count_a_child(self) -> None:
-        """In a process that the rank forked, which has the same map: its calls are not the rank's."""
+        """In a process that the rank forked, which has the same map: its calls are not the
+        rank's.
+        """
         NUMBER.pack_into(self._map, CHILDREN_AT, NUMBER.unpack_from(self._map, CHILDREN_AT)[0] + 1)
 
 
@@ -356,8 +366,8 @@ class Sites:
     """Which line of whose code made a call, where that is not known yet.
 
     Attributes:
-        passed: identity of a code object to whether it is the library's or our own. By identity, because the hash of
-            code is that of all it holds.
+        passed: identity of a code object to whether it is the library's or our own. By identity,
+            because the hash of code is that of all it holds.
         numbers: place to the number of its text.
     """
 
@@ -404,7 +414,9 @@ class Sites:
 
 
 def short_name(name: str, *, folder: str) -> str:
-    """A file without the machine's folders: relative to the arm's folder, or to the import path it came from."""
+    """A file without the machine's folders: relative to the arm's folder, or to the import path it
+    came from.
+    """
     file = os.path.realpath(name)
     if file.startswith(root := os.path.realpath(folder) + os.sep):
         return file[len(root) :]

@@ -1,6 +1,8 @@
-"""The digests of a rank's calls, for either library: what is taken of arrays, and the parts that a ledger gets.
+"""The digests of a rank's calls, for either library: what is taken of arrays, and the parts that a
+ledger gets.
 
-xxhash is asked for only where digests are: `harness.rank` needs nothing else beside the standard library.
+xxhash is asked for only where digests are: `harness.rank` needs nothing else beside the standard
+library.
 """
 
 from __future__ import annotations
@@ -34,9 +36,13 @@ STEP = 2_654_435_761
 TOGETHER = 8
 """So many elements have one weight."""
 FEW = 64
-"""Up to so many elements each has a weight of its own: to change places among equal ones changes no sum."""
+"""Up to so many elements each has a weight of its own: to change places among equal ones changes no
+sum.
+"""
 Array = tuple[int, Any]
-"""An array, and the rank to which it goes or from which it comes; EVERYONE for all members of the group."""
+"""An array, and the rank to which it goes or from which it comes; EVERYONE for all members of the
+group.
+"""
 Look = Callable[[Any, bool, bool], Taking]
 """What the ledger gets of an array, whether it is part of a sum, and whether the rank gives it."""
 
@@ -69,7 +75,9 @@ class Digester:
         self._look = look
 
     def write(self, call: int, side: int, arrays: Sequence[Array], *, sketches: bool) -> None:
-        """Write the digests of the arrays that a call has on one side: 0 of those it sends, 1 of those it receives."""
+        """Write the digests of the arrays that a call has on one side: 0 of those it sends, 1 of
+        those it receives.
+        """
         many = len(arrays)
         look = self._look
         write = self._book.digest

@@ -1,7 +1,9 @@
-"""Digests of what MLX's collectives send and receive: with `eager-digests`, for which each call is evaluated at once.
+"""Digests of what MLX's collectives send and receive: with `eager-digests`, for which each call is
+evaluated at once.
 
-Evaluating makes MLX run calls in the order in which they are made. A program that relies on another order (both ranks
-build a receive before their send, and evaluate both together) waits for ever then.
+Evaluating makes MLX run calls in the order in which they are made. A program that relies on another
+order (both ranks build a receive before their send, and evaluate both together) waits for ever
+then.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ class MlxDigests:
         """Evaluate a call, and digest what it received.
 
         Raises:
-            Exception: what MLX raises as the call fails; the subject would meet it where it evaluates.
+            Exception: what MLX raises as the call fails; the subject would meet it where it
+                evaluates.
         """
         self._mlx.eval(result)
         if operation == SEND:

@@ -1,10 +1,12 @@
-"""Digests of what torch's process groups send and receive: taken before a kernel, and when the call is done.
+"""Digests of what torch's process groups send and receive: taken before a kernel, and when the call
+is done.
 
-A call is done when it comes back, where its caller would wait at once; else when Python waits for it, or when the
-functional collectives do. Of one that nobody waits for in these ways nobody knows when its arrays are filled: it is
-not digested, and the ledger says so.
+A call is done when it comes back, where its caller would wait at once; else when Python waits for
+it, or when the functional collectives do. Of one that nobody waits for in these ways nobody knows
+when its arrays are filled: it is not digested, and the ledger says so.
 
-Arrays are read where they lie, by their address: a NumPy array of a tensor would keep its storage from being resized.
+Arrays are read where they lie, by their address: a NumPy array of a tensor would keep its storage
+from being resized.
 """
 
 from __future__ import annotations
@@ -97,8 +99,8 @@ class TorchDigests:
             reduction: such as `sum`, else empty.
 
         Returns:
-            What `done` or `expect` takes; None where nothing is received, or it cannot be digested, which the ledger
-            says.
+            What `done` or `expect` takes; None where nothing is received, or it cannot be digested,
+            which the ledger says.
         """
         try:
             if self._why:
@@ -122,7 +124,10 @@ class TorchDigests:
         self._digester.done(taken)
 
     def expect(self, taken: Taken, boxed: Any) -> None:
-        """Digest what a call receives once somebody waits for it; whatever goes wrong costs the digests."""
+        """Digest what a call receives once somebody waits for it.
+
+        Whatever goes wrong costs the digests.
+        """
         try:
             work = self._torch.distributed.Work.unbox(boxed)
             place = _storage(taken.received[0][1])
@@ -159,7 +164,8 @@ class TorchDigests:
         # Through numpy, whose steps take a tenth of torch's.
         elements = form(memory, tensor)
         weights, spare = self._weights.get((count, power)) or self._weights_of(count, power=power)
-        # Taken and given back: several threads call. To ask the system for memory takes longer than to add.
+        # Taken and given back: several threads call. To ask the system for memory takes longer than
+        # to add.
         scratch = spare.pop() if spare else weights[0].copy()
         total = size = at = 0
         for block in weights:
@@ -290,7 +296,8 @@ class NumberForm(NamedTuple):
     Attributes:
         width: bytes.
         is_plain: whether they always lie as they are read: none waits to be conjugated.
-        form: of memory and its tensor the elements as NumPy's; None of a type whose sums have no sketch.
+        form: of memory and its tensor the elements as NumPy's; None of a type whose sums have no
+            sketch.
         power: how fast the weights fall; 0 of whole numbers.
     """
 
@@ -300,7 +307,8 @@ class NumberForm(NamedTuple):
     power: int
 
 
-# Types whose sums have a sketch, beside bfloat16, and how NumPy reads them: whole numbers are added modulo 2**64.
+# Types whose sums have a sketch, beside bfloat16, and how NumPy reads them: whole numbers are added
+# modulo 2**64.
 SUMMED = {
     **{name: name for name in ("float16", "float32", "float64")},
     **{name: name for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")},

@@ -1,8 +1,9 @@
 """The ledger's place in MLX: in front of the functions of `mlx.core.distributed`.
 
-MLX is lazy: a call there adds to a graph, which runs when something is evaluated. So what is seen is the order in which
-calls were made, each with operation, shape and type; that one ran, and when, is not. Inside `mlx.core.compile` a
-function is traced once and runs often: there the ledger says that calls were not observed.
+MLX is lazy: a call there adds to a graph, which runs when something is evaluated. So what is seen
+is the order in which calls were made, each with operation, shape and type; that one ran, and when,
+is not. Inside `mlx.core.compile` a function is traced once and runs often: there the ledger says
+that calls were not observed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class MlxHook:
     def _taken(
         self, arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same with an array, where a number or bytes are given: as the library itself takes them."""
+        """The same with an array, where a number or bytes are given: as the library itself takes
+        them.
+        """
         given = arguments[0] if arguments else options.get("x")
         if isinstance(given, self._mlx.array):
             return arguments, options

@@ -1,9 +1,11 @@
-"""The ledger's place in torch: before the kernels of c10d, through which every call of a process group goes.
+"""The ledger's place in torch: before the kernels of c10d, through which every call of a process
+group goes.
 
-So `torch.distributed`'s functions, its functional collectives, DTensor, asynchronous and batched calls and those of
-other threads are seen, whoever imported which function when. Only the kernels whose schema stands here are understood:
-with another release of torch that has others the ledger says so, and shows nothing. What goes past the dispatcher (a
-backend's own object) is found when the subject has returned: gloo counts its calls too.
+So `torch.distributed`'s functions, its functional collectives, DTensor, asynchronous and batched
+calls and those of other threads are seen, whoever imported which function when. Only the kernels
+whose schema stands here are understood: with another release of torch that has others the ledger
+says so, and shows nothing. What goes past the dispatcher (a backend's own object) is found when the
+subject has returned: gloo counts its calls too.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from harness.ledger.inside.seam_torch import KernelBehindLedger, reduction_of, w
 from harness.ledger.inside.shares_torch import sharing_of
 from harness.ledger.inside.sides_torch import Members
 
-# What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are: below autograd and
-# fake tensors, and not left out under inference_mode.
+# What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are:
+# below autograd and fake tensors, and not left out under inference_mode.
 KEY = "BackendSelect"
 
 
@@ -40,7 +42,10 @@ class TorchHook:
     """Writes the calls of torch's process groups into a rank's ledger."""
 
     frames = staticmethod(sys._getframe)  # noqa: SLF001 - what every tracer uses
-    """The frame so many above the one that asks; whoever stands between a kernel and its caller leaves itself out."""
+    """The frame so many above the one that asks.
+
+    Whoever stands between a kernel and its caller leaves itself out.
+    """
 
     def __init__(self, book: Book, torch: Any) -> None:
         self._book = book
@@ -67,7 +72,9 @@ class TorchHook:
             self._book.refuse(why)
 
     def conclude(self) -> None:
-        """When the subject has returned: hold what was seen of each group against what its backend counted."""
+        """When the subject has returned: hold what was seen of each group against what its backend
+        counted.
+        """
         world = getattr(self._distributed.distributed_c10d, "_world", None)
         for group in list(getattr(world, "pg_map", ())):
             known = self._groups.get(id(self._ranks(group)))
@@ -154,14 +161,18 @@ class TorchHook:
 
     # One thing after another.
     def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:  # noqa: PLR0915
-        """What is called before a kernel, and calls it. Without the GIL, which gloo's threads may be waiting for."""
+        """What is called before a kernel, and calls it.
+
+        Without the GIL, which gloo's threads may be waiting for.
+        """
         torch = self._torch
         work = self._distributed.Work
         below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
         book = self._book
         place = operation.asynchronous
         redispatch = kernel.redispatch
-        # Where the operation takes no `async_op` it comes back at once, but for one that waits itself.
+        # Where the operation takes no `async_op` it comes back at once, but for one that waits
+        # itself.
         waits = operation.counted is None
         never = place is None and operation.counted is not None
         name = operation.name
@@ -193,7 +204,8 @@ class TorchHook:
         write = None if quick is None else quick.write
         end = book.end if book.recorder is None else book.recorder.end
 
-        # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
+        # It runs before every call, in caches that a large tensor has just gone through: it does as
+        # little as it can.
         def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912, PLR0915 - see above
             comes_back = never or (
                 place is not None and (len(arguments) <= place or arguments[place])
@@ -295,7 +307,9 @@ class TorchHook:
         return call
 
     def _quick(self, operation: Operation, reductions: Reductions) -> Any:
-        """What writes the calls of an operation that were met before; None where Python has to look at each of them."""
+        """What writes the calls of an operation that were met before; None where Python has to look
+        at each of them.
+        """
         recorder = self._book.recorder
         reduces = operation.reduction is not None
         is_barrier = operation.name in BARRIERS
@@ -322,11 +336,13 @@ class TorchHook:
     def _group(self, boxed: Any) -> Known:
         """What is known of a group.
 
-        The group itself is not kept: whoever ends it has it gone. Torch's list of its members is, which is its own.
+        The group itself is not kept: whoever ends it has it gone. Torch's list of its members is,
+        which is its own.
         """
         members = self._members
         only = self._only
-        # Of one group there is nothing to find out: what is called in another one gloo's count gives away.
+        # Of one group there is nothing to find out: what is called in another one gloo's count
+        # gives away.
         if only is not None and len(members) == 1 and next(iter(members.values())) is only[3].ranks:
             return only
         group = self._unbox(boxed)
@@ -357,7 +373,9 @@ class TorchHook:
         return self._members[group]
 
     def _shape(self, shape: Any, dtype: Any) -> tuple[Any, int, int, int]:
-        """The type last met with a shape, the number of the shape's text, its elements, the number of the type's."""
+        """The type last met with a shape, the number of the shape's text, its elements, the number
+        of the type's.
+        """
         text = self._book.text
         number = text("x".join(map(str, shape)) or "scalar", needed=False)
         kind = text(str(dtype).removeprefix("torch."))
@@ -370,8 +388,9 @@ class TorchHook:
 class Reductions:
     """What the calls of one operation reduce by.
 
-    To ask torch for it takes a third of a call's whole time in the hook, for it goes through the interpreter of its
-    scripts. Its own function of the operation's name has what it was given in a variable, which is as good.
+    To ask torch for it takes a third of a call's whole time in the hook, for it goes through the
+    interpreter of its scripts. Its own function of the operation's name has what it was given in a
+    variable, which is as good.
     """
 
     def __init__(self, torch: Any, book: Book, name: str) -> None:
@@ -401,7 +420,8 @@ class Reductions:
             word = reduction_of(self._torch, value)
             known = self._known[value] = self._text(word), word
         if frame.f_code is self.code and frame.f_locals.get("op") is self.sum:
-            # Once they were held against each other: another release may do something else with the variable.
+            # Once they were held against each other: another release may do something else with the
+            # variable.
             self.is_held = known == self._addition
         return known
 
@@ -438,8 +458,10 @@ class Count:
 
 
 Known = tuple[int, tuple[int, ...], Iterator[int], Count, Members]
-"""Of a group: its number in the ledger, its ranks of the world in their order there, what gives its collectives their
-index, what gloo counts otherwise, and who is in it. Plain, for it is taken apart at every call."""
+"""Of a group: its number in the ledger, its ranks of the world in their order there, what gives its
+collectives their index, what gloo counts otherwise, and who is in it. Plain, for it is taken apart
+at every call.
+"""
 
 
 def _elements(given: Any) -> int:

@@ -1,4 +1,6 @@
-"""The operations of torch's c10d as the ledger knows them: the schema of each, and where in it is what."""
+"""The operations of torch's c10d as the ledger knows them: the schema of each, and where in it is
+what.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ class Operation:
         stated: place of the tensors whose elements every member has to state alike.
         root: place of the root or of the other end; None where there is none.
         tag: place of the tag.
-        counted: what gloo adds to its own count for one: 1; `members`, as many as the group has; None where its ranks
-            count differently.
+        counted: what gloo adds to its own count for one: 1; `members`, as many as the group has;
+            None where its ranks count differently.
     """
 
     name: str

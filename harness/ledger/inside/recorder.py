@@ -1,4 +1,7 @@
-"""The quick way of a rank's ledger, in C (`recorder.c`), loaded where it could be compiled; else Python does it all."""
+"""The quick way of a rank's ledger, in C (`recorder.c`), loaded where it could be compiled.
+
+Else Python does it all.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ class Quick(Protocol):
     def write(
         self, frame: Any, arguments: tuple[Any, ...], state: int, /
     ) -> tuple[int, Any] | None:
-        """The place of the record, and what was kept with it; None of a call that Python has to look at."""
+        """The place of the record, and what was kept with it; None of a call that Python has to
+        look at.
+        """
 
     def remember(
         self,
@@ -42,13 +47,16 @@ class LedgerRecorder:
         self.stop = self._own.stop
 
     def operation(self, *about: Any) -> Quick:
-        """An operation: what unboxes groups, torch's function that asks for a sum, the sum, and the places."""
+        """An operation: what unboxes groups, torch's function that asks for a sum, the sum, and the
+        places.
+        """
         found: Quick = self._module.Operation(self._own, *about)
         return found
 
 
 def module_of(path: str) -> ModuleType | None:
-    """Load what was compiled, which is the harness's own: before anybody listens to what a subject loads.
+    """Load what was compiled, which is the harness's own: before anybody listens to what a subject
+    loads.
 
     Args:
         path: empty where nothing was compiled.
@@ -75,8 +83,8 @@ def recorder_of(module: ModuleType | None, records: tuple[Any, ...]) -> LedgerRe
 
     Args:
         module: what `module_of` gave.
-        records: the file as it is mapped, what gives calls their numbers, which code is passed, where the records lie,
-            how many there are, and the bytes of one.
+        records: the file as it is mapped, what gives calls their numbers, which code is passed,
+            where the records lie, how many there are, and the bytes of one.
 
     Returns:
         None where there is no module, or it was made for records of another form.

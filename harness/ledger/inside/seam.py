@@ -1,8 +1,10 @@
-"""Where faults strike calls: between a subject's collective call and its library, where the ledger stands.
+"""Where faults strike calls: between a subject's collective call and its library, where the ledger
+stands.
 
-What the ledger notes of a struck call depends on the fault: one that changes which calls are made, or what they state,
-acts before the ledger writes; one that changes the payload acts behind it, as a library would that sends something
-else than it was given. A process is one rank, so this is one for all of it.
+What the ledger notes of a struck call depends on the fault: one that changes which calls are made,
+or what they state, acts before the ledger writes; one that changes the payload acts behind it, as a
+library would that sends something else than it was given. A process is one rank, so this is one for
+all of it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Change = Callable[[Any], Any]
-"""Makes another array of one; the shape and type are the same unless the call is to state another."""
+"""Makes another array of one.
+
+The shape and type are the same unless the call is to state another.
+"""
 
 
 class Unfit(Exception):
@@ -61,7 +66,9 @@ class StruckCall(Protocol):
         """Make it with another payload, of which the ledger knows nothing."""
 
     def state(self, change: Change, *, tell: Callable[[], None]) -> Any:
-        """Make it with all its arrays changed, for the ledger too; before that, once it is known that it can be, tell.
+        """Make it with all its arrays changed, for the ledger too.
+
+        Before that, once it is known that it can be, tell.
 
         Raises:
             Unfit: one of them cannot be.

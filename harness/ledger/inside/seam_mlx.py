@@ -38,7 +38,8 @@ class MlxCall:
 
         Args:
             mlx: the module.
-            make: writes the ledger and calls the function, with the array; `sent` is the one that is sent in its place.
+            make: writes the ledger and calls the function, with the array; `sent` is the one that
+                is sent in its place.
             given: the array that the rank gives; of a receive, one of the shape that it takes.
             operation: see the class.
             reduction: see the class.

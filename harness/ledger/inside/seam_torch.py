@@ -47,7 +47,8 @@ class TorchCall:
 
         Args:
             torch: the module.
-            make: writes the ledger and calls the kernel, with the arguments; `sent` makes those that are sent.
+            make: writes the ledger and calls the kernel, with the arguments; `sent` makes those
+                that are sent.
             arguments: of the kernel.
             operation: see the class.
             reduction: see the class.

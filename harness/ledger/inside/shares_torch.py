@@ -1,4 +1,6 @@
-"""How the calls of torch's process groups share out their elements: what the ledger states of that."""
+"""How the calls of torch's process groups share out their elements: what the ledger states of
+that.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Sharing:
 def sharing_of(
     operation: Operation, text: Callable[..., int]
 ) -> Callable[[Arguments, int], int] | None:
-    """What states it of an operation's calls; None where all follows from the number of elements."""
+    """What states it of an operation's calls; None where all follows from the number of
+    elements.
+    """
     if operation.name in BUNDLES:
         return Sharing(text, lambda given, _: _bundle(given[operation.own])).of
     read = {"all_to_all_single": _all_to_all_single, "all_to_all": _all_to_all, **LISTS}.get(
@@ -92,14 +96,19 @@ def _scatter(given: Arguments, members: int) -> Shares:
 
 
 def _lists(single: Any, lists: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The elements of a member's own tensor, and of each of its list; of that none where all have as many."""
+    """The elements of a member's own tensor, and of each of its list.
+
+    Of that none where all have as many.
+    """
     own = single[0].numel()
     many = tuple(one.numel() for one in lists[0]) if lists else ()
     return (own,), () if all(size == own for size in many) else many
 
 
 def _stated(gives: tuple[int, ...], takes: tuple[int, ...], members: int) -> Shares:
-    """Both sides of a call. Of sizes that the library does not take it says so itself: they are not stated."""
+    """Both sides of a call. Of sizes that the library does not take it says so itself: they are not
+    stated.
+    """
     gives, takes = (
         side if len(side) in (1, members) and min(side) >= 0 else () for side in (gives, takes)
     )

@@ -1,4 +1,6 @@
-"""What a call of torch's c10d sends and what it receives: tensors, each with the rank that it goes to or comes from."""
+"""What a call of torch's c10d sends and what it receives: tensors, each with the rank that it goes
+to or comes from.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""What reads the ledgers of a world, outside its ranks: whether they agree, and whether transfers arrived intact."""
+"""What reads the ledgers of a world, outside its ranks: whether they agree, and whether transfers
+arrived intact.
+"""

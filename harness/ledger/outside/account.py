@@ -1,4 +1,6 @@
-"""What the harness notes of the ledgers of a world, as values of one event; worked out again by whoever has the files.
+"""What the harness notes of the ledgers of a world, as values of one event.
+
+Worked out again by whoever has the files.
 
 Pure, and the same for the run that makes the evidence and for everybody who verifies it.
 """
@@ -35,12 +37,14 @@ def account(
         transferred: the same of each check of the digests in them.
 
     Returns:
-        `ranks`, one mapping for each: `calls`, `overwritten`, `open` (the call in which it stood; None where there is
-        none), `libraries`, `why` (why its ledger shows nothing, else empty), `partly` (why it does not show all, else
-        empty). `checks`, by id: `matched` (of each rank asked, how many calls were held against another rank's) and
-        `difference`; of a check of the digests `compared` and `left` (of each rank asked, how many calls were held
-        against the other ends, and how many with a payload were not) and `damage`. Of ranks whose payloads were
-        digested, `undigested` and `undigested_why` too; of ranks where a recorder in C wrote, `in_c`.
+        `ranks`, one mapping for each: `calls`, `overwritten`, `open` (the call in which it stood;
+        None where there is none), `libraries`, `why` (why its ledger shows nothing, else empty),
+        `partly` (why it does not show all, else empty). `checks`, by id: `matched` (of each rank
+        asked, how many calls were held against another rank's) and `difference`; of a check of the
+        digests `compared` and `left` (of each rank asked, how many calls were held against the
+        other ends, and how many with a payload were not) and `damage`. Of ranks whose payloads were
+        digested, `undigested` and `undigested_why` too; of ranks where a recorder in C wrote,
+        `in_c`.
     """
     ledgers: dict[int, Ledger] = {}
     ranks = list[JSON]()
@@ -139,7 +143,9 @@ def _partly(ledger: Ledger) -> str:
 
 
 def in_words(call: object) -> str:
-    """A call as a sentence names it, from its values: `all_reduce #41 of 2x3 float32 (sum) at step.py:9`."""
+    """A call as a sentence names it, from its values: `all_reduce #41 of 2x3 float32 (sum) at
+    step.py:9`.
+    """
     if not isinstance(call, dict):
         return "no call"
     text = f"{call.get('operation')} #{call.get('index')}"
@@ -162,7 +168,9 @@ def in_words(call: object) -> str:
 
 
 def standing(values: Mapping[str, JSON], rank: int) -> str:
-    """Where a rank stood by its ledger, from the values of the event: `in barrier #41 at step.py:9`. Empty: nowhere."""
+    """Where a rank stood by its ledger, from the values of the event: `in barrier #41 at
+    step.py:9`. Empty: nowhere.
+    """
     ranks = values.get("ranks")
     summary = ranks[rank] if isinstance(ranks, list) and rank < len(ranks) else None
     found = summary.get("open") if isinstance(summary, dict) else None

@@ -1,9 +1,10 @@
 """Ledgers of one world held against each other: the first call in which two ranks differ. Pure.
 
-Members of a group make the same collectives in the same order, each with what the operation demands to be alike: the
-type, the number of elements, the reduction, the root. How many elements one gives another has to be what that one takes
-of it: the splits of an all-to-all, the parts of an uneven gather. What may differ is not compared, such as where a call
-stands in the code. A send and a receive between the same two ranks with the same tag belong together in their order.
+Members of a group make the same collectives in the same order, each with what the operation demands
+to be alike: the type, the number of elements, the reduction, the root. How many elements one gives
+another has to be what that one takes of it: the splits of an all-to-all, the parts of an uneven
+gather. What may differ is not compared, such as where a call stands in the code. A send and a
+receive between the same two ranks with the same tag belong together in their order.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class LedgerDifference:
     """Two calls that belong together and are not alike.
 
     Attributes:
-        ranks: those that differ from more than half of the group, ascending; all of it where there is no such half.
+        ranks: those that differ from more than half of the group, ascending; all of it where there
+            is no such half.
         one: a rank of the majority, or the first.
         other: a rank that differs from it.
         split: what one of them gives the other and that one takes of it, where they differ in that.
@@ -85,8 +87,9 @@ class Agreement:
 def agree(ledgers: Mapping[int, Ledger]) -> Agreement:
     """Hold the ledgers of some ranks against each other.
 
-    Calls that a ledger holds no more are left out on both sides, and so is what was made with a rank that is not among
-    them. A ledger of which calls are missing must not be given: what it lacks would be a difference.
+    Calls that a ledger holds no more are left out on both sides, and so is what was made with a
+    rank that is not among them. A ledger of which calls are missing must not be given: what it
+    lacks would be a difference.
     """
     matched: Counter[int] = Counter(dict.fromkeys(ledgers, 0))
     found = [*_collectives(ledgers, matched), *_pairs(ledgers, matched)]
@@ -96,7 +99,9 @@ def agree(ledgers: Mapping[int, Ledger]) -> Agreement:
 
 
 def calls_together(ledgers: Mapping[int, Ledger]) -> list[list[dict[int, Call]]]:
-    """Of each group the calls that were made together, rank by rank, up to the first in which its ranks differ."""
+    """Of each group the calls that were made together, rank by rank, up to the first in which its
+    ranks differ.
+    """
     groups = []
     for steps in _steps(ledgers):
         alike = itertools.takewhile(lambda there: _difference(there, ledgers) is None, steps)
@@ -121,7 +126,10 @@ def _collectives(
 
 
 def _steps(ledgers: Mapping[int, Ledger]) -> Iterator[Iterator[Mapping[int, Call | None]]]:
-    """Of each group, call by call, what each member made; those of which nobody knows are left out."""
+    """Of each group, call by call, what each member made.
+
+    Those of which nobody knows are left out.
+    """
     groups: defaultdict[Group, dict[int, dict[int, Call]]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
         for call in ledger.calls:
@@ -234,7 +242,9 @@ class Pair:
 
 
 def pairs_together(ledgers: Mapping[int, Ledger]) -> list[list[Pair]]:
-    """Of each channel the sends and receives that belong together, up to the first that are not alike."""
+    """Of each channel the sends and receives that belong together, up to the first that are not
+    alike.
+    """
     sent, received = _channels(ledgers)
     channels = []
     for channel, source in _known_sources(sent, received):
@@ -279,7 +289,9 @@ def _channels(ledgers: Mapping[int, Ledger]) -> tuple[OfChannels, OfChannels]:
 
 
 def _known_sources(sent: OfChannels, received: OfChannels) -> list[tuple[PairChannel, int]]:
-    """The channels of which it is known which send belongs to which receive, each with its source."""
+    """The channels of which it is known which send belongs to which receive, each with its
+    source.
+    """
     pooled = {channel for channel in received if channel.source is None}
     channels = sorted(sent.keys() | received.keys(), key=repr)
     return [
@@ -296,7 +308,10 @@ def _of_channel(
     received: OfChannels,
     ledgers: Mapping[int, Ledger],
 ) -> Iterator[tuple[Call | None, Call | None]]:
-    """Send and receive of a channel, one after the other; those of which nobody knows are left out."""
+    """Send and receive of a channel, one after the other.
+
+    Those of which nobody knows are left out.
+    """
     sends = sent.get(channel, {})
     receives = received.get(channel, {})
     ends = ((ledgers[source], sends), (ledgers[channel.destination], receives))
@@ -325,7 +340,9 @@ def _from_anybody(
     ledgers: Mapping[int, Ledger],
     matched: Counter[int],
 ) -> Iterator[LedgerDifference]:
-    """A rank that takes from whoever sends: which belong together nobody can say, how many there have to be all can."""
+    """A rank that takes from whoever sends: which belong together nobody can say, how many there
+    have to be all can.
+    """
     members = [rank for rank in wide.group.ranks if rank in ledgers]
     if len(members) < len(wide.group.ranks) or any(ledgers[rank].overwritten for rank in members):
         return

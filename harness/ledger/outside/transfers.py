@@ -1,8 +1,10 @@
-"""What ranks sent held against what others received, by the digests in their ledgers: the first that differs. Pure.
+"""What ranks sent held against what others received, by the digests in their ledgers: the first
+that differs. Pure.
 
-What one rank gives and another takes has one digest at both ends. A sum has none: there the sketch of each result has
-to be the sum of the sketches of the parts, within the rounding that adding so many numbers of that type can have in
-any order. A maximum or minimum is only held against what the other ranks got.
+What one rank gives and another takes has one digest at both ends. A sum has none: there the sketch
+of each result has to be the sum of the sketches of the parts, within the rounding that adding so
+many numbers of that type can have in any order. A maximum or minimum is only held against what the
+other ranks got.
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ class Transfers:
 def transfers(ledgers: Mapping[int, Ledger]) -> Transfers:
     """Hold the digests of some ranks against each other.
 
-    Calls with ranks that are not among them are left out. So is what follows the first call in which two ranks of a
-    group are out of step, or that was not digested: it counts as not compared.
+    Calls with ranks that are not among them are left out. So is what follows the first call in
+    which two ranks of a group are out of step, or that was not digested: it counts as not compared.
     """
     return _TransferComparison(ledgers).made()
 
@@ -214,7 +216,8 @@ class _TransferComparison:
         for source, rank, part in sorted(wrong, key=lambda one: one[0] == one[1])[:1]:
             got = {one: found.digest for giver, one, found in wrong if giver == source}
             others = set(calls) - {source}
-            # What the sender has of it itself, or every other rank alike, went wrong where it came from.
+            # What the sender has of it itself, or every other rank alike, went wrong where it came
+            # from.
             is_senders = source in got or (
                 len(others) > 1 and got.keys() == others and len(set(got.values())) == 1
             )
@@ -294,7 +297,9 @@ class _TransferComparison:
         kind: tuple[str, str, int],
         to: int,
     ) -> tuple[int, str] | None:
-        """The only rank whose part explains a sum that is not right, and how; None where there is none, or several."""
+        """The only rank whose part explains a sum that is not right, and how; None where there is
+        none, or several.
+        """
         if off.tolerance * CLEARLY > abs(off.total):
             return None
         found = []
@@ -314,7 +319,10 @@ class _TransferComparison:
         return found[0] if len(found) == 1 else None
 
     def _like(self, digest: int, *, near: int, call: Call) -> str:
-        """What was received in place of what was sent, if somebody sent that at all; the sender's own comes first."""
+        """What was received in place of what was sent, if somebody sent that at all.
+
+        The sender's own comes first.
+        """
         found = [
             (rank, self._calls[rank].get(part.call)) for rank, part in self._senders.get(digest, ())
         ]
@@ -353,7 +361,9 @@ def _receives(calls: Mapping[int, Call]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Off:
-    """By how much a sum is off: a weighted float with its tolerance, or whole numbers modulo a power of two."""
+    """By how much a sum is off: a weighted float with its tolerance, or whole numbers modulo a
+    power of two.
+    """
 
     total: float | int
     tolerance: float
@@ -375,7 +385,8 @@ def _off(result: Sketch, given: Mapping[int, Sketch], *, dtype: str, elements: i
     unit = ROUNDING.get(dtype, 2.0**-8)
     terms = (len(given) - 1) * unit
     size = sum(sketch.size for sketch in given.values())
-    # Higham, Accuracy and Stability of Numerical Algorithms, 4.2: any order of so many additions, for each element.
+    # Higham, Accuracy and Stability of Numerical Algorithms, 4.2: any order of so many additions,
+    # for each element.
     tolerance = size * (terms / (1 - terms) + 4 * (elements + len(given)) * OF_SKETCHES)
     total = result.total - sum(sketch.total for sketch in given.values())
     return (

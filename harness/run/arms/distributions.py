@@ -19,7 +19,9 @@ ABOUT = (".dist-info/", ".egg-info/")
 
 
 def search_path(python: Path | None) -> list[Path]:
-    """The folders that packages are imported from: of an environment of an arm's own, or of the harness'."""
+    """The folders that packages are imported from: of an environment of an arm's own, or of the
+    harness'.
+    """
     if python is None:
         return [Path(folder) for folder in dict.fromkeys(sys.path) if folder]
     return sorted(python.parent.parent.glob("lib*/python*/site-packages"))
@@ -31,7 +33,8 @@ def installed(
     names: Collection[str] | None,
     wanted: Callable[[InstalledCopy], bool],
 ) -> list[InstalledCopy]:
-    """The distributions that bring a module or package of one of these names, or are called like one of them.
+    """The distributions that bring a module or package of one of these names, or are called like
+    one of them.
 
     Args:
         folders: to look into.
@@ -70,7 +73,8 @@ def _abouts(folder: Path) -> list[Path]:
 @functools.lru_cache(maxsize=1024)
 def _tops(record: str) -> frozenset[str]:
     """The names of the folders and modules at the top of what a RECORD lists."""
-    # A RECORD has up to ten thousand lines below a few folders: the expression sees each folder once.
+    # A RECORD has up to ten thousand lines below a few folders: the expression sees each folder
+    # once.
     lines = (line.partition("/") for line in record.split("\n"))
     heads = {head + slash for head, slash, _ in lines}
     return frozenset(found[1].partition(".")[0] for head in heads if (found := TOP.match(head)))

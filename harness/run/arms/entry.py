@@ -1,11 +1,13 @@
-"""Slips of a scenario that would make trials of something that cannot be called: found before the first trial.
+"""Slips of a scenario that would make trials of something that cannot be called: found before the
+first trial.
 
-A function that is not there, arguments that it does not take, a program that cannot be started: a trial would fail of
-them, and the failure would be signed as one of the code. What importing *raises* is the trial's affair.
+A function that is not there, arguments that it does not take, a program that cannot be started: a
+trial would fail of them, and the failure would be signed as one of the code. What importing
+*raises* is the trial's affair.
 
-Most entries are read from their files. Where that does not tell, or tells of a slip, the arm's own interpreter imports
-the module as a trial would, in a world of one rank that joins no group: what an import does beside importing (hang,
-exit, fork, print) stays in there.
+Most entries are read from their files. Where that does not tell, or tells of a slip, the arm's own
+interpreter imports the module as a trial would, in a world of one rank that joins no group: what an
+import does beside importing (hang, exit, fork, print) stays in there.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ Look = Callable[[str], Entry | None]
 def slips(
     loaded: LoadedScenario, staged: Mapping[str, StagedArm], cells: Sequence[Cell], *, look: Look
 ) -> list[Problem]:
-    """Every slip of the entry or the program, at its place in the file; empty where the trials can begin.
+    """Every slip of the entry or the program, at its place in the file.
+
+    Empty where the trials can begin.
 
     The cells are those that can run here; `look` imports an arm's entry and looks at it.
     """
@@ -54,7 +58,10 @@ def slips(
 
 
 def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
-    """What reading the files tells of such slips; as notes, arguments that no parameter is named after."""
+    """What reading the files tells of such slips.
+
+    As notes, arguments that no parameter is named after.
+    """
     subject = loaded.scenario.subject
     if subject.use is not None or subject.program is not None:
         return []
@@ -89,7 +96,8 @@ def _read(function: str, arm: StagedArm) -> Entry | None:
     return signature.read(files[0].read_bytes(), name) if len(files) == 1 else None
 
 
-# -- functions -------------------------------------------------------------------------------------------------------
+# -- functions
+# -------------------------------------------------------------------------------------------------------
 
 
 def _problems(
@@ -177,13 +185,17 @@ def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterato
 
 
 def _fails_nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator[Problem]:
-    """Where an error is stated at a line that no file of the control has; a self-test may want that."""
+    """Where an error is stated at a line that no file of the control has.
+
+    A self-test may want that.
+    """
     control = loaded.scenario.subject.control
     arm = staged.get("control")
     stated = control.must_fail if control is not None else None
     if stated is None or arm is None or loaded.scenario.role == "self-test":
         return
-    # A line of another file is a library's, and so may one be where the control has an environment of its own.
+    # A line of another file is a library's, and so may one be where the control has an environment
+    # of its own.
     if (
         getattr(stated, "file", None) is None
         and "control" not in loaded.scenario.subject.environments
@@ -291,7 +303,8 @@ def _file(scenario: Scenario, arm: Arm) -> str:
     return arm.file or f"{scenario.subject.function.partition(':')[0].replace('.', '/')}.py"
 
 
-# -- programs --------------------------------------------------------------------------------------------------------
+# -- programs
+# --------------------------------------------------------------------------------------------------------
 
 
 def _programs(

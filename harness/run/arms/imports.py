@@ -1,4 +1,6 @@
-"""What the code of a scenario's arms imports, as far as its text tells: what a warm server is worth holding."""
+"""What the code of a scenario's arms imports, as far as its text tells: what a warm server is worth
+holding.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,20 @@ def preload(
     faults: Iterable[Fault],
     environments: bool = False,
 ) -> Preload:
-    """What a warm server holds for ranks of these arms: the same for both, or the two could not be compared.
+    """What a warm server holds for ranks of these arms: the same for both, or the two could not be
+    compared.
 
-    Code that imports nothing but the standard library, itself and what we know asks for what it names; any other import
-    may bring anything, and a name that is made as it runs is still a word of the text.
+    Code that imports nothing but the standard library, itself and what we know asks for what it
+    names; any other import may bring anything, and a name that is made as it runs is still a word
+    of the text.
 
     Args:
         folders: the code of the arms.
         own: the modules and packages at the top of it.
         backends: those of the scenario's cells.
         faults: the scenario's.
-        environments: whether an arm has an environment of its own, where other packages may be installed than here.
+        environments: whether an arm has an environment of its own, where other packages may be
+            installed than here.
     """
     backends = list(backends)
     folders = list(folders)
@@ -74,7 +79,9 @@ def _files(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool) -> set[str] | None:
-    """Which of the known libraries the code names; None where it may import others, or is too much to read."""
+    """Which of the known libraries the code names; None where it may import others, or is too much
+    to read.
+    """
     known = {*ASKED_BY, *own, *sys.stdlib_module_names}
     found = set()
     size = 0
@@ -89,7 +96,10 @@ def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool)
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a package is here that could bring others; what is not raises in the rank, as it did."""
+    """Whether a package is here that could bring others.
+
+    What is not raises in the rank, as it did.
+    """
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -97,7 +107,10 @@ def _is_installed(name: str) -> bool:
 
 
 def _imports(text: bytes) -> set[str]:
-    """The top-level packages that a file imports by statements; a file that is not Python imports none."""
+    """The top-level packages that a file imports by statements.
+
+    A file that is not Python imports none.
+    """
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError):

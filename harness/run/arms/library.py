@@ -1,4 +1,6 @@
-"""Keeping the texts of library modules that differ between the arms, from where their ranks imported them."""
+"""Keeping the texts of library modules that differ between the arms, from where their ranks
+imported them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def keep(
     of: Collection[str],
     arms: tuple[str, str],
 ) -> dict[str, int | None]:
-    """Write the texts of the modules that ranks of both arms loaded with different content, as far as there is room.
+    """Write the texts of the modules that ranks of both arms loaded with different content, as far
+    as there is room.
 
     Args:
         results: where to.
@@ -34,7 +37,8 @@ def keep(
         arms: those that the report compares.
 
     Returns:
-        Of those that were not kept, sha256 to size in bytes; None where no file of that content was found.
+        Of those that were not kept, sha256 to size in bytes; None where no file of that content was
+        found.
     """
     loaded = Loaded(arms)
     for arm, by_digest in lists.items():
@@ -66,7 +70,9 @@ def _folders(own: ArmEnvironment | None, distribution: str) -> Iterator[Path]:
 
 
 def _find(folders: Iterator[Path], file: str, digest: str) -> tuple[int | None, bytes | None]:
-    """Size and text of a module with this content: without the text where it is too large; None where it is gone."""
+    """Size and text of a module with this content: without the text where it is too large; None
+    where it is gone.
+    """
     for folder in folders:
         with contextlib.suppress(OSError, ValueError):
             if (path := folder / file).is_file() and sha256_of(path) == digest:

@@ -1,4 +1,6 @@
-"""Applying a patch to files that were laid out: in a folder of its own, outside of any repository."""
+"""Applying a patch to files that were laid out: in a folder of its own, outside of any
+repository.
+"""
 
 from __future__ import annotations
 

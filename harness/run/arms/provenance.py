@@ -1,7 +1,8 @@
-"""What a repository holds of the code that ranks load beside what was staged: the distributions it declares, its files.
+"""What a repository holds of the code that ranks load beside what was staged: the distributions it
+declares, its files.
 
-The run asks it of the folder as it stands, or of an arm's revision, and keeps the answer in the record. A gate asks the
-commit itself, and does not believe the record.
+The run asks it of the folder as it stands, or of an arm's revision, and keeps the answer in the
+record. A gate asks the commit itself, and does not believe the record.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Tree:
     Attributes:
         paths: of the files that are known.
         read: gives the content of files, as far as they are there.
-        ignored: whether `read` also knows of files that git ignores: a build writes its version beside its sources.
+        ignored: whether `read` also knows of files that git ignores: a build writes its version
+            beside its sources.
     """
 
     paths: Collection[str]
@@ -88,7 +90,9 @@ class Tree:
         return self.read(about)
 
     def is_own(self, one: InstalledCopy, *, hidden: Collection[str] = ()) -> bool:
-        """Whether a distribution is this repository's by its name, or by the name that it is imported by."""
+        """Whether a distribution is this repository's by its name, or by the name that it is
+        imported by.
+        """
         if one.name in self.declared or self.unnamed.may_have_built(one):
             return True
         tops = {top_of(file) for file in one.files}
@@ -158,7 +162,8 @@ class Origin(Protocol):
         """Normal names of the distributions that are the repository's own."""
 
     def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
-        """Normal names of the distributions in folders that are the repository's: ranks tell their files one by one.
+        """Normal names of the distributions in folders that are the repository's: ranks tell their
+        files one by one.
 
         Args:
             folders: that an arm's packages are imported from.
@@ -173,7 +178,9 @@ class Origin(Protocol):
 
 @dataclass(frozen=True)
 class Living:
-    """A repository that is here; `installed` are distributions that were installed from a folder of it."""
+    """A repository that is here; `installed` are distributions that were installed from a folder of
+    it.
+    """
 
     tree: Tree
     installed: frozenset[str] = frozenset()
@@ -220,7 +227,10 @@ def _listed(roots: Mapping[str, Sequence[Place]]) -> dict[str, list[list[str]]]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a report says of a repository that may not be here. The Rankproof that runs is compared apart."""
+    """What a report says of a repository that may not be here.
+
+    The Rankproof that runs is compared apart.
+    """
 
     said: SourceFacts
 
@@ -267,14 +277,18 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
                 tree = patched(tree, (folder / own.patch).read_bytes(), to=arm.revision.commit)
             installed = here.installed
             if own.repo is not None:
-                # What runs the ranks is under test only where the code's own repository is that of Rankproof.
+                # What runs the ranks is under test only where the code's own repository is that of
+                # Rankproof.
                 installed = (installed - {TOOL}) | installed_from(place)
             arms[name] = Living(tree, installed)
     return arms
 
 
 def standing(folder: Path) -> Tree:
-    """The repository that a folder lies in, as it stands, with what is not committed; empty where there is none."""
+    """The repository that a folder lies in, as it stands, with what is not committed.
+
+    Empty where there is none.
+    """
     try:
         repository = GitRepository(folder, given=folder.name)
         if (top := repository.root) is None:
@@ -327,7 +341,8 @@ def patched(tree: Tree, patch: bytes, *, to: str) -> Tree:
 
 
 def installed_from(folder: Path) -> frozenset[str]:
-    """Normal names of the distributions of this interpreter that were installed from a folder of the repository.
+    """Normal names of the distributions of this interpreter that were installed from a folder of
+    the repository.
 
     Or from one of its other working trees, which may stand at any commit.
     """
@@ -356,7 +371,8 @@ def installed_folder(distribution: importlib.metadata.Distribution) -> Path | No
     return Path(unquote(address.path)) if address.scheme == "file" else None
 
 
-# --- what declares a distribution -------------------------------------------------------------------------------------
+# --- what declares a distribution
+# -------------------------------------------------------------------------------------
 
 
 def names_in(path: str, text: bytes) -> set[str]:
@@ -394,7 +410,9 @@ def _of_config(content: str) -> list[object]:
 
 
 def _of_script(content: str) -> list[object]:
-    """What a call gives as `name`: a text, or a name that a text is assigned to somewhere in the file."""
+    """What a call gives as `name`: a text, or a name that a text is assigned to somewhere in the
+    file.
+    """
     tree = ast.parse(content)
     texts: dict[str, list[object]] = {}
     for node in ast.walk(tree):

@@ -1,8 +1,9 @@
 """Reading a revision of the user's repository without changing anything in it.
 
-Files are taken as git stores them (`ls-tree`, `cat-file`), not checked out: a checkout runs the smudge filters that the
-repository's configuration names, and hooks, and converts line ends by the machine it runs on. So no program of the
-user's runs, `.git` stays as it is byte for byte, no index is needed, and a commit gives the same bytes everywhere.
+Files are taken as git stores them (`ls-tree`, `cat-file`), not checked out: a checkout runs the
+smudge filters that the repository's configuration names, and hooks, and converts line ends by the
+machine it runs on. So no program of the user's runs, `.git` stays as it is byte for byte, no index
+is needed, and a commit gives the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class GitRepository:
     """
 
     def __init__(self, path: Path, *, given: str) -> None:
-        """Find it from a folder in it; `given` is what the scenario or the command line calls it, for messages.
+        """Find it from a folder in it; `given` is what the scenario or the command line calls it,
+        for messages.
 
         Raises:
             RevisionError: the folder is not there, no repository, or no git.
@@ -102,8 +104,8 @@ class GitRepository:
         """The content of files, as git stores it.
 
         Raises:
-            RevisionError: a submodule, a pointer of git-lfs, an object that is not in this repository, or a name that
-                would lead elsewhere or cannot be written down.
+            RevisionError: a submodule, a pointer of git-lfs, an object that is not in this
+                repository, or a name that would lead elsewhere or cannot be written down.
         """
         for path, entry in entries.items():
             if not path.isprintable() or any(
@@ -135,7 +137,9 @@ class GitRepository:
         return {path: content[entry.blob] for path, entry in entries.items()}
 
     def read_there(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
-        """As `read`, without the files that cannot be had: a pointer of git-lfs, an object that is not here."""
+        """As `read`, without the files that cannot be had: a pointer of git-lfs, an object that is
+        not here.
+        """
         try:
             return self.read(entries)
         except RevisionError:
@@ -146,10 +150,13 @@ class GitRepository:
             return content
 
     def lay_out(self, entries: Mapping[str, Entry], target: Path) -> list[str]:
-        """Write files into a folder, as far as they can be had; links stay links where they lead to one of them.
+        """Write files into a folder, as far as they can be had.
+
+        Links stay links where they lead to one of them.
 
         Returns:
-            Those that cannot be had, by path: pointers of git-lfs, and objects that are not in this repository.
+            Those that cannot be had, by path: pointers of git-lfs, and objects that are not in this
+            repository.
 
         Raises:
             RevisionError: git does not give them.
@@ -171,11 +178,15 @@ class GitRepository:
         return sorted(left)
 
     def is_changed(self) -> bool:
-        """Whether its working tree holds what the commit that is checked out does not, ignored files aside."""
+        """Whether its working tree holds what the commit that is checked out does not, ignored
+        files aside.
+        """
         return bool(self._ask("status", "--porcelain", "--untracked-files=normal", "--no-renames"))
 
     def working_files(self) -> list[str]:
-        """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""
+        """Files of the working tree, by their path from the top: tracked ones, and those git would
+        not ignore.
+        """
         listed = self._demand(
             "ls-files",
             "-z",

@@ -1,7 +1,10 @@
-"""Where a repository's files can be imported from, as its metadata states it. Nothing of it is executed.
+"""Where a repository's files can be imported from, as its metadata states it.
 
-A root is the top of the repository, a folder with pyproject.toml, setup.cfg or setup.py, the `src` of either, and what
-the metadata there maps packages to. A folder inside a package is no root: a copy of the code that tests keep is data.
+Nothing of it is executed.
+
+A root is the top of the repository, a folder with pyproject.toml, setup.cfg or setup.py, the `src`
+of either, and what the metadata there maps packages to. A folder inside a package is no root: a
+copy of the code that tests keep is data.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ UNREADABLE = (
     AttributeError,
 )
 Place = tuple[str, str]
-"""The beginning of a path as it is imported, and what stands for it in the repository: `("", "src/")`."""
+"""The beginning of a path as it is imported, and what stands for it in the repository: `("",
+"src/")`.
+"""
 
 
 @dataclass(frozen=True)

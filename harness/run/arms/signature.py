@@ -1,4 +1,6 @@
-"""The parameters of a function, read from its file without importing it, and whether a call fits them."""
+"""The parameters of a function, read from its file without importing it, and whether a call fits
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ LATE = {
 BINDS_BY_NAME = frozenset(
     {"globals", "vars", "locals", "exec", "eval", "setattr", "modules", "__dict__"}
 )
-"""Names through which a module can bind names that nobody reads in it; `modules` is `sys.modules`."""
+"""Names through which a module can bind names that nobody reads in it; `modules` is
+`sys.modules`.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,8 @@ def read(text: bytes, name: str) -> Entry | None:
     """What the text of a module says of one of its functions.
 
     Returns:
-        None where only importing it would tell: the function is decorated, bound more than once or in another way than
-        by `def`, or this Python cannot read the file.
+        None where only importing it would tell: the function is decorated, bound more than once or
+        in another way than by `def`, or this Python cannot read the file.
     """
     try:
         with warnings.catch_warnings():
@@ -91,7 +95,9 @@ def read(text: bytes, name: str) -> Entry | None:
 
 
 def of_values(values: JSON) -> Entry | None:
-    """What a rank said that looked at the function; None where it is not what `harness.rank.look` says."""
+    """What a rank said that looked at the function; None where it is not what `harness.rank.look`
+    says.
+    """
     try:
         parameters = values["parameters"]
         if not values["there"]:
@@ -107,7 +113,9 @@ def of_values(values: JSON) -> Entry | None:
 
 
 def misfits(signature: Signature, arguments: Collection[str], *, called: str) -> list[Misfit]:
-    """Why `function(context, **arguments)` would fail, empty where it binds; `called` is the function, in words."""
+    """Why `function(context, **arguments)` would fail, empty where it binds; `called` is the
+    function, in words.
+    """
     try:
         signature.bind(None, **dict.fromkeys(arguments))
     except TypeError as error:
@@ -175,14 +183,18 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
 
 
 def _binds_by_name(tree: ast.Module) -> bool:
-    """Whether the module may bind names that it does not spell: through its namespace, or by what it executes."""
+    """Whether the module may bind names that it does not spell: through its namespace, or by what
+    it executes.
+    """
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     words |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return not words.isdisjoint(BINDS_BY_NAME)
 
 
 def _bindings(tree: ast.Module) -> Iterator[str]:
-    """Every name that is bound anywhere outside functions and classes, as often as it is; `*` for a star import."""
+    """Every name that is bound anywhere outside functions and classes, as often as it is; `*` for a
+    star import.
+    """
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop()

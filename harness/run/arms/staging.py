@@ -1,11 +1,11 @@
 """Staging the arms: each gets a copy of the subject's code in the results folder.
 
-So the code cannot change while the run goes on, and the evidence holds exactly what ran: ranks import from a further
-copy, and record the digest of what they loaded.
+So the code cannot change while the run goes on, and the evidence holds exactly what ran: ranks
+import from a further copy, and record the digest of what they loaded.
 
-Code comes from the folder as it stands, or, for an arm with `repo`, `rev` or `patch`, from a repository's history.
-Where the subject itself lies beside the scenario and the code under test in the repository, both are staged into one
-folder: the same subject over each arm's code.
+Code comes from the folder as it stands, or, for an arm with `repo`, `rev` or `patch`, from a
+repository's history. Where the subject itself lies beside the scenario and the code under test in
+the repository, both are staged into one folder: the same subject over each arm's code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class ArmError(Exception):
 
 
 class NotThere(ArmError):
-    """A file that the scenario names is not among an arm's code: a slip of the scenario, at a place of it."""
+    """A file that the scenario names is not among an arm's code: a slip of the scenario, at a place
+    of it.
+    """
 
     def __init__(
         self, place: tuple[str | int, ...], message: str, *, beside: Collection[str] = ()
@@ -66,7 +68,9 @@ class NotThere(ArmError):
 
 @dataclass(frozen=True)
 class StagedArm:
-    """An arm ready to run: its folder, the arguments of its entry, what its code was laid out from, and its patch."""
+    """An arm ready to run: its folder, the arguments of its entry, what its code was laid out from,
+    and its patch.
+    """
 
     folder: Path
     arguments: Mapping[str, JSON]
@@ -111,11 +115,12 @@ class Place(Protocol):
 def stage_arms(
     scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place
 ) -> dict[str, StagedArm]:
-    """Copy the code of every arm into the results folder, without the inputs of the scenario that lie in its folder.
+    """Copy the code of every arm into the results folder, without the inputs of the scenario that
+    lie in its folder.
 
     Raises:
-        ArmError: a file that is not there or not readable, no entry module, more code than 20 MiB, a revision that
-            cannot be had.
+        ArmError: a file that is not there or not readable, no entry module, more code than 20 MiB,
+            a revision that cannot be had.
     """
     try:
         return _Staging(
@@ -216,7 +221,8 @@ class _Staging:
             )
         return staged
 
-    # -- from a repository -------------------------------------------------------------------------------------------
+    # -- from a repository
+    # -------------------------------------------------------------------------------------------
 
     def _find(self, name: str, arm: Arm) -> _LaidOut:
         place = self._folder if arm.repo is None else real_place(arm.repo, folder=self._folder)
@@ -245,10 +251,11 @@ class _Staging:
         return _LaidOut(repository, commit, repository.entries(commit), text)
 
     def _base(self, revisions: Mapping[str, _LaidOut]) -> str | None:
-        """Which folder of the revisions is the code, from their top; None where no arm is a laid_out.
+        """Which folder of the revisions is the code, from their top; None where no arm is a
+        laid_out.
 
-        One folder for all arms, the first that holds the subject in every laid_out: arms that differ in which folder
-        was staged would differ in everything.
+        One folder for all arms, the first that holds the subject in every laid_out: arms that
+        differ in which folder was staged would differ in everything.
         """
         if not revisions:
             return None
@@ -276,7 +283,8 @@ class _Staging:
                 for some in paths
             ]
             here_is_fine = all(self._is_in(some) for some in cut)
-            # Where the scenario's own folder is the same for all arms, what they differ in lies elsewhere.
+            # Where the scenario's own folder is the same for all arms, what they differ in lies
+            # elsewhere.
             if here_is_fine and (given != "." or place in USUAL or self._differ(revisions, place)):
                 return place
             if given != "." and not all(cut):
@@ -350,12 +358,15 @@ class _Staging:
             folder=base or "",
         )
 
-    # -- from the folder as it stands --------------------------------------------------------------------------------
+    # -- from the folder as it stands
+    # --------------------------------------------------------------------------------
 
     def _as_it_stands(
         self, base: str | None, repositories: Sequence[GitRepository]
     ) -> dict[str, bytes]:
-        """The working tree; beside a revision, the same folder of it, with what git knows or would add."""
+        """The working tree; beside a revision, the same folder of it, with what git knows or would
+        add.
+        """
         root = repositories[0].root if repositories else None
         code = real_place(self._subject.path, folder=self._folder)
         if base is not None and root is not None and code.is_relative_to(root):
@@ -389,10 +400,14 @@ class _Staging:
         )
 
     def _with_the_subject(self, code: dict[str, bytes], *, at: str) -> dict[str, bytes]:
-        """Lay the scenario's own files over the code, where only they hold the subject; for an entry, Python's only."""
+        """Lay the scenario's own files over the code, where only they hold the subject.
+
+        For an entry, Python's only.
+        """
         if self._is_in(code):
             return code
-        # The scenario may be committed at one revision and not at another: that is not a difference between the arms.
+        # The scenario may be committed at one revision and not at another: that is not a difference
+        # between the arms.
         code = {
             path: data
             for path, data in code.items()
@@ -417,7 +432,9 @@ class _Staging:
         return own | code
 
     def _with_what_is_beside(self, code: dict[str, bytes]) -> dict[str, bytes]:
-        """Lay the code of a ready subject beside the arm's, where the scenario names one for its entry to import."""
+        """Lay the code of a ready subject beside the arm's, where the scenario names one for its
+        entry to import.
+        """
         lent = READY[self._subject.beside].files() if self._subject.beside is not None else {}
         if both := sorted(path for path in lent if code.get(path, lent[path]) != lent[path]):
             raise ArmError(
@@ -427,7 +444,9 @@ class _Staging:
         return code | lent
 
     def _module_file(self, files: Mapping[str, bytes], arm: Arm, *, of: str) -> str:
-        """The file that the entry's module is loaded from; `of` names the arm where its code is not what lies here."""
+        """The file that the entry's module is loaded from; `of` names the arm where its code is not
+        what lies here.
+        """
         place = self._module.replace(".", "/")
         for candidate in (f"{place}.py", f"{place}/__init__.py"):
             if candidate in files:
@@ -476,5 +495,7 @@ def has_package(path: str) -> bool:
 
 
 def shown_repo(repo: str, *, folder: Path) -> str:
-    """A repository as the record names it: of a path that leaves the scenario's folder, only the last part."""
+    """A repository as the record names it: of a path that leaves the scenario's folder, only the
+    last part.
+    """
     return f"./{real_place(repo, folder=folder).name}" if leaves(repo) else repo

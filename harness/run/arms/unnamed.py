@@ -1,7 +1,9 @@
-"""Projects of a repository whose metadata states no name that can be read, and the distributions that may be theirs.
+"""Projects of a repository whose metadata states no name that can be read, and the distributions
+that may be theirs.
 
-A name that setup.py works out is known to nobody who does not run it. What such a project builds is known by its import
-name alone; where it also works out its folders, by the files that the repository has somewhere below the project.
+A name that setup.py works out is known to nobody who does not run it. What such a project builds is
+known by its import name alone; where it also works out its folders, by the files that the
+repository has somewhere below the project.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from harness.run.arms.roots import is_inside_a_package, is_unread, roots_of
 from harness.stats.counterparts import InstalledCopy, top_of
 
 CARGO = "Cargo.toml"
-# What makes a file the metadata of a project: pyproject.toml and setup.cfg also configure tools alone.
+# What makes a file the metadata of a project: pyproject.toml and setup.cfg also configure tools
+# alone.
 MARKS = {
     "pyproject.toml": (b"[build-system]", b"[project]"),
     "setup.cfg": (b"[metadata]", b"[options]"),
@@ -31,7 +34,8 @@ class Unnamed:
 
     Attributes:
         names: the packages and modules at their roots, by the names that they are imported by.
-        cargo: normal names that they have as crates: maturin takes the distribution's name from there.
+        cargo: normal names that they have as crates: maturin takes the distribution's name from
+            there.
         unread: for each that works out its folders too, the paths below it.
     """
 

@@ -1,1 +1,3 @@
-"""Environments of their own for arms: interpreters found, packages installed, the result kept in a cache."""
+"""Environments of their own for arms: interpreters found, packages installed, the result kept in a
+cache.
+"""

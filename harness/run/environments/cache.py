@@ -1,11 +1,11 @@
 """The environments of arms: made once, kept in a cache, checked before and after every run.
 
-    CACHE/<key>/stamp.json         written last, in one step: what is there, and the folder that holds it
-    CACHE/<key>/<8 hex>/           the virtual environment
+    CACHE/<key>/stamp.json         written last, in one step: what is there, and the folder that
+    holds it CACHE/<key>/<8 hex>/           the virtual environment
     CACHE/<key>/<8 hex>.files      sha256 of each of its files, as sha256sum writes them
 
-The key is a digest of what was asked for. What was killed while it was made has no stamp, and whoever makes it next
-clears it away; a lock per key lets one process make it while others wait.
+The key is a digest of what was asked for. What was killed while it was made has no stamp, and
+whoever makes it next clears it away; a lock per key lets one process make it while others wait.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class ArmEnvironment:
 
 @dataclass(frozen=True, kw_only=True)
 class Cached:
-    """An environment in the cache, for listings. `description` is None for what was never finished."""
+    """An environment in the cache, for listings.
+
+    `description` is None for what was never finished.
+    """
 
     key: str
     folder: Path
@@ -109,8 +112,10 @@ def provide(
         says: hears what takes long, what will be installed, and what was wrong with the cache.
 
     Raises:
-        Unavailable: no such interpreter, or a package that cannot be had here: the cells are SKIPPED.
-        EnvironmentProblem: a version that does not exist, versions that exclude each other, no space, no right.
+        Unavailable: no such interpreter, or a package that cannot be had here: the cells are
+            SKIPPED.
+        EnvironmentProblem: a version that does not exist, versions that exclude each other, no
+            space, no right.
     """
     base = _base(wanted)
     words = description(wanted, supply, base)
@@ -133,7 +138,8 @@ def provide(
     facts = stamp.facts.model_copy(
         update={
             "checkouts": named_as_now(stamp.facts.checkouts, supply.checkouts),
-            # Looked for anew: the interpreter that it was made from is not part of what the stamp holds.
+            # Looked for anew: the interpreter that it was made from is not part of what the stamp
+            # holds.
             "start_files": start_files.of_environment(folder, base.stdlib),
         }
     )
@@ -148,7 +154,9 @@ def provide(
 
 
 def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | Plan | None:
-    """What `provide` would do: install this, or nothing but an interpreter (None); or in words what is there already.
+    """What `provide` would do: install this, or nothing but an interpreter (None).
+
+    Or in words what is there already.
 
     Raises:
         Unavailable, EnvironmentProblem: as for `provide`.
@@ -189,7 +197,9 @@ def of_arms(
 
 
 def is_unchanged(made: ArmEnvironment) -> bool:
-    """Whether an environment is what it was: asked after a run, whose ranks could have written to it."""
+    """Whether an environment is what it was: asked after a run, whose ranks could have written to
+    it.
+    """
     folder = made.python.parent.parent
     try:
         stamp = _read(folder.parent)
@@ -201,7 +211,9 @@ def is_unchanged(made: ArmEnvironment) -> bool:
 
 
 def key(wanted: Environment, supply: Supply, base: Interpreter) -> str:
-    """The name of an environment in the cache: a file of requirements and a checkout by what they hold."""
+    """The name of an environment in the cache: a file of requirements and a checkout by what they
+    hold.
+    """
     request = {
         "format": FORMAT,
         "python": [base.version, base.implementation, base.platform, str(base.path.resolve())],
@@ -265,7 +277,8 @@ def remove(environment: Cached) -> bool:
     return True
 
 
-# -- making ----------------------------------------------------------------------------------------------------------
+# -- making
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _lock(place: Path) -> str:
@@ -319,7 +332,8 @@ def _make(
     return stamp
 
 
-# -- keeping ---------------------------------------------------------------------------------------------------------
+# -- keeping
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _read(place: Path) -> Stamp | None:
@@ -341,7 +355,10 @@ def _write(place: Path, stamp: Stamp) -> None:
 
 
 def _whole(place: Path, *, says: Says) -> Stamp | None:
-    """What is in the cache, where every file is as it was when it was made; else None, and why is said."""
+    """What is in the cache, where every file is as it was when it was made.
+
+    Else None, and why is said.
+    """
     if (stamp := _read(place)) is None:
         if any(place.iterdir()):
             says("an environment in the cache was never finished: it is made again")
@@ -363,8 +380,8 @@ def _whole(place: Path, *, says: Says) -> Stamp | None:
 def _same(folder: Path, stamp: Stamp) -> str | None:
     """What is seen of an environment now, or None where its content is another.
 
-    Names, sizes and kernel times first, which is cheap; only where they differ every file is read. A copied cache has
-    other times and the same content.
+    Names, sizes and kernel times first, which is cheap; only where they differ every file is read.
+    A copied cache has other times and the same content.
     """
     if not folder.is_dir():
         return None
@@ -375,7 +392,9 @@ def _same(folder: Path, stamp: Stamp) -> str | None:
 
 
 def seen(folder: Path) -> str:
-    """One digest of names, sizes and kernel times: cheap, and another where a file was written to."""
+    """One digest of names, sizes and kernel times: cheap, and another where a file was written
+    to.
+    """
     digest = hashlib.sha256()
     statuses = sorted((str(path.relative_to(folder)), path.lstat()) for path in _files(folder))
     for name, status in statuses:
@@ -394,7 +413,9 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def changed(folder: Path, listing: Path) -> str:
-    """Which file is not as a list of digests, written by sha256sum's rules, says: the first, and how many more."""
+    """Which file is not as a list of digests, written by sha256sum's rules, says: the first, and
+    how many more.
+    """
     try:
         lines = listing.read_bytes().decode("utf-8", "surrogateescape").splitlines()
         before = {line[66:]: line[:64] for line in lines}

@@ -1,7 +1,9 @@
-"""Packages that are built from a git checkout: found at a commit, laid out, built to a wheel that becomes evidence.
+"""Packages that are built from a git checkout: found at a commit, laid out, built to a wheel that
+becomes evidence.
 
-The repository is only read (`harness.run.arms.revision`). The build runs in a folder of its own, with the environment's
-interpreter: it is code of the checkout, and runs as whoever runs the harness.
+The repository is only read (`harness.run.arms.revision`). The build runs in a folder of its own,
+with the environment's interpreter: it is code of the checkout, and runs as whoever runs the
+harness.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Found:
         return [self.facts.tree, self.facts.folder]
 
     def wheel(self, python: Path, *, base: Interpreter, says: Callable[[str], None]) -> Built:
-        """Build it with the interpreter of an environment, which is in a folder that goes away with it.
+        """Build it with the interpreter of an environment, which is in a folder that goes away with
+        it.
 
         Raises:
             EnvironmentProblem: it cannot be laid out or built, or is another package.
@@ -108,7 +111,10 @@ class Found:
 
     @property
     def caution(self) -> str:
-        """What whoever has edited the package and runs it has to hear; empty where nothing is left out."""
+        """What whoever has edited the package and runs it has to hear.
+
+        Empty where nothing is left out.
+        """
         if not self.facts.changed:
             return ""
         return f"{self._words}: what is not committed in its repository has no part in it"

@@ -17,8 +17,8 @@ QUESTION = (
     " sys.implementation.name, sysconfig.get_platform(), sysconfig.get_config_var('SOABI') or '',"
     " sysconfig.get_path('stdlib')]))"
 )
-# Where the usual tools keep interpreters that are not in PATH: the variable that moves the folder, the folder, what to
-# look for below it.
+# Where the usual tools keep interpreters that are not in PATH: the variable that moves the folder,
+# the folder, what to look for below it.
 KEPT = (
     ("PYENV_ROOT", "~/.pyenv", "versions/{version}*/bin/python3"),
     ("UV_PYTHON_INSTALL_DIR", "~/.local/share/uv/python", "cpython-{version}*/bin/python3"),
@@ -89,7 +89,8 @@ def ask(python: Path) -> Interpreter | None:
 
 
 def _candidates(version: str) -> Iterator[Path]:
-    # What a virtual environment was made from: one made from it again depends on nothing that somebody may delete.
+    # What a virtual environment was made from: one made from it again depends on nothing that
+    # somebody may delete.
     yield Path(getattr(sys, "_base_executable", sys.executable))
     series = ".".join(version.split(".")[:2])
     for name in (f"python{series}", "python3", "python"):

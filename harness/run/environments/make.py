@@ -1,4 +1,6 @@
-"""Making an environment: a virtual environment, the wheels of checkouts, what pip chose, and what is there then."""
+"""Making an environment: a virtual environment, the wheels of checkouts, what pip chose, and what
+is there then.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,19 @@ from harness.scenario import Environment
 from harness.scenario.environment import unmet_requirements
 
 WHEELS = "wheels"
-"""Folder of an environment with what was built for it; so it is among the files that must stay as they are."""
+"""Folder of an environment with what was built for it.
+
+So it is among the files that must stay as they are.
+"""
 Says = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class _Laid:
-    """An interpreter with nothing in it, the wheels of checkouts, and what else pip chose; no plan without packages."""
+    """An interpreter with nothing in it, the wheels of checkouts, and what else pip chose.
+
+    No plan without packages.
+    """
 
     python: Path
     checkouts: Mapping[str, CheckoutFacts]
@@ -37,7 +45,8 @@ class _Laid:
 def make(
     folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter, says: Says
 ) -> ArmEnvironmentFacts:
-    """Make an environment in a folder that is not there yet; `says` hears what will be installed before it is.
+    """Make an environment in a folder that is not there yet; `says` hears what will be installed
+    before it is.
 
     Raises:
         Unavailable: an interpreter or a package that cannot be had here.

@@ -1,7 +1,8 @@
 """Running pip in an environment that is being made, and telling from its words what went wrong.
 
-pip's own configuration (index, find-links, certificates, proxies) is the user's and stays in force; nothing of it is
-recorded. Only wheels are installed: building a package would run code of its own on the way.
+pip's own configuration (index, find-links, certificates, proxies) is the user's and stays in force;
+nothing of it is recorded. Only wheels are installed: building a package would run code of its own
+on the way.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ LINE_LIMIT = 300
 
 
 class EnvironmentProblem(Exception):
-    """An environment that cannot be made as the scenario asks; the message says what, why and what to do."""
+    """An environment that cannot be made as the scenario asks.
+
+    The message says what, why and what to do.
+    """
 
 
 class Unavailable(EnvironmentProblem):
-    """An environment that cannot be had on this machine now: its cells are SKIPPED with this reason.
+    """An environment that cannot be had on this machine now: its cells are SKIPPED with this
+    reason.
 
     `code` says on what that depends: on what others offer, unless it is said.
     """
@@ -61,8 +66,8 @@ class Request:
     """What pip is asked for.
 
     Attributes:
-        requirements: as on pip's command line; with `hashed` each names the sha256 of its files, and no package
-            without one is taken.
+        requirements: as on pip's command line; with `hashed` each names the sha256 of its files,
+            and no package without one is taken.
         constraint: a version that a package has to have if anything needs it; empty for none.
     """
 
@@ -107,7 +112,8 @@ def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolv
 
     Raises:
         Unavailable: no pip, no network, a package that nobody offers here.
-        EnvironmentProblem: a version that does not exist, versions that exclude each other, no such extra.
+        EnvironmentProblem: a version that does not exist, versions that exclude each other, no such
+            extra.
     """
     options = ["--dry-run", *(["--require-hashes"] if request.hashed else [])]
     return _install(python, request, options, base=base)
@@ -116,7 +122,9 @@ def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolv
 def install(
     python: Path, chosen: Sequence[Resolved], request: Request, *, base: Interpreter
 ) -> list[Resolved]:
-    """Install what was chosen, file by file; where an index did not tell digests, what the request comes to now.
+    """Install what was chosen, file by file.
+
+    Where an index did not tell digests, what the request comes to now.
 
     Raises:
         Unavailable, EnvironmentProblem: as for `resolve`; no space.
@@ -128,7 +136,9 @@ def install(
 
 
 def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str) -> Path:
-    """Build the package in a folder; `what` names it in messages. What its build needs comes as wheels only.
+    """Build the package in a folder; `what` names it in messages.
+
+    What its build needs comes as wheels only.
 
     Raises:
         EnvironmentProblem: it cannot be built.
@@ -269,7 +279,9 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
 
 
 def scrubbed(text: str) -> str:
-    """A line of pip's without addresses and without folders of this machine: it goes into evidence."""
+    """A line of pip's without addresses and without folders of this machine: it goes into
+    evidence.
+    """
     text = re.sub(r"\b[a-z][a-z0-9+]*://\S+", "<address>", text)
     text = re.sub(r"\b(host|port|resolve)(=| )('[^']*'|\d+)", r"\1\2…", text)
     text = re.sub(r"(?<![\w.<])(?:/[^\s'\",:;()/]+)+/([^\s'\",:;()/]+)", r"\1", text)
@@ -277,7 +289,10 @@ def scrubbed(text: str) -> str:
 
 
 def caution(base: Interpreter) -> str:
-    """What has to be said before pip is asked what it would install; empty where it tells without downloading that."""
+    """What has to be said before pip is asked what it would install.
+
+    Empty where it tells without downloading that.
+    """
     if _chosen(base)[1]:
         return ""
     return (
@@ -292,7 +307,8 @@ def _pip(python: Path, base: Interpreter) -> list[str]:
 
 
 def _chosen(base: Interpreter) -> tuple[Path, bool]:
-    """The pip to run, and whether it tells what it would install before it downloads that: the first that does.
+    """The pip to run, and whether it tells what it would install before it downloads that: the
+    first that does.
 
     This interpreter's, the base's, or the bundled one.
     """

@@ -1,4 +1,6 @@
-"""What is going to be installed: chosen by pip before anything is downloaded, how large it is, and what must not be."""
+"""What is going to be installed: chosen by pip before anything is downloaded, how large it is, and
+what must not be.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ def plan(
         base: the interpreter that the environment was made from.
 
     Raises:
-        Unavailable, EnvironmentProblem: as for `pip.resolve`; torch that would bring CUDA to a run on the CPU.
+        Unavailable, EnvironmentProblem: as for `pip.resolve`; torch that would bring CUDA to a run
+            on the CPU.
     """
     hashed = supply.text is not None
     asked = [_of(name, given, wheels, hashed=hashed) for name, given in wanted.packages.items()]
@@ -88,7 +91,8 @@ def plan(
     constraint = _cpu_build(wanted) if cpu and not hashed else ""
     chosen: list[Resolved] | None = None
     if constraint:
-        # Where there is no such build, pip may still find one that brings nothing (a Mac's has no CUDA to bring).
+        # Where there is no such build, pip may still find one that brings nothing (a Mac's has no
+        # CUDA to bring).
         held = Request(requirements=request.requirements, constraint=constraint)
         with contextlib.suppress(EnvironmentProblem):
             chosen = pip.resolve(python, held, base=base)
@@ -109,7 +113,9 @@ def plan(
 
 
 def for_cpu(wanted: Environment) -> bool:
-    """Whether torch's build for the CPU is meant: what the scenario says, else what Rankproof itself runs on."""
+    """Whether torch's build for the CPU is meant: what the scenario says, else what Rankproof
+    itself runs on.
+    """
     return wanted.torch == "cpu" if wanted.torch is not None else is_for_cpu()
 
 
@@ -122,7 +128,9 @@ def _of(name: str, given: str | Checkout, wheels: Mapping[str, Path], *, hashed:
 
 
 def _cpu_build(wanted: Environment) -> str:
-    """The build for the CPU of the version that is named, else of the one that Rankproof itself runs with."""
+    """The build for the CPU of the version that is named, else of the one that Rankproof itself
+    runs with.
+    """
     version = wanted.versions.get("torch")
     if version is None:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

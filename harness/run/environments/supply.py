@@ -1,4 +1,6 @@
-"""What an environment needs that no index has: the file of requirements, and the commits of checkouts."""
+"""What an environment needs that no index has: the file of requirements, and the commits of
+checkouts.
+"""
 
 from __future__ import annotations
 

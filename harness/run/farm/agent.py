@@ -1,7 +1,8 @@
-"""Our process on a node: takes what trials are made of, makes the worlds it is asked for, and sends what they left.
+"""Our process on a node: takes what trials are made of, makes the worlds it is asked for, and sends
+what they left.
 
-It listens to its standard input alone. When that closes, or nothing has come for as long as its lease, its worlds are
-ended and its folder goes.
+It listens to its standard input alone. When that closes, or nothing has come for as long as its
+lease, its worlds are ended and its folder goes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ THREADS = 4
 
 
 class Agent:
-    """Answers what control asks, each question in a thread of its own: control has to be heard all the time."""
+    """Answers what control asks, each question in a thread of its own: control has to be heard all
+    the time.
+    """
 
     def __init__(self, channel: Channel, folder: Path) -> None:
         """Begin.
@@ -131,7 +134,10 @@ class Agent:
         return {}, b""
 
     def _prepare(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
-        """Lay everything out, and have the fork servers ready; or say why a cell cannot run here."""
+        """Lay everything out, and have the fork servers ready.
+
+        Or say why a cell cannot run here.
+        """
         manifest = cargo.Manifest.model_validate(asked["manifest"])
         self._scenario = parse_scenario(
             manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides
@@ -197,7 +203,9 @@ class Agent:
 
 
 def stands(inputs: Mapping[str, ResolvedInput]) -> dict[str, tuple[int, ...]]:
-    """Each file of the inputs with what the kernel changes when it is written to; one that is gone is not among them.
+    """Each file of the inputs with what the kernel changes when it is written to.
+
+    One that is gone is not among them.
 
     By its whole path: files of two folders may have one name.
     """

@@ -129,7 +129,9 @@ def _cut(listing: Any, content: bytes) -> dict[str, bytes]:
 
 
 def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
-    """Demand that the events are those of the trial that was asked for, from its begin to its end."""
+    """Demand that the events are those of the trial that was asked for, from its begin to its
+    end.
+    """
     if not said or (said[0].by, said[0].name) != ("harness", "world.begin"):
         raise AnswerRefused("its events do not begin with their world")
     if (said[-1].by, said[-1].name) != ("harness", "world.end"):

@@ -30,7 +30,9 @@ class CargoSpoiled(Exception):
 
 
 class ArmCargo(Model):
-    """An arm's code: path to sha256, those of its files that may be executed, and the arguments of its entry."""
+    """An arm's code: path to sha256, those of its files that may be executed, and the arguments of
+    its entry.
+    """
 
     files: dict[str, str]
     executable: list[str]
@@ -109,7 +111,9 @@ def digests(manifest: Manifest) -> set[str]:
 
 
 class Store:
-    """Files by their digest, in a cache of the node's user, so that what was sent once is not sent again."""
+    """Files by their digest, in a cache of the node's user, so that what was sent once is not sent
+    again.
+    """
 
     def __init__(self) -> None:
         self._folder = cache_folder(CACHE)
@@ -163,8 +167,8 @@ class Store:
             target: the folder; made here.
             files: path to sha256.
             executable: those that may be executed.
-            link: whether they may be the very files of the cache, as large ones are; what a rank writes into one is
-                found when it is wanted again.
+            link: whether they may be the very files of the cache, as large ones are; what a rank
+                writes into one is found when it is wanted again.
 
         Raises:
             CargoSpoiled: a path leads out of the folder.

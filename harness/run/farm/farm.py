@@ -1,4 +1,6 @@
-"""Trials dealt to the nodes of a cluster: one world for each free lane, and what became of each node."""
+"""Trials dealt to the nodes of a cluster: one world for each free lane, and what became of each
+node.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ class FarmError(Exception):
 
 
 def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
-    """Why the trials of a scenario are not farmed; None where they are. What is not there is not pretended."""
+    """Why the trials of a scenario are not farmed; None where they are.
+
+    What is not there is not pretended.
+    """
     reasons = {
         "it compares with a reference, which runs here": (
             scenario.subject.reference or scenario.subject.compare
@@ -113,7 +118,8 @@ class Farm:
             nodes: how they are used.
             scenario: the question.
             cancel: a descriptor that becomes readable when the run is to stop.
-            expects: what the first line of a trial says, by cell, arm and number, if it is made here.
+            expects: what the first line of a trial says, by cell, arm and number, if it is made
+                here.
             order: for every node.
         """
         self._cluster = cluster
@@ -271,7 +277,9 @@ class Farm:
         return message, content
 
     def make(self, cell: Cell, arm: str, index: int, *, hang: Hang | None) -> Capture:
-        """Make one trial on a node that has a free lane; what became of it where that node did not stay.
+        """Make one trial on a node that has a free lane.
+
+        What became of it where that node did not stay.
 
         Raises:
             FarmError: no node is left, or one sent what it must not.
@@ -373,7 +381,9 @@ class Farm:
 
 
 def _unlike(there: Environment, here: Environment) -> str | None:
-    """Why ranks of a node would not run what ranks run here, with what to do; None where they would."""
+    """Why ranks of a node would not run what ranks run here, with what to do; None where they
+    would.
+    """
     for key in ("system", "machine", "implementation", "python"):
         own = getattr(here, key)
         other = getattr(there, key)
@@ -415,7 +425,9 @@ def _demand_unchanged(told: Mapping[str, Any]) -> None:
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:
-    """A trial whose node did not stay, as control saw it: no rank of it said anything that arrived."""
+    """A trial whose node did not stay, as control saw it: no rank of it said anything that
+    arrived.
+    """
     kind = type(error).__name__
     begun = Event(
         ns=began,

@@ -1,4 +1,6 @@
-"""A node as control sees it: questions and their answers over whatever relays bytes, and what became of it."""
+"""A node as control sees it: questions and their answers over whatever relays bytes, and what
+became of it.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,17 @@ class Node:
         self._relay = relay
         self._orders = itertools.count(1)
         self._pending: dict[int, Future[Answer]] = {}
-        # Between who asks and the thread that listens: no question is added once the node has ended, as nobody would
-        # answer it.
+        # Between who asks and the thread that listens: no question is added once the node has
+        # ended, as nobody would answer it.
         self._lock = threading.Lock()
         self._buffer = bytearray()
         self._thread = threading.Thread(target=self._listen, name=f"node-{number}", daemon=True)
         self._thread.start()
 
     def ask(self, what: str, content: bytes = b"", **more: Any) -> Future[Answer]:
-        """Ask one thing. The future raises NodeLost, ActorGone or AnswerRefused where no answer comes any more."""
+        """Ask one thing. The future raises NodeLost, ActorGone or AnswerRefused where no answer
+        comes any more.
+        """
         future: Future[Answer] = Future()
         with self._lock:
             if self.ended is not None:

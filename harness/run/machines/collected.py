@@ -1,8 +1,10 @@
-"""What machines that were lost wrote down, fetched when a run is over, and the run judged again with it.
+"""What machines that were lost wrote down, fetched when a run is over, and the run judged again
+with it.
 
-The signed folder stays as it is. What came lies beside it, in `RUN.late`: each machine's journal as it came, and the
-events of it that the evidence does not have. The verdict of both together is worked out each time, and is never better
-than the signed one: who was lost has failed its trial, whatever it wrote down.
+The signed folder stays as it is. What came lies beside it, in `RUN.late`: each machine's journal as
+it came, and the events of it that the evidence does not have. The verdict of both together is
+worked out each time, and is never better than the signed one: who was lost has failed its trial,
+whatever it wrote down.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ class Outcome:
         found: of each machine that was missing in a trial.
         signed: the verdict of the evidence alone, worked out again.
         verdict: with what came late; never better.
-        trials: of each trial with something late: its outcome before and after, and what failed in it then.
+        trials: of each trial with something late: its outcome before and after, and what failed in
+            it then.
         contradiction: why what came was not joined; empty where it was.
         folder: where it lies.
     """
@@ -290,7 +293,10 @@ def _told(missing: Missing, late: Late) -> Event:
 
 
 def _write(beside: Path, outcome: Outcome, *, report: str) -> None:
-    """Write down what came, of which report, and what follows from it. Nobody signs it: it is worked out each time."""
+    """Write down what came, of which report, and what follows from it.
+
+    Nobody signs it: it is worked out each time.
+    """
     listed = []
     for one in outcome.found:
         if one.late is None:

@@ -1,4 +1,6 @@
-"""Journals of machines that were lost in a run: who to ask for them, and what they answer, within bounds."""
+"""Journals of machines that were lost in a run: who to ask for them, and what they answer, within
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from harness.world.starters import hostfile, ssh
 
 REACHED_WITHIN = 60.0
 COLLECTED_WITHIN = 300.0
-# What a run remembers here of machines that did not come back: names, which its evidence need not have.
+# What a run remembers here of machines that did not come back: names, which its evidence need not
+# have.
 REMEMBERED = "lost-machines"
 MOST_REMEMBERED = 2**20
 DIGITS = 12
@@ -38,7 +41,8 @@ def digest_of(name: str) -> str:
 def commands_of(
     hosts: Path, *, interpreter: str, configuration: Path | None
 ) -> dict[str, list[str]]:
-    """By what evidence may call each machine of a hostfile, its name or a digest of that, what starts an agent there.
+    """By what evidence may call each machine of a hostfile, its name or a digest of that, what
+    starts an agent there.
 
     Raises:
         OSError, ScenarioError: as for `harness.world.starters.hostfile.read`.
@@ -54,7 +58,8 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
     """Fetches from machines.
 
     Args:
-        commands: by what evidence calls each, the command that starts an agent there; None: as the run remembered.
+        commands: by what evidence calls each, the command that starts an agent there; None: as the
+            run remembered.
         lease: seconds without a heartbeat after which the other end gives up.
     """
     files = {f"harness/{name}": path for name, path in tree.files_of(Path(ROOT, "harness")).items()}
@@ -131,7 +136,10 @@ class _Beating:
 
 
 def remember(run: str, commands: Mapping[str, Sequence[str]]) -> None:
-    """Keep how the machines of a run are reached, for who collects without its hostfile; in this user's cache alone."""
+    """Keep how the machines of a run are reached, for who collects without its hostfile.
+
+    In this user's cache alone.
+    """
     place = cache_folder(REMEMBERED)
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,6 @@
-"""A run whose ranks are on the machines of a hostfile: what is refused, where ranks go, what is recorded."""
+"""A run whose ranks are on the machines of a hostfile: what is refused, where ranks go, what is
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,8 @@ class OverMachines:
 def of_cluster(where: str, **how: Any) -> Hostfile:
     """The nodes that a cluster of Ray has now, as a hostfile names machines.
 
-    Each is called by its host, or, where these are not each another's, by its address, or else by its id.
+    Each is called by its host, or, where these are not each another's, by its address, or else by
+    its id.
 
     Args:
         where: `ray`, or `ray://HEAD:PORT`.
@@ -166,7 +169,8 @@ def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
 def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     """Why a scenario cannot run over machines, each reason with what to do; empty where it can.
 
-    What works on one machine and is not here is refused before anything starts: nothing of a question is left out.
+    What works on one machine and is not here is refused before anything starts: nothing of a
+    question is left out.
     """
     subject = scenario.subject
     control = subject.control.must_fail if subject.control is not None else None
@@ -216,7 +220,9 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
 
 
 def skip(preparation: Preparation, hostfile: Hostfile, *, faults: Sequence[Fault] = ()) -> None:
-    """Skip the cells for which there is no room on the machines, or whose backend does not join ranks on several."""
+    """Skip the cells for which there is no room on the machines, or whose backend does not join
+    ranks on several.
+    """
     for cell in preparation.runnable:
         if (unlike := _without_room(cell, hostfile)) is not None:
             preparation.skipped[cell.id] = unlike

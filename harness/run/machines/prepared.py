@@ -1,4 +1,7 @@
-"""Making the machines of a hostfile ready: the same environment on each, from one lock; and cleaning up after runs."""
+"""Making the machines of a hostfile ready: the same environment on each, from one lock.
+
+And cleaning up after runs.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,8 @@ def prepare(
     Args:
         machines: of a hostfile.
         lock: requirements, each with the sha256 of its files.
-        wheels: a folder of them, which goes there by its digest, for machines without an index; None: as pip is
-            configured there.
+        wheels: a folder of them, which goes there by its digest, for machines without an index;
+            None: as pip is configured there.
         interpreter: path of the Python there that environments are made of: of this one's version.
         configuration: file for ssh instead of the user's own.
         within: seconds until a machine has to be ready.
@@ -95,7 +98,8 @@ def prepare(
 
 
 def page_of(lock: Path) -> str | None:
-    """The page with the wheels of the torch that a lock pins, where a file beside the lock names one; else None.
+    """The page with the wheels of the torch that a lock pins, where a file beside the lock names
+    one; else None.
 
     Raises:
         OSError: the file cannot be read, or does not say what it has to.

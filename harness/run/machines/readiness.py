@@ -1,4 +1,6 @@
-"""Looking at the machines of a hostfile: whether each answers, is another one, and has what ranks need."""
+"""Looking at the machines of a hostfile: whether each answers, is another one, and has what ranks
+need.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Offered:
-    """What a machine has of what a scenario may need, as its agent says: of Nix, whether it is there."""
+    """What a machine has of what a scenario may need, as its agent says: of Nix, whether it is
+    there.
+    """
 
     system: str
     cores: int
@@ -266,7 +270,9 @@ def _notes(seen: Seen, *, here: Mapping[str, Any]) -> list[str]:
 
 
 def _apart(found: list[Seen]) -> list[Seen]:
-    """The same, where two names lead to one machine with that said of the later one: it is not another machine."""
+    """The same, where two names lead to one machine with that said of the later one: it is not
+    another machine.
+    """
     first: dict[str, str] = {}
     made = []
     for one in found:

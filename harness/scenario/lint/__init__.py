@@ -1,4 +1,7 @@
-"""Rules that span several keys of a scenario. Each rule is a small function; what it cannot see it passes over."""
+"""Rules that span several keys of a scenario. Each rule is a small function.
+
+What it cannot see it passes over.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +133,9 @@ def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
 
 
 def reference_is_used(draft: Draft) -> Iterator[Problem]:
-    """Something is compared with the reference, and what it is called with and by is not taken twice."""
+    """Something is compared with the reference, and what it is called with and by is not taken
+    twice.
+    """
     reference = draft.at("subject", "reference")
     if not isinstance(reference, dict):
         return
@@ -345,7 +350,9 @@ def observed(draft: Draft) -> Iterator[Problem]:
 
 
 def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
-    """A bound on how long collectives wait is for backends that have one, and acts before the world is stopped."""
+    """A bound on how long collectives wait is for backends that have one, and acts before the world
+    is stopped.
+    """
     path = ("world", "collective_timeout")
     if draft.world is None or (bound := draft.world.collective_timeout) is None:
         return
@@ -366,7 +373,10 @@ def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
 
 
 def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
-    """Digests are of calls; those of a library that runs calls later are asked for by name; and xxhash is there."""
+    """Digests are of calls; those of a library that runs calls later are asked for by name.
+
+    And xxhash is there.
+    """
     words = draft.at("observe")
     asked = [str(word) for word in words] if isinstance(words, list) else []
     given = "digests" in asked
@@ -457,13 +467,15 @@ def something_is_split(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem(("checks", index, "replicated", number), message)
 
 
-# -- what a run will not show: notes, because a question may well be narrow ------------------------------------------
+# -- what a run will not show: notes, because a question may well be narrow
+# ------------------------------------------
 
 
 def unasked(checks: Iterable[Any], size: int) -> str:
     """Which ranks of a world no check asks about what they do, in words; empty where each is asked.
 
-    How a rank ended is not an answer to what it did. A rank that others are compared with is asked too.
+    How a rank ended is not an answer to what it did. A rank that others are compared with is asked
+    too.
     """
     asked: set[int] = set()
     for check in checks:
@@ -492,7 +504,10 @@ def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
 
 
 def unsplit(checks: Iterable[Any], size: int) -> str:
-    """Why a model that nobody split would pass in a world of this size, in words; empty where it would not."""
+    """Why a model that nobody split would pass in a world of this size, in words.
+
+    Empty where it would not.
+    """
     asked = list(checks)
     split = any(isinstance(check, InfluenceCheck | ShardsCoverCheck) for check in asked)
     if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):

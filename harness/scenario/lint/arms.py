@@ -1,4 +1,6 @@
-"""Rules about the arms of a scenario: that they differ, how the control must fail, and what a comparison sees."""
+"""Rules about the arms of a scenario: that they differ, how the control must fail, and what a
+comparison sees.
+"""
 
 from __future__ import annotations
 
@@ -67,15 +69,21 @@ def revisions_are_given(draft: Draft) -> Iterator[Problem]:
 
 
 def lacks_revisions(draft: Draft) -> bool:
-    """Whether only revisions that a run may be given set the arms apart; otherwise arms that are alike are a slip."""
-    # What was stated to set them apart and does not, code that has no revisions, and arms that no option names.
+    """Whether only revisions that a run may be given set the arms apart.
+
+    Otherwise arms that are alike are a slip.
+    """
+    # What was stated to set them apart and does not, code that has no revisions, and arms that no
+    # option names.
     slips: list[Path] = [(*CONTROL, key) for key in ("file", "rev", "patch", "environment")]
     slips += [("subject", key) for key in ("use", "of", "compare")]
     return not any(draft.has(*path) for path in slips) and _are_alike(draft)
 
 
 def _are_alike(draft: Draft) -> bool:
-    """Whether both arms are one code with one set of arguments, by what the file and the command line say."""
+    """Whether both arms are one code with one set of arguments, by what the file and the command
+    line say.
+    """
     other = draft.control if draft.compare is None else draft.compare.a
     if draft.candidate is None or other is None or draft.role == "self-test":
         return False
@@ -89,7 +97,8 @@ def _are_alike(draft: Draft) -> bool:
         # Somebody asks what happens without the fault: the verdict says that the arms are alike.
         return False
     if any(fault.arm is not None for fault in draft.faults.values()):
-        # What differs is what is done to them; a claim must not, and hears of that from its own rule.
+        # What differs is what is done to them; a claim must not, and hears of that from its own
+        # rule.
         return False
     environments = draft.environments()
     older = environments["control" if draft.compare is None else "reference"]
@@ -129,7 +138,9 @@ ARM_RULES = (axes_and_arguments, arms_differ, revisions_are_given, file_needs_an
 
 MUST_FAIL = ("subject", "control", "must_fail")
 LEAST_WITHIN = 2 * LEAST
-"""A world is watched for all of `within`, in seconds: longer than the shortest window by which others are proved."""
+"""A world is watched for all of `within`, in seconds: longer than the shortest window by which
+others are proved.
+"""
 
 
 def names_a_check(draft: Draft) -> Iterator[Problem]:
@@ -146,7 +157,9 @@ def names_a_check(draft: Draft) -> Iterator[Problem]:
 
 
 def names_its_end(draft: Draft) -> Iterator[Problem]:
-    """Where ranks fail by how they end, an end that nobody names does not count: any slip ends a rank."""
+    """Where ranks fail by how they end, an end that nobody names does not count: any slip ends a
+    rank.
+    """
     stated = draft.must_fail
     if stated is None or stated.says_how:
         return
@@ -209,7 +222,10 @@ def fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
 
 
 def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
-    """A hang of a program is told by its last event, one of Python by its stacks; and there is time to prove it."""
+    """A hang of a program is told by its last event, one of Python by its stacks.
+
+    And there is time to prove it.
+    """
     stated = draft.must_fail
     if stated is None or stated.hang is None:
         return
@@ -343,7 +359,10 @@ def something_is_compared(draft: Draft) -> Iterator[Problem]:
 
 
 def defects_can_be_seen(draft: Draft) -> Iterator[Problem]:
-    """What a defect changes is compared, on a rank that is changed, by a check that can tell; and by one defect."""
+    """What a defect changes is compared, on a rank that is changed, by a check that can tell.
+
+    And by one defect.
+    """
     if draft.compare is None:
         return
     compared = against_a(draft.checks.values())

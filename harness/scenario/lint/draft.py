@@ -33,9 +33,12 @@ _FAULT: TypeAdapter[Any] = TypeAdapter(AnyFault, config=_LATER)
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What could be read of a document. None, or an item left out, where a part is missing or wrong.
+    """What could be read of a document.
 
-    Of a comparison the candidate is b, and there is no control: what stands for one follows from the rest.
+    None, or an item left out, where a part is missing or wrong.
+
+    Of a comparison the candidate is b, and there is no control: what stands for one follows from
+    the rest.
     """
 
     document: Document
@@ -121,7 +124,9 @@ class Draft:
         return None if self.world is None else self.world.after_failure
 
     def ids(self, section: str) -> list[tuple[Path, str]]:
-        """List the ids of a section with their paths, also those of items that are wrong otherwise."""
+        """List the ids of a section with their paths, also those of items that are wrong
+        otherwise.
+        """
         items = self.document.tree.get(section)
         return [
             ((section, index, "id"), item["id"])

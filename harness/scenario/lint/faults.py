@@ -1,4 +1,6 @@
-"""Rules about faults that span several keys: what could never land is said before a run, not by void trials."""
+"""Rules about faults that span several keys: what could never land is said before a run, not by
+void trials.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def strikes_at_an_event(draft: Draft) -> Iterator[Problem]:
 
 
 def faults_do_not_meet(draft: Draft) -> Iterator[Problem]:
-    """Two faults never strike the same rank in the same way: one would hide the other, and leave it without proof."""
+    """Two faults never strike the same rank in the same way: one would hide the other, and leave it
+    without proof.
+    """
     sizes = draft.sizes()
     first: dict[tuple[int, str, str, str], Any] = {}
     for index, fault in draft.faults.items():
@@ -106,7 +110,9 @@ def faults_do_not_meet(draft: Draft) -> Iterator[Problem]:
 
 
 def hubs_are_there(draft: Draft) -> Iterator[Problem]:
-    """A fault of the hub needs one, a hub serves an input, and nobody else says where the hub is."""
+    """A fault of the hub needs one, a hub serves an input, and nobody else says where the hub
+    is.
+    """
     served = draft.at("hub", "serve")
     if isinstance(served, str) and served not in draft.names("inputs"):
         message = (
@@ -142,7 +148,9 @@ def hubs_are_there(draft: Draft) -> Iterator[Problem]:
 
 
 def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
-    """A claim's control fails because its code is broken, not because something was done to it alone."""
+    """A claim's control fails because its code is broken, not because something was done to it
+    alone.
+    """
     for index, fault in draft.faults.items():
         if fault.arm is not None and draft.role == "claim":
             message = (
@@ -204,7 +212,8 @@ def _hosts_without_ranks(draft: Draft) -> Iterator[Problem]:
             return  # a placement that does not fit has a rule of its own
     empty = [host for host in range(draft.world.hosts) if host not in placed]
     if placed and empty:
-        # A note: a run that is narrowed to fewer ranks (--set matrix.ranks) has such hosts on purpose.
+        # A note: a run that is narrowed to fewer ranks (--set matrix.ranks) has such hosts on
+        # purpose.
         message = (
             f"makes a host that no rank is on (host {empty[0]}); have at most as many hosts as"
             " ranks"

@@ -1,6 +1,7 @@
 """Rules for a ready subject (`subject.use`): it is there, and is asked for what it takes and tells.
 
-Of a subject of one's own nobody knows what it emits; of these it is known, so a slip is named before a run.
+Of a subject of one's own nobody knows what it emits; of these it is known, so a slip is named
+before a run.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from harness.subjects import READY, ReadySubject
 
 # What says which code an arm runs: a ready subject's is Rankproof's own, and the same in both.
 OF_CODE = ("file", "repo", "rev", "patch")
-# Events that the harness and the runtime tell of every rank; which of them can be asked for, other rules say.
+# Events that the harness and the runtime tell of every rank; which of them can be asked for, other
+# rules say.
 OF_EVERY_RANK = ("rank.", "backend.", "subject.", "world.", "fault.", "hub.", "gate.", "channel.")
 
 
 def ready(draft: Draft) -> Iterator[Problem]:
-    """Everything that is wrong about a ready subject, and about one whose code lies beside the scenario's own."""
+    """Everything that is wrong about a ready subject, and about one whose code lies beside the
+    scenario's own.
+    """
     for key in ("use", "beside"):
         name = draft.at("subject", key)
         if isinstance(name, str) and name not in READY:
@@ -64,7 +68,9 @@ def _no_own_code(draft: Draft) -> Iterator[Problem]:
 
 
 def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
-    """Arguments that it does not take, and values that they cannot have: of the arms, and of the matrix."""
+    """Arguments that it does not take, and values that they cannot have: of the arms, and of the
+    matrix.
+    """
     known = list(subject.arguments)
     axes = [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
     places: list[tuple[Path, list[Path]]] = [
@@ -95,7 +101,9 @@ def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
 
 
 def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
-    """Arguments that are right one by one, and with which the subject would refuse to start in some cell."""
+    """Arguments that are right one by one, and with which the subject would refuse to start in some
+    cell.
+    """
     defaults = {name: argument.default for name, argument in subject.arguments.items()}
     reported: set[Path] = set()
     for arm in _stated(draft):
@@ -123,7 +131,9 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
 
 
 def _asked_alike(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
-    """An arm that is asked something else than its reference: a control would fail, whatever is broken in it."""
+    """An arm that is asked something else than its reference: a control would fail, whatever is
+    broken in it.
+    """
     own: Path = ("subject", "reference")
     *arms, last = _stated(draft)
     if last != own:

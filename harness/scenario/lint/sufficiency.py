@@ -1,7 +1,7 @@
 """Whether the trials of a scenario can lead to a PASS at all: said by lint, before any is made.
 
-What is asked here is what the verdict asks (`harness.stats.verdict`), where all goes well: no trial of the candidate
-fails, and the control fails in just the share that is stated.
+What is asked here is what the verdict asks (`harness.stats.verdict`), where all goes well: no trial
+of the candidate fails, and the control fails in just the share that is stated.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from harness.scenario.lint.arms import MUST_FAIL
 from harness.scenario.lint.draft import Draft
 
 SIGNIFICANT = 0.05
-"""Fisher's one-sided p that sets the control's failures apart must be below this (docs/architecture.md#verdicts)."""
+"""Fisher's one-sided p that sets the control's failures apart must be below this
+(docs/architecture.md#verdicts).
+"""
 
 MOST = 100_000
 """Trials of an arm that a scenario may ask for."""
 
 
 def clean_bound(trials: int, *, confidence: float) -> float:
-    """What so many clean trials leave of the failure rate: 1 - (1 - confidence)^(1/trials) (Clopper-Pearson)."""
+    """What so many clean trials leave of the failure rate: 1 - (1 - confidence)^(1/trials)
+    (Clopper-Pearson).
+    """
     return -math.expm1(math.log1p(-confidence) / trials)
 
 
@@ -32,7 +36,8 @@ def trials_needed(*, below: float, confidence: float) -> int:
     if not (0 < below < 1 and 0 < confidence < 1):
         raise ValueError("below and confidence lie between 0 and 1")
     count = max(1, math.floor(math.log1p(-confidence) / math.log1p(-below)))
-    # Below, not at: a bound that is as high as what is accepted is not enough, and rounding must not make it so.
+    # Below, not at: a bound that is as high as what is accepted is not enough, and rounding must
+    # not make it so.
     while clean_bound(count, confidence=confidence) >= below * (1 - 1e-12):
         count += 1
     return count
@@ -52,7 +57,8 @@ def chance(*, candidate: int, control: int, failed: int) -> float:
 
 
 def control_trials_needed(share: Share, *, candidate: int, more_than: int = 0) -> int | None:
-    """The least number of control trials, above one, that tells the share from chance; None where none does.
+    """The least number of control trials, above one, that tells the share from chance; None where
+    none does.
 
     However many there are, p stays above (1 - share) to the power of the candidate's trials.
     """
@@ -64,7 +70,9 @@ def control_trials_needed(share: Share, *, candidate: int, more_than: int = 0) -
 
 
 def _parts(share: Share) -> tuple[int, int]:
-    """The share as it was written, as a fraction: 7 % of 100 are 7, and not 8 because 0.07 is a little more."""
+    """The share as it was written, as a fraction: 7 % of 100 are 7, and not 8 because 0.07 is a
+    little more.
+    """
     return Fraction(str(share.at_least)).as_integer_ratio()
 
 
@@ -101,7 +109,10 @@ def enough_candidate_trials(draft: Draft) -> Iterator[Problem]:
 
 
 def enough_control_trials(draft: Draft) -> Iterator[Problem]:
-    """A control must be told from chance; one that fails in a share of its trials must be able to be."""
+    """A control must be told from chance.
+
+    One that fails in a share of its trials must be able to be.
+    """
     if (draft.must_fail is None and draft.compare is None) or draft.trials is None:
         return
     share = EVERY_TRIAL if draft.must_fail is None else draft.must_fail.share

@@ -1,4 +1,6 @@
-"""The detection matrix: every kind of fault against the checks that have to see it, on every backend."""
+"""The detection matrix: every kind of fault against the checks that have to see it, on every
+backend.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One case: a kind of fault on a standard subject, and what has to be seen of it; and the scenario it makes."""
+"""One case: a kind of fault on a standard subject, and what has to be seen of it.
+
+And the scenario it makes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ BROKEN_TRIALS = 3
 """Trials of a broken subject under a masked fault: they show that the checks could have failed."""
 DEADLINE = "60s"
 AFTER_FAILURE = "10s"
-"""What ranks have to end by themselves: on a machine that is busy for hours two seconds are not enough."""
+"""What ranks have to end by themselves: on a machine that is busy for hours two seconds are not
+enough.
+"""
 
 
 class _Plain(yaml.SafeDumper):
@@ -42,13 +47,14 @@ class Case:
         at: the event; the ground's, where nothing is said.
         options: of the fault.
         arguments: of the subject, beside the ground's.
-        defect: of the control's subject: the fault strikes both arms then, and what has to be seen is how badly the
-            control takes it. Without one the fault strikes the control alone.
-        sees: the checks that fail, with the ranks on which they do: `every` or a list. The first is the one by which
-            the control fails as stated; none where it hangs.
+        defect: of the control's subject: the fault strikes both arms then, and what has to be seen
+            is how badly the control takes it. Without one the fault strikes the control alone.
+        sees: the checks that fail, with the ranks on which they do: `every` or a list. The first is
+            the one by which the control fails as stated; none where it hangs.
         says: a text that the reason of such a check must hold, by id: the line of a call, say.
         must_fail: how, beside check and ranks.
-        by_backend: `options`, `sees` and `must_fail` of a backend on which the kind shows otherwise.
+        by_backend: `options`, `sees` and `must_fail` of a backend on which the kind shows
+            otherwise.
         effect: the kind's own, where nothing is said.
         backends: on which it is tried.
         why_not: why on no other.
@@ -93,7 +99,9 @@ class Case:
         return self.does == "masked"
 
     def seen_by(self, backend: str) -> Sees:
-        """The checks that fail on a backend, with their ranks; `hang` among them, where the world stands still."""
+        """The checks that fail on a backend, with their ranks; `hang` among them, where the world
+        stands still.
+        """
         given = self._of(backend, "must_fail")
         found: Sees = self._of(backend, "sees")
         return {HANG: given["ranks"], **found} if HANG in given else found

@@ -1,4 +1,5 @@
-"""Which case each kind of fault has: what it is tried on, which checks see it, on which ranks, and by what name.
+"""Which case each kind of fault has: what it is tried on, which checks see it, on which ranks, and
+by what name.
 
 A kind without a case is found by a test, so that none is forgotten.
 """
@@ -27,7 +28,8 @@ from harness.series.matrix.ground import (
 )
 from harness.series.matrix.linear import DATA, STEPS, VOCABULARY, WIDTH
 
-# A byte of a weight that lies on rank 1, the one that holds its sign: what the others change may be less than noise.
+# A byte of a weight that lies on rank 1, the one that holds its sign: what the others change may be
+# less than noise.
 LAST_HALF = DATA + 4 * VOCABULARY * (WIDTH * 3 // 4) + 3
 # The sums of the prompt and of each step; then one with each rank's half made louder.
 PASSES = 1 + STEPS
@@ -35,7 +37,8 @@ RING = "mlx-ring"
 GLOO = "gloo"
 # The rank that ended, by its own end; and that its peers do not go on without it.
 ENDED: Sees = {"struck-finishes": [1], "all-finished": "every", "work-done": "every"}
-# A wrong sum is wrong everywhere, and whose part is, is named; where no part explains it, nobody's is.
+# A wrong sum is wrong everywhere, and whose part is, is named; where no part explains it, nobody's
+# is.
 DAMAGED: Sees = {"correct": "every", "intact": [1]}
 NOT_TORCH = "its ranks need not have torch"
 IN_GATHER = {"hang": {"function": "gather"}, "ranks": "every", "within": "20s"}
@@ -44,7 +47,8 @@ FLIPPED = {"as-expected": [0, 2]}
 
 
 def _storage(kind: str, message: str, **options: object) -> Case:
-    # What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
+    # What peers raise is known to the backend, and not a cause: only the struck rank's own end has
+    # to be named.
     sees: Sees = {"struck-finishes": [1]}
     # The one with a class of its own.
     error = "PermissionError" if kind == "permission-denied" else "OSError"
@@ -255,7 +259,8 @@ CASES: tuple[Case, ...] = (
     Case(
         kind="flip-frame",
         ground=HOSTS,
-        # The operation in the head of gloo's messages; the heads alone, of 48 bytes, announce what nobody waits for.
+        # The operation in the head of gloo's messages; the heads alone, of 48 bytes, announce what
+        # nobody waits for.
         options={"byte": 8, "least": 49, "way": "out", "to": [2]},
         must_fail={
             "hang": {"function": "gather", "spins": True},
@@ -263,7 +268,8 @@ CASES: tuple[Case, ...] = (
             "within": "20s",
         },
         by_backend={
-            # The ring's messages have no head: what is flipped is the length that the standard group sends first.
+            # The ring's messages have no head: what is flipped is the length that the standard
+            # group sends first.
             "mlx-ring": {
                 "options": {"byte": 0, "way": "out"},
                 "sees": {"struck-finishes": [1]},

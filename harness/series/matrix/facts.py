@@ -1,4 +1,5 @@
-"""What a matrix was going to do, written before its first part: cases, seeds, and what has to be seen of each.
+"""What a matrix was going to do, written before its first part: cases, seeds, and what has to be
+seen of each.
 
 Whoever judges it again holds every part against the scenario that the part ran.
 """
@@ -36,8 +37,8 @@ class MatrixPart(SeriesPart):
         seed: the root of its seeds.
         scenario: sha256 of its scenario file.
         masked: whether the fault has to be borne; else it has to be seen.
-        sees: the checks that must fail, by id, each with the ranks on which it must; `hang` is not a check, and proved
-            by stillness.
+        sees: the checks that must fail, by id, each with the ranks on which it must; `hang` is not
+            a check, and proved by stillness.
         says: a text that the reason of such a check must hold, by id.
         checks: every check, by id, with its kind.
     """
@@ -70,7 +71,8 @@ class MatrixFacts(SeriesFacts):
         subjects: sha256 of each further file of subjects, by its name.
         parts: in the order in which they are made.
         without: what has no case in it, with the reason: a kind, or a kind on a backend.
-        unused: kinds of checks that no case of it needs: on no backend, or not on the one that is named.
+        unused: kinds of checks that no case of it needs: on no backend, or not on the one that is
+            named.
     """
 
     kind: ClassVar[str] = "matrix"
@@ -88,7 +90,9 @@ class MatrixFacts(SeriesFacts):
     unused: list[str]
 
     def subject_of(self, file: str) -> str | None:
-        """The sha256 that a file of subjects must have; None where the matrix names no such file."""
+        """The sha256 that a file of subjects must have; None where the matrix names no such
+        file.
+        """
         return self.subject if file == STANDARD else self.subjects.get(file)
 
     def cells(self) -> Mapping[tuple[str, str], list[MatrixPart]]:
@@ -163,7 +167,8 @@ def other_code(scenario: Scenario, listed: Listed, facts: MatrixFacts) -> str:
 
 
 def flaw(facts: MatrixFacts) -> str:
-    """What is wrong about a plan, whatever version made it: a cell that does not have its seeds, each once.
+    """What is wrong about a plan, whatever version made it: a cell that does not have its seeds,
+    each once.
 
     Parts of one cell are counted together: so they have to ask the same.
     """

@@ -1,4 +1,6 @@
-"""What faults are tried on: for each class of kinds a standard subject, with the checks that it is judged by."""
+"""What faults are tried on: for each class of kinds a standard subject, with the checks that it is
+judged by.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class Ground:
         checks: options by id.
         extra: further keys of the scenario.
         by_backend: further keys on a backend.
-        reference: the function of the module that the ranks are compared with; it is told the backend.
+        reference: the function of the module that the ranks are compared with; it is told the
+            backend.
     """
 
     name: str

@@ -1,7 +1,9 @@
-"""A linear model whose weights lie in two halves on as many ranks, and the whole of it, for the matrix.
+"""A linear model whose weights lie in two halves on as many ranks, and the whole of it, for the
+matrix.
 
-This file is copied into both arms of a part, as `standard.py` is. It needs the backend's library and the standard
-library alone: arrays are torch's or MLX's, and only what both have is asked of them.
+This file is copied into both arms of a part, as `standard.py` is. It needs the backend's library
+and the standard library alone: arrays are torch's or MLX's, and only what both have is asked of
+them.
 """
 
 import hashlib
@@ -47,7 +49,8 @@ def checkpoint(head: Any) -> bytes:
 
 
 def whole(context: Any, *, backend: str) -> None:
-    """The reference: the logits of every position, and the same with the sum over the width in other orders.
+    """The reference: the logits of every position, and the same with the sum over the width in
+    other orders.
 
     Args:
         context: of the one rank.
@@ -71,7 +74,8 @@ def whole(context: Any, *, backend: str) -> None:
 
 
 def score(context: Any) -> None:
-    """Each rank loads its half, and the logits are summed up: of a prompt at once, then of one position after another.
+    """Each rank loads its half, and the logits are summed up: of a prompt at once, then of one
+    position after another.
 
     At last the prompt once more for each rank, with that rank's half made louder.
     """

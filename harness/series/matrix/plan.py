@@ -1,4 +1,6 @@
-"""Which parts a matrix is made of: worked out from the catalogue, the registry of kinds, and what was asked for."""
+"""Which parts a matrix is made of: worked out from the catalogue, the registry of kinds, and what
+was asked for.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ BATCH = 25
 SEED = "rankproof-matrix"
 
 
-# Kinds that the worlds of a matrix, which are on one machine, cannot have, and where they are tried.
+# Kinds that the worlds of a matrix, which are on one machine, cannot have, and where they are
+# tried.
 ELSEWHERE = {"cut-off": "it is done to one of several machines: scenarios/host-lost tries it"}
 
 
@@ -34,7 +37,8 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
     """The cases that were asked for, each with a backend.
 
     Args:
-        only: kinds of faults, each for all of its cases, or single cases as `kind/variant`; nothing for all.
+        only: kinds of faults, each for all of its cases, or single cases as `kind/variant`; nothing
+            for all.
         backends: on these alone; nothing for all.
         sample: the sentinels alone.
 
@@ -90,13 +94,19 @@ def case_of(part: MatrixPart) -> Case | None:
 
 
 def subjects(planned: Sequence[MatrixPart]) -> dict[str, str]:
-    """The sha256 of each file of subjects that these parts need, by its name; of standard.py in any case."""
+    """The sha256 of each file of subjects that these parts need, by its name.
+
+    Of standard.py in any case.
+    """
     files = {case.ground.file for part in planned if (case := case_of(part)) is not None}
     return {file: sha256(subject(file)) for file in sorted({STANDARD, *files})}
 
 
 def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:
-    """What has no case, with the reason; of a matrix that is not everything, only of the cases it is about."""
+    """What has no case, with the reason.
+
+    Of a matrix that is not everything, only of the cases it is about.
+    """
     cases = [case for case in CASES if everything or any(case is chosen for chosen, _ in asked)]
     kinds = faults.KINDS.own if everything else ()
     nobody = "nobody has written a case for it"
@@ -110,7 +120,9 @@ def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str,
 
 
 def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
-    """Kinds of checks that no case needs, or none on a backend: nothing here shows that they can fail there."""
+    """Kinds of checks that no case needs, or none on a backend: nothing here shows that they can
+    fail there.
+    """
     backends = sorted({backend for _, backend in asked})
     used = {
         (case.ground.checks[name]["kind"], backend)

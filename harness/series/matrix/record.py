@@ -1,7 +1,8 @@
-"""The record of a matrix, worked out from its parts: by whoever made it, and again by whoever verifies it.
+"""The record of a matrix, worked out from its parts: by whoever made it, and again by whoever
+verifies it.
 
-A part is a signed run of its own. Its record is worked out again from its evidence, and every number here is counted in
-that: what was injected, proved, seen, and rightly named.
+A part is a signed run of its own. Its record is worked out again from its evidence, and every
+number here is counted in that: what was injected, proved, seen, and rightly named.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ MOST_REASONS = 5
 
 
 class Sight(Model):
-    """A check that has to see a fault, in one cell: in how many proved trials it failed, and on exactly these ranks."""
+    """A check that has to see a fault, in one cell: in how many proved trials it failed, and on
+    exactly these ranks.
+    """
 
     check: str
     kind: str
@@ -45,14 +48,17 @@ class MatrixCell(Model):
         injected: trials into which the fault was put.
         proved: those in which the events show that it took effect, on every rank it was for.
         detected: proved trials in which a check failed.
-        named: proved trials in which every check that has to see it failed on exactly its ranks, and the control as
-            stated: by its error, signal, code or place, and nothing else was the cause.
+        named: proved trials in which every check that has to see it failed on exactly its ranks,
+            and the control as stated: by its error, signal, code or place, and nothing else was the
+            cause.
         tolerated: proved trials in which every check held; of a masked fault.
-        bound: lower bound of the share that was named, or tolerated, of all injected, at 95 % confidence.
+        bound: lower bound of the share that was named, or tolerated, of all injected, at 95 %
+            confidence.
         clean: trials without the fault.
         alarms: clean trials in which a check failed.
         alarmed: which checks did, by id, and how often.
-        broken: trials of the broken subject under a masked fault; caught: those that failed as stated.
+        broken: trials of the broken subject under a masked fault; caught: those that failed as
+            stated.
         seconds: that its parts took.
         lacking: what fell short, in words, with its number.
     """
@@ -105,8 +111,8 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
         names: the paths there are.
 
     Raises:
-        RecordError: a part that is missing, unreadable, not as planned, or whose verdicts do not follow from its
-            evidence.
+        RecordError: a part that is missing, unreadable, not as planned, or whose verdicts do not
+            follow from its evidence.
         harness.trust.replay.CannotJudge: a part that this version cannot judge.
         harness.trust.verification.Refused: a part whose evidence contradicts itself.
     """
@@ -166,7 +172,8 @@ def counted(
     Args:
         parts: of the cell; all ask the same.
         struck: the trials of the fault in which it has to be seen, or borne.
-        clean: those that have to pass: without the fault, or without the defect that shows under it.
+        clean: those that have to pass: without the fault, or without the defect that shows under
+            it.
         broken: those of a subject that is broken on purpose, under a masked fault.
     """
     first = parts[0]
@@ -219,7 +226,10 @@ def _is_right(part: MatrixPart, trial: Trial) -> bool:
 
 
 def _names(part: MatrixPart, name: str, trial: Trial) -> bool:
-    """Whether a check failed on exactly the ranks that it must; a hang by the control that failed as stated."""
+    """Whether a check failed on exactly the ranks that it must.
+
+    A hang by the control that failed as stated.
+    """
     if name == HANG:
         return trial.as_stated is True
     says = part.says.get(name, "")
@@ -301,7 +311,9 @@ def _what(trial: Trial) -> str:
 
 
 def _verdict(cell: MatrixCell) -> Word:
-    """FAIL where a proved fault came out wrong or a clean trial failed; INCONCLUSIVE where too little was proved."""
+    """FAIL where a proved fault came out wrong or a clean trial failed; INCONCLUSIVE where too
+    little was proved.
+    """
     if cell.right < cell.proved or cell.alarms:
         return "FAIL"
     shown = cell.caught == cell.broken and (cell.broken > 0 or not cell.masked)

@@ -1,4 +1,6 @@
-"""The report of a matrix: one table, one picture, and every shortfall in words. Every number is in the record.
+"""The report of a matrix: one table, one picture, and every shortfall in words.
+
+Every number is in the record.
 
 The picture has a row for each case, a column for each kind of check, and a square for each backend.
 """
@@ -65,7 +67,9 @@ HEADER = (
 
 
 def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
-    """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex digits."""
+    """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex
+    digits.
+    """
     return document(
         record.facts,
         _blocks(record),
@@ -146,7 +150,9 @@ def _answer(record: MatrixRecord) -> str:
 
 
 def _first(record: MatrixRecord) -> Iterator[Part]:
-    """What a reader in a hurry must not miss: what was asked, what fell short, what could not run."""
+    """What a reader in a hurry must not miss: what was asked, what fell short, what could not
+    run.
+    """
     facts = record.facts
     cases = {part.case for part in facts.parts}
     kinds = {part.kind for part in facts.parts}
@@ -325,7 +331,10 @@ def draw(record: MatrixRecord) -> bytes:
 
 
 def squares(cell: MatrixCell) -> Iterator[tuple[str, str, str]]:
-    """The squares of a cell: column, how it came out, and in words. Several checks of one kind share a square."""
+    """The squares of a cell: column, how it came out, and in words.
+
+    Several checks of one kind share a square.
+    """
     kinds = dict.fromkeys(sight.kind for sight in cell.sights)
     if cell.verdict == "SKIPPED":
         yield from ((kind, "skipped", cell.skipped) for kind in kinds or (BORNE,))

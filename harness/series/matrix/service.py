@@ -1,6 +1,8 @@
-"""What a service does beside its model, for the matrix: it notices dead peers, ends its workers, and asks again.
+"""What a service does beside its model, for the matrix: it notices dead peers, ends its workers,
+and asks again.
 
-This file is copied into both arms of a part, as `standard.py` is. It needs the standard library alone.
+This file is copied into both arms of a part, as `standard.py` is. It needs the standard library
+alone.
 """
 
 import atexit
@@ -22,8 +24,9 @@ def serve(context: Any, *, rounds: int = 4, defect: str = "") -> None:
     Args:
         context: of the rank.
         rounds: how many.
-        defect: how rank 0 takes it instead: `deaf` returns as if all was done, `late` ends after LATE seconds, `quiet`
-            ends with code 0, as by a clean-up that wants to be sure that the process ends.
+        defect: how rank 0 takes it instead: `deaf` returns as if all was done, `late` ends after
+            LATE seconds, `quiet` ends with code 0, as by a clean-up that wants to be sure that the
+            process ends.
     """
     mine = defect if context.rank == 0 else ""
     if mine == "quiet":
@@ -40,7 +43,9 @@ def serve(context: Any, *, rounds: int = 4, defect: str = "") -> None:
 
 
 def employ(context: Any, *, rounds: int = 4) -> None:
-    """Meet in rounds, each rank beside a worker process that it ends itself, however it comes to its end."""
+    """Meet in rounds, each rank beside a worker process that it ends itself, however it comes to
+    its end.
+    """
     context.emit("work.begin")
     worker = subprocess.Popen(["sleep", "600"])
     try:

@@ -1,7 +1,8 @@
-"""What the matrix tries kinds of faults on: small subjects that work, and whose every result is known beforehand.
+"""What the matrix tries kinds of faults on: small subjects that work, and whose every result is
+known beforehand.
 
-This file is copied into both arms of each part of a matrix, and ranks import the copy. It needs the backend's library
-and the standard library alone.
+This file is copied into both arms of each part of a matrix, and ranks import the copy. It needs the
+backend's library and the standard library alone.
 """
 
 import contextlib
@@ -28,13 +29,15 @@ def payload(rank: int, number: int) -> bytes:
 
 
 def exchange(context: Any, *, rounds: int = 4, work: float = 0.0, defect: str = "") -> None:
-    """Gather from every rank, again and again, and say of each round from whom what came was not what they have.
+    """Gather from every rank, again and again, and say of each round from whom what came was not
+    what they have.
 
     Args:
         context: of the rank.
         rounds: how many.
         work: seconds of processor time to compute before each.
-        defect: `stale` has rank 1 hand out what it had in the round before, in every round but the first.
+        defect: `stale` has rank 1 hand out what it had in the round before, in every round but the
+            first.
     """
     context.emit("work.begin")
     wrong, digest = [], hashlib.sha256()
@@ -50,12 +53,14 @@ def exchange(context: Any, *, rounds: int = 4, work: float = 0.0, defect: str = 
 
 
 def reduce(context: Any, *, rounds: int = 4, defect: str = "") -> None:
-    """Add up over all ranks, again and again, numbers whose sum is known, and say which rounds gave another.
+    """Add up over all ranks, again and again, numbers whose sum is known, and say which rounds gave
+    another.
 
     Args:
         context: of the rank.
         rounds: how many; each ends with another call.
-        defect: `stale` has rank 1 add what it had in the round before, in every round but the first.
+        defect: `stale` has rank 1 add what it had in the round before, in every round but the
+            first.
     """
     context.emit("work.begin")
     wrong, digest = [], hashlib.sha256()
@@ -127,7 +132,9 @@ def meet(context: Any) -> None:
 
 
 def addends(rank: int, number: int) -> list[float]:
-    """What a rank adds in a round: small whole numbers, which float32 adds without rounding, no two alike."""
+    """What a rank adds in a round: small whole numbers, which float32 adds without rounding, no two
+    alike.
+    """
     return [float(ADDENDS * (rank + 4 * number) + place) for place in range(ADDENDS)]
 
 
@@ -174,7 +181,9 @@ def store(context: Any) -> None:
 
 
 def save(place: Path, data: bytes) -> None:
-    """Write a file the way caches do: into a folder that is made for it, through memory of its own."""
+    """Write a file the way caches do: into a folder that is made for it, through memory of its
+    own.
+    """
     place.parent.mkdir(exist_ok=True)
     held = bytearray(256 * LARGE)
     held[:: mmap.PAGESIZE] = b"\1" * (len(held) // mmap.PAGESIZE)  # taken, and not only asked for

@@ -1,4 +1,6 @@
-"""A search: released engines walked over models, shardings and prompts, each against the whole model."""
+"""A search: released engines walked over models, shardings and prompts, each against the whole
+model.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def facts_of(*, models: Sequence[str] = (), arrays: bool = True) -> Callable[[Or
 
     Raises:
         harness.series.series.Nothing: what was asked for is not there.
-        harness.engines.models.ModelError: a model cannot be made here (raised when the facts are made).
+        harness.engines.models.ModelError: a model cannot be made here (raised when the facts are
+            made).
     """
     chosen = plan.chosen(models)
 

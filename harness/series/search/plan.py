@@ -1,9 +1,10 @@
-"""The space of a search: models, engines, shardings and prompts, and the ordinary scenarios by which it is walked.
+"""The space of a search: models, engines, shardings and prompts, and the ordinary scenarios by
+which it is walked.
 
-What goes wrong in inference over ranks goes wrong at a boundary: of a chunk of the prefill, of a window, of a
-character, of the vocabulary. So the lengths of prompts lie around multiples of the chunk, texts have characters of
-several bytes, and tokens are special ones, the first and the last. The 50 prompts are the same for every model, worked
-out from nothing but this file.
+What goes wrong in inference over ranks goes wrong at a boundary: of a chunk of the prefill, of a
+window, of a character, of the vocabulary. So the lengths of prompts lie around multiples of the
+chunk, texts have characters of several bytes, and tokens are special ones, the first and the last.
+The 50 prompts are the same for every model, worked out from nothing but this file.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ SPACE = ("qwen2", "qwen3-moe", "ministral3", "glm4-moe")
 """The models: of those that are made here, the ones of which both engines offer every sharding."""
 LIBRARIES: tuple[Library, ...] = ("hf", "mlx")
 BACKENDS = {"hf": "gloo", "mlx": "mlx-ring"}
-# A world of one is not a ring: there a whole model runs in both ranks of two that have joined one. That is a part of
-# its own, because whole models that lie on two ranks lie there twice, which no part that is split may do.
+# A world of one is not a ring: there a whole model runs in both ranks of two that have joined one.
+# That is a part of its own, because whole models that lie on two ranks lie there twice, which no
+# part that is split may do.
 CELLS: dict[Library, tuple[tuple[str, tuple[tuple[Sharding, int], ...]], ...]] = {
     "hf": (("every", (("single", 1), ("tensor", 2), ("pipeline", 3))),),
     "mlx": (("whole", (("single", 2),)), ("split", (("tensor", 2), ("pipeline", 3)))),

@@ -1,4 +1,6 @@
-"""What a search was going to do, and its record: worked out from its parts, and again by whoever verifies it."""
+"""What a search was going to do, and its record: worked out from its parts, and again by whoever
+verifies it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ class SearchPart(SeriesPart):
         model: of the models that are made here.
         library: the engine.
         cells: what is asked of it.
-        arrays: whether its evidence holds logits and weights, or their digests and what was worked out of them.
+        arrays: whether its evidence holds logits and weights, or their digests and what was worked
+            out of them.
         scenario: sha256 of its scenario file.
     """
 
@@ -64,7 +67,8 @@ class SearchPart(SeriesPart):
 
 
 class SearchFacts(SeriesFacts):
-    """What a search was going to do, written before its first part: the space, and in which parts it is walked.
+    """What a search was going to do, written before its first part: the space, and in which parts
+    it is walked.
 
     Attributes:
         versions: of the libraries whose releases are searched, and of what they compute with.
@@ -94,10 +98,12 @@ class SearchCell(Model):
     """One point of the space: a model, an engine, a sharding and a world size, over all prompts.
 
     Attributes:
-        word: DIVERGENT where any check failed in the candidate; IDENTICAL where every rank with logits gave the same
-            bits; REFUSED where the engine does not offer it; SKIPPED where this machine could not run it.
+        word: DIVERGENT where any check failed in the candidate; IDENTICAL where every rank with
+            logits gave the same bits; REFUSED where the engine does not offer it; SKIPPED where
+            this machine could not run it.
         why: in words, for what is not IDENTICAL or EQUIVALENT.
-        found: how near the logits of the first rank that has any lie, and which defect would have been seen.
+        found: how near the logits of the first rank that has any lie, and which defect would have
+            been seen.
         part: whose evidence shows it.
     """
 
@@ -133,7 +139,8 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
         read: gives the bytes of a file by its path in the folder of the search.
         names: the paths there are.
 
-    Raises: as harness.series.replay.part_record, and RecordError for a part that is missing or too much.
+    Raises: as harness.series.replay.part_record, and RecordError for a part that is missing or too
+    much.
     """
     facts = read_model(SearchFacts, read(PATH), name=PATH)
     demand_named(facts)

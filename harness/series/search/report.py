@@ -1,4 +1,6 @@
-"""The report of a search: the space, one table of its cells, and every cell that is not equivalent in words."""
+"""The report of a search: the space, one table of its cells, and every cell that is not equivalent
+in words.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ WALKED = ("IDENTICAL", "EQUIVALENT", "DIVERGENT")
 
 
 def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
-    """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex digits."""
+    """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex
+    digits.
+    """
     return document(
         record.facts,
         _blocks(record),

@@ -1,11 +1,13 @@
-"""The one comparator of tokenizers: what differs between two of them, in words, with a text that shows it.
+"""The one comparator of tokenizers: what differs between two of them, in words, with a text that
+shows it.
 
 * `compare(a, b)`: the differences between two tokenizers, or between two forms.
 * `Difference`: one of them, with the part that it is about.
 
-Two tokenizers are compared by every part of their identities, as far as both have it; what the semantic digest covers
-comes first. Two forms, which may be of different formats, are compared by what every format can say: then a part that
-one of them cannot say is undecided, and not a difference.
+Two tokenizers are compared by every part of their identities, as far as both have it; what the
+semantic digest covers comes first. Two forms, which may be of different formats, are compared by
+what every format can say: then a part that one of them cannot say is undecided, and not a
+difference.
 """
 
 from __future__ import annotations

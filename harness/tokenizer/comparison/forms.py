@@ -1,4 +1,6 @@
-"""Differences between two forms, in words: the first place at which they differ, by id, text or rank."""
+"""Differences between two forms, in words: the first place at which they differ, by id, text or
+rank.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _UNKNOWN = "llama.cpp's "
 
 
 def compare_forms(first: Form, second: Form) -> list[Difference]:
-    """List differences, then what is undecided because one of the formats has no field for it, then remarks.
+    """List differences, then what is undecided because one of the formats has no field for it, then
+    remarks.
 
     The two describe one tokenizer where the list holds neither a difference nor what is undecided.
     """
@@ -80,7 +83,9 @@ def _valued(part: str, first: Form, second: Form) -> Difference:
 
 
 def _unequal(x: str, y: str) -> tuple[str, bool]:
-    """Describe what differs between two values, and tell whether every format with such settings has it."""
+    """Describe what differs between two values, and tell whether every format with such settings
+    has it.
+    """
     a, b = (json.loads(value) if value.startswith("{") else None for value in (x, y))
     if not isinstance(a, dict) or not isinstance(b, dict):
         return f"{cut(x, _SHOWN)} in the first, {cut(y, _SHOWN)} in the second", False
@@ -218,7 +223,9 @@ def _scores(first: Form, second: Form) -> Iterator[Difference]:
 
 
 def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
-    """One goes by merges and the other by scores: the merges must be those that the scores make, in their order."""
+    """One goes by merges and the other by scores: the merges must be those that the scores make, in
+    their order.
+    """
     ids = {
         text: index for index, text in enumerate(scored.tokens()) if scored.types[index] == NORMAL
     }

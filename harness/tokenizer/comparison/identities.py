@@ -1,4 +1,6 @@
-"""Differences between two identities, in words, with the shortest text found that shows each of them."""
+"""Differences between two identities, in words, with the shortest text found that shows each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def search(
 ) -> Example | None:
     """The shortest of the candidates and the fixed texts that the two sides encode differently.
 
-    Where no single text does, pairs of texts are tried. Sides that are not at hand are known by their probe ids only.
+    Where no single text does, pairs of texts are tried. Sides that are not at hand are known by
+    their probe ids only.
     """
     if first.encode is None or second.encode is None:
         return None
@@ -87,7 +90,9 @@ def cut(text: str, most: int = SHOWN) -> str:
 
 
 def token_texts(tokens: Iterable[str]) -> Iterator[str]:
-    """Texts that may make a side use these tokens: as decoded, and as they are, alone and in a sentence."""
+    """Texts that may make a side use these tokens: as decoded, and as they are, alone and in a
+    sentence.
+    """
     for token in tokens:
         plain = (
             token.replace(METASPACE, " ")
@@ -191,7 +196,8 @@ class Difference:
         part: the part of the identity.
         words: a sentence.
         semantic: whether the semantic digest covers it.
-        sort: `undecided`: one of the formats has no field for it; `remark`: worth knowing, and nothing differs.
+        sort: `undecided`: one of the formats has no field for it; `remark`: worth knowing, and
+            nothing differs.
         example: a text that shows it; None where none was found, or none can.
         first: what the first tokenizer makes of the example: ids as JSON, or text.
         second: what the second makes of it.
@@ -243,7 +249,9 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
 
 
 def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
-    """Identities of which one was made from a file of another format: only what every format has is compared."""
+    """Identities of which one was made from a file of another format: only what every format has is
+    compared.
+    """
     sides = [parts.get("fingerprint") for parts in (a, b)]
     if None in sides:
         raise NotComparable(
@@ -467,7 +475,9 @@ def _unmerged(pieces: Serialised, vocabulary: Iterable[str]) -> Iterator[str]:
 
 
 def _split_texts(first: Serialised, second: Serialised) -> Iterator[str]:
-    """Texts that an added token cuts in two: what comes after it is not the beginning of the text."""
+    """Texts that an added token cuts in two: what comes after it is not the beginning of the
+    text.
+    """
     for pieces in (first, second):
         for content in [token["content"] for token in pieces.head["added_tokens"]][:NAMED]:
             yield from (f"a{content}b", f"{content} a b", f"a b {content}")
@@ -537,7 +547,10 @@ def _templates(first: ComparedTokenizer, second: ComparedTokenizer) -> Iterator[
 def _others(
     a: Mapping[str, str], b: Mapping[str, str], *, said: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Parts that no encoding depends on. What files leave to a class is not compared with what the class chose."""
+    """Parts that no encoding depends on.
+
+    What files leave to a class is not compared with what the class chose.
+    """
     mixed = a["kind"] != b["kind"] and "files" in {a["kind"], b["kind"]}
     python = "Python" in a["kind"] + b["kind"] and a["kind"] != b["kind"]
     for part in sorted({*a, *b} - said):

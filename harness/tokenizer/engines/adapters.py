@@ -37,7 +37,10 @@ class Adapter(Protocol):
         """The text of ids; raises where the engine does not tell."""
 
     def tokens(self) -> list[str]:
-        """Every token as the text that it stands for, as far as it is text; empty where the engine does not tell."""
+        """Every token as the text that it stands for, as far as it is text.
+
+        Empty where the engine does not tell.
+        """
 
     def special(self) -> list[str]:
         """Special and added tokens, as far as the engine tells them."""
@@ -78,7 +81,10 @@ class TokenizersLibrary:
 
 
 class SentencePieceLibrary:
-    """The sentencepiece library on a model file. It reads no special token in a text, and puts none around it."""
+    """The sentencepiece library on a model file.
+
+    It reads no special token in a text, and puts none around it.
+    """
 
     modes: tuple[Mode, ...] = ("plain",)
 
@@ -117,7 +123,10 @@ MOST_ANSWER = 16 << 20
 
 
 class TokenizeServer:
-    """A server with `/tokenize` (llama.cpp's, vLLM, SGLang and others). It is asked for nothing but ids."""
+    """A server with `/tokenize` (llama.cpp's, vLLM, SGLang and others).
+
+    It is asked for nothing but ids.
+    """
 
     modes: tuple[Mode, ...] = ("special", "around")
 
@@ -131,7 +140,9 @@ class TokenizeServer:
         self.about = f"the server at {where}"
 
     def encode(self, text: str, mode: Mode) -> Ids:
-        """The ids of a text. Each server takes the names that it knows, and passes over the others."""
+        """The ids of a text. Each server takes the names that it knows, and passes over the
+        others.
+        """
         around = mode == "around"
         asked = {
             "content": text,
@@ -184,7 +195,10 @@ _USER_DEFINED = 1 << 4
 
 
 class LlamaCpp:
-    """llama.cpp on the tokenizer inside a GGUF file. No tensor is read: the vocabulary alone is loaded."""
+    """llama.cpp on the tokenizer inside a GGUF file.
+
+    No tensor is read: the vocabulary alone is loaded.
+    """
 
     modes = MODES
 
@@ -294,7 +308,8 @@ class LlamaCppModel:
             most: tokens to make at the most.
 
         Returns:
-            `ids`: the new ones, and `buffers`: where llama.cpp says that weights, cache and results lay.
+            `ids`: the new ones, and `buffers`: where llama.cpp says that weights, cache and results
+                lay.
 
         Raises:
             ValueError: llama.cpp refuses the ids, or has no memory for them.
@@ -335,7 +350,9 @@ class LlamaCppModel:
         return context
 
     def _hear(self, text: bytes) -> None:
-        """Listen to its log: the only place where it says where buffers are, and why it refuses a file."""
+        """Listen to its log: the only place where it says where buffers are, and why it refuses a
+        file.
+        """
         line = text.decode(errors="replace")
         self._buffers.update(_BUFFER.findall(line))
         if "error" in line:

@@ -38,7 +38,8 @@ class EngineFailed(TokenizerError):
 
 
 def engine_of(where: str) -> str:
-    """The engine that runs a file, a folder or an address: `tokenizers`, `sentencepiece`, `llama.cpp` or `server`.
+    """The engine that runs a file, a folder or an address: `tokenizers`, `sentencepiece`,
+    `llama.cpp` or `server`.
 
     Raises:
         Absent: nothing is there.
@@ -176,7 +177,9 @@ class Engine:
         return answer["tokens"], answer["special"]
 
     def round_trip(self) -> str:
-        """Send the probe corpus there and back; the result is written as by `harness.tokenizer.backend.round_trip`.
+        """Send the probe corpus there and back.
+
+        The result is written as by `harness.tokenizer.backend.round_trip`.
 
         Raises:
             EngineFailed: it died, or it does not turn ids into text.
@@ -184,7 +187,9 @@ class Engine:
         return str(self._answer({"round trip": True})["parts"])
 
     def continued(self, ids: Ids, most: int) -> tuple[Ids, list[str]]:
-        """New ids of a model, greedily, and the buffers that held it; of the engine `llama.cpp model` alone.
+        """New ids of a model, greedily, and the buffers that held it.
+
+        Of the engine `llama.cpp model` alone.
 
         Raises:
             EngineFailed: it died, or it cannot.

@@ -1,9 +1,12 @@
-"""A model file continues a prompt: real tokens from the file's own weights, or the reason why not. Never a stand-in.
+"""A model file continues a prompt: real tokens from the file's own weights, or the reason why not.
 
-The first engine is transformers, which turns a GGUF file into the model that it came from. What it would leave out
-without a word is looked for before (scaled rotary embeddings, types of tensors) and afterwards (weights that it made
-up). What it refuses goes to llama.cpp, where llama-cpp-python is installed: in a process with limits, on the CPU, with
-the ids of the tokenizer that was proven, and not of its own.
+Never a stand-in.
+
+The first engine is transformers, which turns a GGUF file into the model that it came from. What it
+would leave out without a word is looked for before (scaled rotary embeddings, types of tensors) and
+afterwards (weights that it made up). What it refuses goes to llama.cpp, where llama-cpp-python is
+installed: in a process with limits, on the CPU, with the ids of the tokenizer that was proven, and
+not of its own.
 """
 
 from __future__ import annotations
@@ -100,8 +103,8 @@ def continued(
 
     Args:
         model: a GGUF file.
-        tokenizer: a tokenizer.json that is proven to be the model's, or a folder that holds one, which is read with all
-            that belongs to it.
+        tokenizer: a tokenizer.json that is proven to be the model's, or a folder that holds one,
+            which is read with all that belongs to it.
         read: sha256 by path of the bytes that were proven; no others are used.
         prompt: the text.
         most: tokens to make at the most; fewer where the model ends by itself.
@@ -126,7 +129,8 @@ def continued(
         raise Unreadable(
             f"{tokenizer}: has other bytes than were proven to be the model's: try again"
         )
-    # As it was compared: with the tokens that other files of the folder add, and nothing cut or filled up.
+    # As it was compared: with the tokens that other files of the folder add, and nothing cut or
+    # filled up.
     encoder: Any = view(backend)
     given = encoder.encode(prompt).ids
     if not given:
@@ -264,7 +268,10 @@ def _contents(model: Path) -> tuple[str, tuple[Tensor, ...]]:
 
 
 def _refuse_what_would_be_wrong(model: Path) -> list[str]:
-    """Look for what transformers would leave out, before anything is loaded; what is worth saying all the same."""
+    """Look for what transformers would leave out, before anything is loaded.
+
+    What is worth saying all the same.
+    """
     if lacks := missing("torch", "transformers"):
         raise EngineRefused(f"transformers cannot run {model}: {lacks}")
     if importlib.util.find_spec("gguf") is None:
@@ -336,7 +343,8 @@ def _loaded(torch: Any, model: Path) -> Any:
         except Exception as error:
             said = f"{type(error).__name__}: {str(error)[:300]}"
             raise EngineRefused(f"transformers cannot load {model}: {said}") from error
-    # What the file lacks is filled with random numbers, and a warning: its tokens would be nobody's.
+    # What the file lacks is filled with random numbers, and a warning: its tokens would be
+    # nobody's.
     for what, keys in (
         ("has no", report.get("missing_keys")),
         ("has another shape of", report.get("mismatched_keys")),

@@ -1,8 +1,8 @@
 """Compare the ids of an engine with those of another engine, or with a golden file.
 
-Texts are fixed, or generated so that a seed gives the same ones again. They contain what engines are known to disagree
-about: spaces, digits, apostrophes, combining marks, bytes that no word holds, tokens side by side, and special tokens
-with something around them.
+Texts are fixed, or generated so that a seed gives the same ones again. They contain what engines
+are known to disagree about: spaces, digits, apostrophes, combining marks, bytes that no word holds,
+tokens side by side, and special tokens with something around them.
 """
 
 from __future__ import annotations
@@ -229,7 +229,10 @@ def _first_that_differs(
 
 
 def _encode(engine: Engine, texts: Sequence[str], mode: Mode) -> list[Ids | None]:
-    """Ids of each text; None where the engine refuses it. Errors are alike, whatever their words."""
+    """Ids of each text; None where the engine refuses it.
+
+    Errors are alike, whatever their words.
+    """
     return [None if isinstance(ids, str) else ids for ids in engine.encode(texts, mode)]
 
 
@@ -287,7 +290,9 @@ class GoldenFile(Model):
 
 
 def record_golden(engine: Engine, *, count: int = 500, seed: int = 0) -> GoldenFile:
-    """Ask an engine for the ids of the fixed texts, and of generated ones, in every mode that it has."""
+    """Ask an engine for the ids of the fixed texts, and of generated ones, in every mode that it
+    has.
+    """
     tokens, special = engine.vocabulary()
     texts = list(
         dict.fromkeys(
@@ -306,7 +311,8 @@ def changed_ids(engine: Engine, contract: GoldenFile) -> list[tuple[GoldenText, 
     """The texts of which the ids are others now, with those ids; none: the contract holds.
 
     Raises:
-        EngineFailed: the engine died, or has not every mode of the contract: then it is not shown to hold.
+        EngineFailed: the engine died, or has not every mode of the contract: then it is not shown
+            to hold.
     """
     lacking = sorted({row.mode for row in contract.texts} - set(engine.modes))
     if lacking:
@@ -336,7 +342,8 @@ def read_golden(path: Path) -> GoldenFile:
 
 
 def write_golden(contract: GoldenFile, path: Path) -> None:
-    """Write a golden file whole or not at all: a line for each text, so that a review shows what changed.
+    """Write a golden file whole or not at all: a line for each text, so that a review shows what
+    changed.
 
     Raises:
         OSError: it cannot be written.

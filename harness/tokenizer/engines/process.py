@@ -1,6 +1,8 @@
-"""The process that an engine runs in: `python -m harness.tokenizer.engines.process`, one line of JSON for each request.
+"""The process that an engine runs in: `python -m harness.tokenizer.engines.process`, one line of
+JSON for each request.
 
-It limits itself before it loads anything. A panic, an abort or an endless loop of an engine ends this process alone.
+It limits itself before it loads anything. A panic, an abort or an endless loop of an engine ends
+this process alone.
 """
 
 from __future__ import annotations

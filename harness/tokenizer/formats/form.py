@@ -1,7 +1,8 @@
 """The one form that tokenizers of every format are brought into, so that they can be compared.
 
-A token is kept as GGUF stores it: UTF-8, bytes of a byte-level tokenizer as the letters of GPT-2's table. So a GGUF
-file's arrays are digested where they lie, and the fingerprint of 128,000 tokens takes some milliseconds.
+A token is kept as GGUF stores it: UTF-8, bytes of a byte-level tokenizer as the letters of GPT-2's
+table. So a GGUF file's arrays are digested where they lie, and the fingerprint of 128,000 tokens
+takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -61,14 +62,17 @@ class Form:
 
     Attributes:
         format: of the file: `GGUF`, `tokenizer.json`, `SentencePiece`, `tiktoken` or `tekken`.
-        parts: value by name, of ENCODER and BESIDE; short text, or `sha256:` and 64 hex digits. None: the file does not
-            say.
-        assumed: parts for which the format has no field, with what engines do about it; their value is what engines
-            take.
-        tokens: gives the text of every id, from 0 on; what has no token is `[PADn]`, UNUSED. Padding at the end is cut.
-        types: of every id, one byte each; UNKNOWN is CONTROL here, because `<unk>` is marked as either.
+        parts: value by name, of ENCODER and BESIDE; short text, or `sha256:` and 64 hex digits.
+            None: the file does not say.
+        assumed: parts for which the format has no field, with what engines do about it; their value
+            is what engines take.
+        tokens: gives the text of every id, from 0 on; what has no token is `[PADn]`, UNUSED.
+            Padding at the end is cut.
+        types: of every id, one byte each; UNKNOWN is CONTROL here, because `<unk>` is marked as
+            either.
         merges: gives the merges as two pieces with a space between; empty where there are none.
-        scores: gives the scores, float32, those of tokens that are not NORMAL as 0; empty where there are none.
+        scores: gives the scores, float32, those of tokens that are not NORMAL as 0; empty where
+            there are none.
         padding: ids that were cut at the end.
         remarks: what is worth saying about the file by itself.
     """
@@ -87,7 +91,8 @@ class Form:
     def fingerprint(self) -> str:
         """sha256 of the encoder's parts, 64 hex digits.
 
-        Equal: both files describe one encoder. Unequal: they do not, or one of them does not say all.
+        Equal: both files describe one encoder. Unequal: they do not, or one of them does not say
+        all.
         """
         return digest("tokenizer fingerprint 1", {name: self.parts[name] for name in ENCODER})
 
@@ -138,7 +143,9 @@ def spelled(content: bytes) -> bytes:
 
 
 def plain(token: bytes) -> bytes:
-    """The bytes that a token of a byte-level vocabulary stands for; the token itself where it is not of these letters.
+    """The bytes that a token of a byte-level vocabulary stands for.
+
+    The token itself where it is not of these letters.
 
     Half a character (a token ends where it likes) stays bytes.
     """

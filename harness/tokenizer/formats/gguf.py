@@ -1,7 +1,7 @@
 """The tokenizer inside a GGUF file: its form, and how it is written out as a tokenizer.json.
 
-Only byte-level BPE with a split whose patterns are known is written out, and that proves nothing: it is then compared
-with the model, id by id, like any other candidate.
+Only byte-level BPE with a split whose patterns are known is written out, and that proves nothing:
+it is then compared with the model, id by id, like any other candidate.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ NEVER = "never"
 
 
 def gguf_form(file: GgufFile) -> Form:
-    """The tokenizer of an open file. Its arrays are digested where they lie; `tokens` and `merges` read them later.
+    """The tokenizer of an open file. Its arrays are digested where they lie; `tokens` and `merges`
+    read them later.
 
     Raises:
         Unreadable: it holds none, or one whose arrays are of the wrong type or length.
@@ -179,7 +180,9 @@ def _scores(file: GgufFile, count: int, types: bytes) -> tuple[array[float], str
 
 
 def _word(token: bytes, kind: int) -> bytes:
-    """A token of WordPiece as vocab.txt has it: GGUF marks the beginnings of words, vocab.txt their continuations."""
+    """A token of WordPiece as vocab.txt has it: GGUF marks the beginnings of words, vocab.txt their
+    continuations.
+    """
     if kind != NORMAL or (token.startswith(b"[") and token.endswith(b"]")):
         return token
     begins = "▁".encode()

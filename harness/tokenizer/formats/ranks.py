@@ -1,4 +1,6 @@
-"""Vocabularies whose merges follow from ranks: `.tiktoken` and `tekken.json`. They are read as far as they say.
+"""Vocabularies whose merges follow from ranks: `.tiktoken` and `tekken.json`.
+
+They are read as far as they say.
 
 A `.tiktoken` file holds bytes and ranks alone: neither how text is split nor a special token.
 """

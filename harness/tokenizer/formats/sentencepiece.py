@@ -1,7 +1,8 @@
 """A SentencePiece model in the one form, read without the sentencepiece library.
 
-Protobuf's wire format is read within bounds: every length is checked before it is used, and nothing is guessed. Field
-numbers are those of sentencepiece_model.proto. What the library refuses is refused here too.
+Protobuf's wire format is read within bounds: every length is checked before it is used, and nothing
+is guessed. Field numbers are those of sentencepiece_model.proto. What the library refuses is
+refused here too.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class ProtobufMessage:
     def fields(self) -> Iterator[tuple[int, int, int, int]]:
         """Number, wire type and place of each field, in the file's order.
 
-        The place is its first byte and the one behind its last; of a varint it is the number itself, twice.
+        The place is its first byte and the one behind its last; of a varint it is the number
+        itself, twice.
 
         Raises:
             Unreadable: with the byte of the file at which it is wrong.
@@ -149,7 +151,8 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
         content: of the file.
 
     Raises:
-        Unreadable: damaged, or a model that sentencepiece would not load; the message says where and why.
+        Unreadable: damaged, or a model that sentencepiece would not load; the message says where
+            and why.
     """
     where = str(path)
     tokens: list[bytes] = []

@@ -48,7 +48,8 @@ def serialised_form(
 
     Args:
         pieces: from `harness.tokenizer.backend.read`, with the tokens of the files beside it.
-        named: special tokens by name (`eos_token`), where the files beside it name them; None for a lone file.
+        named: special tokens by name (`eos_token`), where the files beside it name them; None for a
+            lone file.
         templates: chat templates by name; None where none can be there.
         encode_special_tokens: whether special tokens in a text are split like any other text.
     """
@@ -106,7 +107,9 @@ def serialised_form(
 
 
 def missing_bytes(ids: Mapping[str, int], *, chain: list[Component], falls_back: bool) -> list[str]:
-    """Describe what is lost where a byte-level tokenizer, or one with byte fallback, lacks the token of a byte."""
+    """Describe what is lost where a byte-level tokenizer, or one with byte fallback, lacks the
+    token of a byte.
+    """
     whole: list[int] = []
     if falls_back:
         missing = [byte for token, byte in BYTES.items() if token not in ids]
@@ -143,7 +146,9 @@ def _by_id(
 
 
 def _encoded(strings: list[str]) -> list[bytes]:
-    """Each as UTF-8. One text is encoded and cut, which takes half the time, where no string holds the mark."""
+    """Each as UTF-8. One text is encoded and cut, which takes half the time, where no string holds
+    the mark.
+    """
     joined = "\0".join(strings)
     if joined.count("\0") != len(strings) - 1:
         return [string.encode("utf-8", "surrogatepass") for string in strings]
@@ -162,9 +167,12 @@ def _merges(pieces: Serialised) -> tuple[list[bytes], str | None]:
 
 
 def _cut(text: bytes) -> list[bytes]:
-    """The merges of a JSON text without blanks, cut at its marks: parsing takes several times as long."""
+    """The merges of a JSON text without blanks, cut at its marks: parsing takes several times as
+    long.
+    """
     merges = text[3:-3].split(b'"],["') if len(text) > 2 else []
-    # Where nothing is escaped no string holds a quote, so that the marks are marks; the others are parsed.
+    # Where nothing is escaped no string holds a quote, so that the marks are marks; the others are
+    # parsed.
     for rank, merge in enumerate(merges):
         if b"\\" not in merge:
             merges[rank] = merge.replace(b'","', b" ")
@@ -201,7 +209,9 @@ def _spaces(
     ids: Mapping[str, int],
     added: list[dict[str, Any]],
 ) -> tuple[str, str]:
-    """Normalizer and pre-tokenizer, as SentencePiece says it where they do what SentencePiece does."""
+    """Normalizer and pre-tokenizer, as SentencePiece says it where they do what SentencePiece
+    does.
+    """
     listed = components.normalizer(normalizer)
     opaque = canonical_json(listed), split_of_components(chain)
     rest = list(listed)
@@ -233,7 +243,8 @@ def _spaces(
         scheme = chain[0].get("prepend_scheme", "always")
         if chain[0].get("split", True) and _crosses(ids, added):
             return opaque
-        # `first` differs from `always` behind an added token only; SentencePiece knows no such place.
+        # `first` differs from `always` behind an added token only; SentencePiece knows no such
+        # place.
         first = ALWAYS if collapse else "unless there is one"
         if scheme == "never":
             first = NEVER
@@ -244,7 +255,9 @@ def _spaces(
 
 
 def _crosses(ids: Mapping[str, int], added: list[dict[str, Any]]) -> bool:
-    """Tell whether a piece holds the mark of a word's beginning elsewhere than first: then splitting at it matters."""
+    """Tell whether a piece holds the mark of a word's beginning elsewhere than first: then
+    splitting at it matters.
+    """
     names = {token["content"] for token in added}
     return any(BEGINS in token[1:] for token in ids if token not in names)
 

@@ -1,10 +1,12 @@
 """Model files in the GGUF format: their metadata, read within bounds, and what is wrong with it.
 
 * `GgufFile(path)`: the keys, arrays and tensors of a file, by offset; no array is held in memory.
-* `check(file)`: what an engine would refuse, guess or get wrong, as findings with key, offset and remedy.
+* `check(file)`: what an engine would refuse, guess or get wrong, as findings with key, offset and
+  remedy.
 
-Standard library only, but for chat templates, which are compiled by jinja2 in a process of their own. The format is
-ggml's, and its names are used here: a key has a value, a tensor has dimensions and a type.
+Standard library only, but for chat templates, which are compiled by jinja2 in a process of their
+own. The format is ggml's, and its names are used here: a key has a value, a tensor has dimensions
+and a type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Findings about a GGUF file: whether engines can use it, and what they would guess or get wrong."""
+"""Findings about a GGUF file: whether engines can use it, and what they would guess or get
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
         templates: whether to compile its chat templates, in a process of their own.
 
     Returns:
-        The findings: errors, then warnings, then notes, each in the order of the file. Empty: nothing was found.
+        The findings: errors, then warnings, then notes, each in the order of the file. Empty:
+        nothing was found.
 
     Raises:
         Malformed: the file became shorter while it was read.
@@ -89,7 +92,10 @@ def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
 
 
 def _templates(file: GgufFile) -> list[Finding]:
-    """Chat templates that do not compile. A template is a program of whoever made the file: it is not run."""
+    """Chat templates that do not compile.
+
+    A template is a program of whoever made the file: it is not run.
+    """
     if lacks := missing("jinja2"):
         message = f"was not compiled: {lacks}"
         return [

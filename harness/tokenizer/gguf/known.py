@@ -1,13 +1,16 @@
-"""Names that engines know: types of keys, architectures, tokenizer models, pre-tokenizers and their splits.
+"""Names that engines know: types of keys, architectures, tokenizer models, pre-tokenizers and their
+splits.
 
-Data, as of llama.cpp's llama-vocab.cpp and gguf's constants (0.19). Who meets a name that is not here says so and does
-not guess: a pre-tokenizer that is taken for another one gives other ids for the same text.
+Data, as of llama.cpp's llama-vocab.cpp and gguf's constants (0.19). Who meets a name that is not
+here says so and does not guess: a pre-tokenizer that is taken for another one gives other ids for
+the same text.
 
-llama-vocab.cpp quotes the pattern of the original tokenizer.json beside its own. `SPLITS` holds only names whose
-original is quoted there, or is one component of the tokenizers library; any other is compared by its name with other
-GGUF files and with nothing else. Of each split llama.cpp (llama-cpp-python 0.3.36) and the tokenizers library gave the
-same ids for every text that was tried, but of `tekken` (234 of 9,201 texts differ; in the one that was looked at
-llama.cpp cuts before a combining mark).
+llama-vocab.cpp quotes the pattern of the original tokenizer.json beside its own. `SPLITS` holds
+only names whose original is quoted there, or is one component of the tokenizers library; any other
+is compared by its name with other GGUF files and with nothing else. Of each split llama.cpp
+(llama-cpp-python 0.3.36) and the tokenizers library gave the same ids for every text that was
+tried, but of `tekken` (234 of 9,201 texts differ; in the one that was looked at llama.cpp cuts
+before a combining mark).
 """
 
 from __future__ import annotations
@@ -191,7 +194,9 @@ def split_of_pattern(pattern: str) -> str:
 
 
 def split_of_components(chain: list[Component]) -> str:
-    """The name of the split that a chain of pre-tokenizers makes (`components.pre_tokenizer`), or the chain as JSON."""
+    """The name of the split that a chain of pre-tokenizers makes (`components.pre_tokenizer`), or
+    the chain as JSON.
+    """
     *before, last = chain or [{}]
     opaque = canonical_json(chain)
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
@@ -214,5 +219,7 @@ def split_of_components(chain: list[Component]) -> str:
 
 
 def _written(pattern: str) -> str:
-    """A pattern with its line ends escaped: both ways of writing them are in use, and mean the same."""
+    """A pattern with its line ends escaped: both ways of writing them are in use, and mean the
+    same.
+    """
     return pattern.replace("\r", r"\r").replace("\n", r"\n")

@@ -1,6 +1,9 @@
-"""The metadata of a GGUF file, read once from front to back. Every length is checked before it is used.
+"""The metadata of a GGUF file, read once from front to back.
 
-Nothing is mapped into memory: a file that somebody cuts short while it is read would end the process with SIGBUS.
+Every length is checked before it is used.
+
+Nothing is mapped into memory: a file that somebody cuts short while it is read would end the
+process with SIGBUS.
 """
 
 from __future__ import annotations
@@ -293,7 +296,8 @@ class GgufFile:
             raise Malformed(
                 "version", 4, f"its version is {self.version}, and only 2 and 3 are read{old}"
             )
-        # The least that a key and a tensor can take: no count is believed that the file has no room for.
+        # The least that a key and a tensor can take: no count is believed that the file has no room
+        # for.
         self._fits("tensors", tensors, MOST_TENSORS, 8 + 1 + 4 + 8 + 4 + 8, 8)
         self._fits("keys", keys, MOST_KEYS, 8 + 1 + 4 + 1, 16)
         self.keys = {}
@@ -542,7 +546,8 @@ class GgufFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[GgufFile]:
-    """Use a GGUF file; what is wrong with it, then or meanwhile, is raised as `Unreadable` with its path.
+    """Use a GGUF file; what is wrong with it, then or meanwhile, is raised as `Unreadable` with its
+    path.
 
     Raises:
         Unreadable: it is not such a file, is damaged, or cannot be read.

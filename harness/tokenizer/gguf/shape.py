@@ -1,4 +1,6 @@
-"""Findings about a model's shape: do the keys and the tensors tell of the same model, and is its data all there."""
+"""Findings about a model's shape: do the keys and the tensors tell of the same model, and is its
+data all there.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ class Finding:
 
     Attributes:
         code: which kind it is, for programs: words with hyphens.
-        severity: error: an engine refuses the file, or computes something wrong; warning: engines guess or differ
-            here; note: worth knowing, and nothing is wrong.
+        severity: error: an engine refuses the file, or computes something wrong; warning: engines
+            guess or differ here; note: worth knowing, and nothing is wrong.
         where: the key or tensor.
         offset: byte of the file, -1 where it is about something that is not there.
         message: what is so, and why it matters.
@@ -122,7 +124,9 @@ def architecture(file: GgufFile) -> Iterator[Finding]:
 
 
 def data(file: GgufFile) -> Iterator[Finding]:
-    """Tensors whose bytes overlap, are of a type nobody knows, or do not reach to the end of the file."""
+    """Tensors whose bytes overlap, are of a type nobody knows, or do not reach to the end of the
+    file.
+    """
     alignment = file.value("general.alignment")
     unit = alignment if isinstance(alignment, int) else ALIGNMENT
     end = file.data
@@ -295,7 +299,10 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
 
 
 def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[Finding]:
-    """A single block that lacks what most others have. Models with several kinds of blocks have several of each."""
+    """A single block that lacks what most others have.
+
+    Models with several kinds of blocks have several of each.
+    """
     alike = Counter(frozenset(names) for names in blocks.values())
     if not alike:
         return

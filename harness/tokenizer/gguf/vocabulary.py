@@ -1,4 +1,6 @@
-"""Findings about the tokenizer inside a GGUF file: tokens, types, scores, merges, special ids and missing bytes."""
+"""Findings about the tokenizer inside a GGUF file: tokens, types, scores, merges, special ids and
+missing bytes.
+"""
 
 from __future__ import annotations
 
@@ -369,7 +371,9 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
 
 
 def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
-    """Ids with a name: inside the vocabulary, of the type they have to be, and there where a flag needs them."""
+    """Ids with a name: inside the vocabulary, of the type they have to be, and there where a flag
+    needs them.
+    """
     file = vocabulary.file
     count = len(vocabulary.tokens)
     named: dict[str, int] = {}
@@ -449,7 +453,8 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
 def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
     """Bytes without a token, and the text that cannot be encoded for want of them.
 
-    An error where a character that people write is lost; a warning where only code points are that nobody sees.
+    An error where a character that people write is lost; a warning where only code points are that
+    nobody sees.
     """
     if vocabulary.model == BPE:
         wanted = {letter.encode(): byte for letter, byte in BYTE_LEVEL.items()}
@@ -530,7 +535,9 @@ def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Fin
 
 
 def _characters(vocabulary: _Vocabulary) -> Iterator[int]:
-    """Code points with a token of their own in a SentencePiece vocabulary, where "▁" stands for a space."""
+    """Code points with a token of their own in a SentencePiece vocabulary, where "▁" stands for a
+    space.
+    """
     for number, token in enumerate(vocabulary.tokens):
         if (
             len(token) > 4

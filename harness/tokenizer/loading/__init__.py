@@ -1,8 +1,10 @@
 """Loading a tokenizer so that it is the right one or none.
 
-* `load(source, ...)`: resolves a revision once, fetches every tokenizer file into a verified snapshot, builds from it
-  without a request, and compares the result with an expected identity or a lock.
-* `fetch(source, ...)`: the first half of that: files by name, or a tokenizer's, and nothing is built.
+* `load(source, ...)`: resolves a revision once, fetches every tokenizer file into a verified
+  snapshot, builds from it without a request, and compares the result with an expected identity or a
+  lock.
+* `fetch(source, ...)`: the first half of that: files by name, or a tokenizer's, and nothing is
+  built.
 * `Lock`, `read_lock`, `write_lock`, `verify`: `tokenizer.lock.json`.
 * The errors, drawn in failure.py.
 

@@ -1,7 +1,7 @@
 """The cache of snapshots as a whole: what it holds, whether it still is that, and making room.
 
-Everything here may run beside loads and fetches. What is taken away first loses its name, what somebody builds from is
-passed over, and what is damaged is put aside and not destroyed.
+Everything here may run beside loads and fetches. What is taken away first loses its name, what
+somebody builds from is passed over, and what is damaged is put aside and not destroyed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Removed:
 
 
 def cached_snapshots(store: SnapshotStore) -> list[CachedSnapshot]:
-    """Every snapshot of a cache, the newest first. Nothing but manifests is read, and no link is followed.
+    """Every snapshot of a cache, the newest first.
+
+    Nothing but manifests is read, and no link is followed.
 
     Raises:
         CacheFailed: the cache cannot be read.
@@ -176,7 +178,8 @@ def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
 def prune(
     store: SnapshotStore, *, older_than: float, keep_newest: int, dry: bool = False
 ) -> list[Removed]:
-    """Remove snapshots that are old and not among the newest, parts that nobody goes on from, and what was put aside.
+    """Remove snapshots that are old and not among the newest, parts that nobody goes on from, and
+    what was put aside.
 
     Args:
         store: the cache.

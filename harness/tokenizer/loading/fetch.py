@@ -1,4 +1,6 @@
-"""Fetch files of a repository at one commit into a verified snapshot, without building anything from them."""
+"""Fetch files of a repository at one commit into a verified snapshot, without building anything
+from them.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def fetch(
     hub_cache: HubCache | None = None,
     seen: Progress | None = None,
 ) -> Fetched:
-    """Fetch the tokenizer of a repository, or files of it by name. What an earlier fetch left behind is gone on from.
+    """Fetch the tokenizer of a repository, or files of it by name.
+
+    What an earlier fetch left behind is gone on from.
 
     Args:
         source: `org/model`.
@@ -87,12 +91,14 @@ def fetch(
         model: the model file of the lock that is wanted, by its path.
         cache: where snapshots are kept; see `load`.
         deadline: seconds for everything that waits for the hub or for another process.
-        lock_timeout: seconds to wait for another process that fetches the same; never beyond the deadline.
+        lock_timeout: seconds to wait for another process that fetches the same; never beyond the
+            deadline.
         endpoint: the hub; default: HF_ENDPOINT, else the public one.
         token: see `load`.
         limits: how large files may be; default: `Limits()`.
         offline: make no request; HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE say so too.
-        hub_cache: huggingface_hub's cache, from which files that have the promised digest are copied.
+        hub_cache: huggingface_hub's cache, from which files that have the promised digest are
+            copied.
         seen: is told how far each file is.
 
     Raises:

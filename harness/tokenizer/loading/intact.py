@@ -1,17 +1,20 @@
 """Compare a cached file with what was fetched, where the file is about to be used.
 
-A path belongs to a cache by where it is, whoever names it: as a candidate, on the command line, or as a model's folder.
+A path belongs to a cache by where it is, whoever names it: as a candidate, on the command line, or
+as a model's folder.
 
 * A snapshot of ours is compared with its manifest, byte for byte, as `tokenizer cache verify` does.
-* A file that is named in huggingface_hub's cache, or a tokenizer file of a folder there, has to be a link to a blob
-  whose bytes have the digest in its name, where that is one.
-* What was put aside, what is still being fetched, and what lies beside the files of a snapshot is refused.
+* A file that is named in huggingface_hub's cache, or a tokenizer file of a folder there, has to be
+  a link to a blob whose bytes have the digest in its name, where that is one.
+* What was put aside, what is still being fetched, and what lies beside the files of a snapshot is
+  refused.
 
 `unchanged` asks before a file is used and again afterwards, so that damage in between is found too.
 
-huggingface_hub's cache (`CACHE/models--org--name/blobs/<sha256, or git's id>`) is a place to copy from too: read, never
-written. A blob is named by a digest of its bytes, and nobody compares the two when it is used. Here its bytes are
-compared with what the hub, or a lock, promised; its snapshots, links, refs and `.no_exist` decide nothing.
+huggingface_hub's cache (`CACHE/models--org--name/blobs/<sha256, or git's id>`) is a place to copy
+from too: read, never written. A blob is named by a digest of its bytes, and nobody compares the two
+when it is used. Here its bytes are compared with what the hub, or a lock, promised; its snapshots,
+links, refs and `.no_exist` decide nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ class HubCache:
     def blob(self, repository: HubRepository, commit: str, promise: Promise) -> Path | None:
         """Find a file that may have the promised digest; None if there is none.
 
-        By its digest, or, since a lock does not know git's id of a file, by the link that its name at the commit is.
+        By its digest, or, since a lock does not know git's id of a file, by the link that its name
+        at the commit is.
         """
         place = self.root / f"{PREFIX}{repository.name.replace('/', '--')}"
         blobs = place / "blobs"
@@ -84,7 +88,8 @@ class HubCache:
 
 
 def blob_harm(blob: Path) -> str | None:
-    """Describe how a blob's bytes differ from its name; None if they do not, or if the name is not a digest.
+    """Describe how a blob's bytes differ from its name; None if they do not, or if the name is not
+    a digest.
 
     Raises:
         CacheFailed: it cannot be read.
@@ -108,7 +113,9 @@ State = dict[str, tuple[int, ...]]
 
 
 def damage(path: Path) -> str | None:
-    """Say why a path must not be used; None if it is in no cache, or its files are as the cache says."""
+    """Say why a path must not be used; None if it is in no cache, or its files are as the cache
+    says.
+    """
     for spelled in dict.fromkeys(spelled for spelled, _ in _way(path)):
         if (said := _damage(spelled)) is not None:
             return said
@@ -139,8 +146,9 @@ def unchanged(path: Path) -> Iterator[None]:
 def state(path: Path) -> State:
     """Inode, size and times of a file, or of the tokenizer files in a folder, by name.
 
-    A file's change time cannot be set back by whoever writes it, so equal states mean that nothing was written. Links
-    that lead there, and the folders of a snapshot, have their times too: each may be exchanged, and put back.
+    A file's change time cannot be set back by whoever writes it, so equal states mean that nothing
+    was written. Links that lead there, and the folders of a snapshot, have their times too: each
+    may be exchanged, and put back.
     """
     states: State = {}
     try:
@@ -171,7 +179,9 @@ def state(path: Path) -> State:
 
 
 def _way(path: Path) -> Iterator[tuple[Path, Path | None]]:
-    """The path as it was named, and as it is spelled at each link on its way, with that link; then where it ends.
+    """The path as it was named, and as it is spelled at each link on its way, with that link.
+
+    Then where it ends.
 
     A link may lead out of a cache, into one, or through one.
     """
@@ -211,7 +221,10 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """The tokenizer files in a folder and in that of its templates; the folder above a model may hold anything else."""
+    """The tokenizer files in a folder and in that of its templates.
+
+    The folder above a model may hold anything else.
+    """
     for place in (folder, folder / TEMPLATES):
         if not place.is_dir():
             continue
@@ -243,7 +256,10 @@ def _damage(path: Path) -> str | None:
 
 
 def _is_snapshot(place: Path) -> bool:
-    """By its name, so that a manifest which was damaged or removed frees nothing; else by a manifest of ours."""
+    """By its name, so that a manifest which was damaged or removed frees nothing.
+
+    Else by a manifest of ours.
+    """
     if _SNAPSHOT.fullmatch(place.name):
         return True
     try:
@@ -271,7 +287,8 @@ def _of_hub(repository: Path, path: Path) -> str | None:
             said = blob_harm(path) if path.is_file() else None
             return said and f"is damaged, and not used: {path}: {said}"
         files = [path / name for name in sorted(_files(path))] if path.is_dir() else [path]
-        # Where the hub's library could not make links it copies, and keeps no blob: then no digest is known.
+        # Where the hub's library could not make links it copies, and keeps no blob: then no digest
+        # is known.
         linked = blobs.is_dir() and any(blobs.iterdir())
         for file in files:
             blob = Path(os.path.realpath(file))
@@ -279,7 +296,8 @@ def _of_hub(repository: Path, path: Path) -> str | None:
                 return (
                     f"is damaged, and not used: {file} does not lead to one of the blobs beside it"
                 )
-            # A file that is named itself is followed to its blob by whoever asks, and compared there.
+            # A file that is named itself is followed to its blob by whoever asks, and compared
+            # there.
             if linked and file != path and (said := blob_harm(blob)) is not None:
                 return f"is damaged, and not used: {file}: {said}"
     except OSError as error:

@@ -1,10 +1,11 @@
-"""The one place that touches transformers: its first import, its log, and building a tokenizer from a folder.
+"""The one place that touches transformers: its first import, its log, and building a tokenizer from
+a folder.
 
-Code beside a tokenizer is imported from verified bytes. Transformers copies such modules into one shared folder and
-imports the copy: two processes or threads that do so at once import half-written files (transformers #22506, #27421).
-Here nothing is copied. Modules are compiled straight from the snapshot after their sha256 was compared with the
-manifest's, under a package name that is a digest of all code of the snapshot, so two versions never meet in one
-process. No bytecode is cached.
+Code beside a tokenizer is imported from verified bytes. Transformers copies such modules into one
+shared folder and imports the copy: two processes or threads that do so at once import half-written
+files (transformers #22506, #27421). Here nothing is copied. Modules are compiled straight from the
+snapshot after their sha256 was compared with the manifest's, under a package name that is a digest
+of all code of the snapshot, so two versions never meet in one process. No bytecode is cached.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class _Package:
 
 
 class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules of registered snapshots, and runs them if their bytes are the registered ones."""
+    """Finds modules of registered snapshots, and runs them if their bytes are the registered
+    ones.
+    """
 
     def __init__(self) -> None:
         self._packages: dict[str, _Package] = {}
@@ -138,7 +141,8 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
 
 
 LIBRARIES = ("transformers", "tokenizers", "huggingface_hub", "sentencepiece", "tiktoken")
-# Options of `from_pretrained` that say where a tokenizer comes from: that is decided, and verified, before.
+# Options of `from_pretrained` that say where a tokenizer comes from: that is decided, and verified,
+# before.
 DECIDED = frozenset(
     {
         "cache_dir",
@@ -157,13 +161,14 @@ DECIDED = frozenset(
 )
 _IMPORTING = threading.Lock()
 _OPENING = threading.Lock()
-# How often a library's logger is opened up, its level before, and the filters that keep its handlers quiet.
+# How often a library's logger is opened up, its level before, and the filters that keep its
+# handlers quiet.
 _open: dict[str, tuple[int, int, list[tuple[logging.Handler, _Quiet]]]] = {}
 
 
 def _start_afresh() -> None:
-    # A fork while another thread imports, or builds, would leave the child a lock that nobody opens and loud loggers.
-    # Locks cannot be opened from outside, only replaced.
+    # A fork while another thread imports, or builds, would leave the child a lock that nobody opens
+    # and loud loggers. Locks cannot be opened from outside, only replaced.
     global _IMPORTING, _OPENING  # noqa: PLW0603
     _IMPORTING = threading.Lock()
     _OPENING = threading.Lock()
@@ -179,8 +184,9 @@ if hasattr(os, "register_at_fork"):
 def auto_tokenizer() -> Any:
     """`AutoTokenizer`, imported so that threads may ask for it at the same time.
 
-    `from transformers import AutoTokenizer` in several threads at once fails in most runs: the package replaces itself
-    in `sys.modules` while it is imported. Its submodule, under a lock, does not.
+    `from transformers import AutoTokenizer` in several threads at once fails in most runs: the
+    package replaces itself in `sys.modules` while it is imported. Its submodule, under a lock, does
+    not.
     """
     with _IMPORTING:
         from transformers.models.auto.tokenization_auto import AutoTokenizer
@@ -199,7 +205,9 @@ def build(
     trust_remote_code: bool,
     options: Mapping[str, object],
 ) -> tuple[Any, tuple[str, ...]]:
-    """Build a tokenizer from a folder of verified files, without a request. Returns it and the log lines.
+    """Build a tokenizer from a folder of verified files, without a request.
+
+    Returns it and the log lines.
 
     Args:
         folder: tokenizer files, and nothing that changes.
@@ -231,7 +239,8 @@ def build(
             error.logs = tuple(lines)
             raise
         except BaseException as error:
-            # A panic of the Rust side is no Exception. Interrupts and exits are not ours to turn into something else.
+            # A panic of the Rust side is no Exception. Interrupts and exits are not ours to turn
+            # into something else.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             failure = BuildFailed(
@@ -294,7 +303,9 @@ class _Lines(logging.Handler):
 
 
 class _Quiet(logging.Filter):
-    """Keeps a handler as quiet about a library as it was, while that library's logger is set to DEBUG for us."""
+    """Keeps a handler as quiet about a library as it was, while that library's logger is set to
+    DEBUG for us.
+    """
 
     def __init__(self, library: str, level: int) -> None:
         super().__init__()
@@ -307,7 +318,10 @@ class _Quiet(logging.Filter):
 
 @contextlib.contextmanager
 def captured() -> Iterator[list[str]]:
-    """Collect what the libraries log in this thread, from DEBUG up; nobody else sees more than before."""
+    """Collect what the libraries log in this thread, from DEBUG up.
+
+    Nobody else sees more than before.
+    """
     lines: list[str] = []
     handler = _Lines(lines)
     for name in LOGGERS:

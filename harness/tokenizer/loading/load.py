@@ -1,4 +1,7 @@
-"""Load a tokenizer, or say why not: never a different one; verify that something still is the locked tokenizer."""
+"""Load a tokenizer, or say why not: never a different one.
+
+Verify that something still is the locked tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -119,18 +122,22 @@ def load(
 ) -> Loaded:
     """Load the tokenizer of a repository or a folder; hand back exactly that one or raise.
 
-    Requests: a warm load with a commit as `revision`, or with a lock, makes none. A branch or tag costs one per load,
-    which asks what it points to now. A cold load makes two, plus one per tokenizer file; with a lock only the files'.
+    Requests: a warm load with a commit as `revision`, or with a lock, makes none. A branch or tag
+    costs one per load, which asks what it points to now. A cold load makes two, plus one per
+    tokenizer file; with a lock only the files'.
 
     Args:
         source: `org/model`, or a folder (a path, or text that starts with `.`, `/` or `~`).
         revision: branch, tag or commit; default: the lock's commit, else `main`.
         expected: an identity, compared as a whole, or one 64-digit digest, semantic or full.
         lock: a lock, or the path of a lock file: its commit, files, options and identity bind.
-        cache: where snapshots are kept; default: RANKPROOF_TOKENIZERS, else `rankproof/tokenizers` in the user's cache.
+        cache: where snapshots are kept; default: RANKPROOF_TOKENIZERS, else `rankproof/tokenizers`
+            in the user's cache.
         deadline: seconds for everything that waits for the hub or for another process.
-        lock_timeout: seconds to wait for another process that fetches the same snapshot; never beyond the deadline.
-        trust_remote_code: run Python code that lies beside the tokenizer. From a hub, only of a pinned commit.
+        lock_timeout: seconds to wait for another process that fetches the same snapshot; never
+            beyond the deadline.
+        trust_remote_code: run Python code that lies beside the tokenizer. From a hub, only of a
+            pinned commit.
         endpoint: the hub; default: HF_ENDPOINT, else the public one.
         token: bearer token; None takes HF_TOKEN or the stored one, False none.
         limits: how large files may be; default: `Limits()`.
@@ -182,7 +189,8 @@ def load(
             _same_files(pinned, snapshot)
         make = partial(build, trust_remote_code=trust_remote_code, options=options)
         try:
-            # What is built from was compared with its manifest above, and is compared again when it is built.
+            # What is built from was compared with its manifest above, and is compared again when it
+            # is built.
             with unchanged(snapshot.folder):
                 if lease is None:
                     tokenizer, logs = make(snapshot.folder, snapshot.files)
@@ -220,7 +228,9 @@ def _build_undisturbed(
     snapshot: Snapshot,
     lease: Lease,
 ) -> tuple[Any, tuple[str, ...]]:
-    """Build from a snapshot that nobody took away meanwhile: without one of its files it would be another tokenizer."""
+    """Build from a snapshot that nobody took away meanwhile: without one of its files it would be
+    another tokenizer.
+    """
     try:
         built = make(snapshot.folder, snapshot.files)
     except BuildFailed as failure:
@@ -301,8 +311,8 @@ def _checked(
 def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | None:
     """Describe how a tokenizer differs from a locked one; None if it is the same.
 
-    Where only the full digest differs and the lock was made with other library versions, that is a remark: the same
-    ids, names and templates, described by another library.
+    Where only the full digest differs and the lock was made with other library versions, that is a
+    remark: the same ids, names and templates, described by another library.
     """
     locked = lock.identified()
     identity = identify(tokenizer, depth=locked.depth)
@@ -361,9 +371,11 @@ def verify(
     token: str | bool | None = None,
     offline: bool = False,
 ) -> Verified:
-    """Compare a folder, or what a hub has at the locked commit, with a lock: files first, then what is built from them.
+    """Compare a folder, or what a hub has at the locked commit, with a lock: files first, then what
+    is built from them.
 
-    A folder with other files is built all the same, to say what they change, unless its code is what differs.
+    A folder with other files is built all the same, to say what they change, unless its code is
+    what differs.
 
     Raises:
         LoadError: that could not be found out.

@@ -1,8 +1,9 @@
 """Locks of a snapshot: one process fetches while others wait, and what is in use is not taken away.
 
-A snapshot that is pruned, or replaced because it is damaged, first loses its name in one step. Whoever builds from it
-looks afterwards whether the name still leads to the folder it began with: then nothing was taken away meanwhile, on any
-file system. The shared lock beside it is only so that pruning passes over what is in use, and saves the second try.
+A snapshot that is pruned, or replaced because it is damaged, first loses its name in one step.
+Whoever builds from it looks afterwards whether the name still leads to the folder it began with:
+then nothing was taken away meanwhile, on any file system. The shared lock beside it is only so that
+pruning passes over what is in use, and saves the second try.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def hold_lock(path: Path, *, what: str, seconds: float) -> Iterator[bool]:
         CacheFailed: the lock file cannot be made.
     """
     holder = path.with_suffix(".holder")
-    # A marker file instead of flock would outlive a killed holder and make everybody wait for a dead process.
+    # A marker file instead of flock would outlive a killed holder and make everybody wait for a
+    # dead process.
     lock = FileLock(path, timeout=seconds, poll_interval=0.02, fallback_to_soft=False)
     begun = time.monotonic()
     works = True
@@ -72,7 +74,10 @@ def hold_lock(path: Path, *, what: str, seconds: float) -> Iterator[bool]:
 
 
 def _sign(holder: Path) -> None:
-    """Leave word who holds the lock; without it the message only says less, so no error is worth stopping for."""
+    """Leave word who holds the lock.
+
+    Without it the message only says less, so no error is worth stopping for.
+    """
     signed = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
     draft = holder.with_suffix(f".{os.getpid()}.tmp")
     with contextlib.suppress(OSError):
@@ -120,7 +125,8 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # filelock has exclusive locks only; this one is shared, on the folder itself, so that a read-only cache works.
+        # filelock has exclusive locks only; this one is shared, on the folder itself, so that a
+        # read-only cache works.
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
         with contextlib.suppress(OSError):
@@ -140,7 +146,8 @@ class Lease:
 def exclusive(folder: Path) -> Iterator[bool]:
     """Have a snapshot to oneself, to take it away; yields False where somebody is using it.
 
-    Where the file system has no such locks it yields True: whoever builds from it finds out, and loads again.
+    Where the file system has no such locks it yields True: whoever builds from it finds out, and
+    loads again.
 
     Raises:
         OSError: the folder is gone.

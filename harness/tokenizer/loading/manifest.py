@@ -1,7 +1,8 @@
-"""The files a tokenizer is made of, with their digests: the manifest of a snapshot, and the lock file.
+"""The files a tokenizer is made of, with their digests: the manifest of a snapshot, and the lock
+file.
 
-`tokenizer.lock.json` pins one tokenizer by commit, by the sha256 of its files and by its identity. Both are closed and
-strict.
+`tokenizer.lock.json` pins one tokenizer by commit, by the sha256 of its files and by its identity.
+Both are closed and strict.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
 
     Args:
         folder: searched to any depth; symbolic links are followed for files and not for folders.
-        only_tokenizer_files: leave out what does not belong to a tokenizer (weights, a readme, hidden folders).
+        only_tokenizer_files: leave out what does not belong to a tokenizer (weights, a readme,
+            hidden folders).
 
     Raises:
         CacheFailed: the folder cannot be read.
@@ -158,7 +160,8 @@ def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> li
 
 
 def examine(folder: Path, names: Iterable[str]) -> None:
-    """Read every such file once: a key that stands twice means the last one to some readers and the first to others.
+    """Read every such file once: a key that stands twice means the last one to some readers and the
+    first to others.
 
     Raises:
         BuildFailed: one of them is not a JSON object with one meaning.
@@ -219,12 +222,14 @@ def _models_each_once(models: tuple[ModelRecord, ...]) -> tuple[ModelRecord, ...
 
 
 class Lock(Model):
-    """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not follow is an error.
+    """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not
+    follow is an error.
 
     Attributes:
         repository: its name on the hub; None for a lock made from a folder.
         commit: 40 hex digits; None for a folder.
-        files: every tokenizer file, sorted by path, with size and sha256. A file that is not here does not exist.
+        files: every tokenizer file, sorted by path, with size and sha256. A file that is not here
+            does not exist.
         tokenizer_class: module and name of the class that was built.
         options: what was passed to `from_pretrained` beside the folder.
         made_with: versions of the libraries it was made with.

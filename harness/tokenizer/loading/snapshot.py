@@ -1,15 +1,18 @@
-"""Snapshots: one folder per repository and commit that is complete and verified before it gets its name.
+"""Snapshots: one folder per repository and commit that is complete and verified before it gets its
+name.
 
     CACHE/<repository>-<8 hex of the hub and name>/<commit>/manifest.json, files/…
     CACHE/.locks/…            who is fetching
-    CACHE/.partial-…/         what is being fetched, or was by a process that has ended; the next one goes on from it
+    CACHE/.partial-…/         what is being fetched, or was by a process that has ended; the next
+    one goes on from it
 
-One process at a time fetches a snapshot; the others wait for it, and say whom they waited for if it never ends. The
-lock only saves requests. A snapshot is complete before it gets its name, so where a file system's `flock` does nothing
-or is refused, processes fetch side by side and the first one that is done wins.
+One process at a time fetches a snapshot; the others wait for it, and say whom they waited for if it
+never ends. The lock only saves requests. A snapshot is complete before it gets its name, so where a
+file system's `flock` does nothing or is refused, processes fetch side by side and the first one
+that is done wins.
 
-A snapshot is never changed once it has its name. Nothing is remembered about files that do not exist: the manifest
-lists what does, and everything else does not.
+A snapshot is never changed once it has its name. Nothing is remembered about files that do not
+exist: the manifest lists what does, and everything else does not.
 """
 
 from __future__ import annotations
@@ -56,9 +59,11 @@ def new_partial(root: Path) -> Path:
 
 
 def claim_partial(root: Path, place: Path) -> Path:
-    """A folder of this process's own to fetch into: one that was left behind for this snapshot, or a new one.
+    """A folder of this process's own to fetch into: one that was left behind for this snapshot, or
+    a new one.
 
-    A rename makes it this process's own, so that of two only one goes on from it, with locks or without.
+    A rename makes it this process's own, so that of two only one goes on from it, with locks or
+    without.
 
     Args:
         root: of the cache.
@@ -85,7 +90,10 @@ def claim_partial(root: Path, place: Path) -> Path:
 
 
 def abandon_partial(partial: Path) -> None:
-    """Let whoever fetches this next go on from here, whether this process lives or not; nothing is left of nothing."""
+    """Let whoever fetches this next go on from here, whether this process lives or not.
+
+    Nothing is left of nothing.
+    """
     if any(path.is_file() for path in (partial / "files").rglob("*")):
         with contextlib.suppress(OSError):
             partial.rename(partial.parent / f"{PARTIAL}{_NOBODY}-0-{secrets.token_hex(4)}")
@@ -103,7 +111,10 @@ def abandoned_partials(root: Path) -> list[Path]:
 
 
 def _is_left(partial: Path) -> bool:
-    """Tell whether nobody works in it: its process has ended; another machine's, or container's, only after a day."""
+    """Tell whether nobody works in it: its process has ended.
+
+    Another machine's, or container's, only after a day.
+    """
     import psutil
 
     here, _, rest = partial.name.removeprefix(PARTIAL).partition("-")
@@ -133,7 +144,9 @@ def _snapshot_name(partial: Path) -> str | None:
 
 
 def remove_others(folder: Path, paths: set[str]) -> None:
-    """Leave nothing in a folder but these files: what else an earlier process fetched there is not promised now."""
+    """Leave nothing in a folder but these files: what else an earlier process fetched there is not
+    promised now.
+    """
     with writing(folder):
         for path in sorted(folder.rglob("*"), reverse=True):
             if path.is_symlink() or not path.is_dir():
@@ -144,7 +157,9 @@ def remove_others(folder: Path, paths: set[str]) -> None:
 
 
 def _pid_space() -> str:
-    """Names the pid space this process lives in: the same pid elsewhere, or after a restart, is somebody else."""
+    """Names the pid space this process lives in: the same pid elsewhere, or after a restart, is
+    somebody else.
+    """
     parts = [socket.gethostname()]
     for where in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with contextlib.suppress(OSError):
@@ -220,7 +235,9 @@ def compare(place: Path, manifest: SnapshotManifest) -> None:
 
 
 def _only_files(folder: Path, manifest: SnapshotManifest) -> None:
-    """A snapshot is made of files in plain folders: what a link leads to can change, or hide a whole folder."""
+    """A snapshot is made of files in plain folders: what a link leads to can change, or hide a
+    whole folder.
+    """
     wanted = {folder}
     for file in manifest.files:
         wanted.update((folder / file.path).parents)
@@ -240,14 +257,17 @@ def _only_files(folder: Path, manifest: SnapshotManifest) -> None:
 def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
     """The manifest of the snapshot at a place, where the place and every byte are what it says.
 
-    This is the one comparison: verifying the cache, loading, fetching and resolving all come through here.
+    This is the one comparison: verifying the cache, loading, fetching and resolving all come
+    through here.
 
     Args:
         place: the snapshot's folder.
-        by_name: whether its name has to be that of the repository and commit in the manifest, as in a cache.
+        by_name: whether its name has to be that of the repository and commit in the manifest, as in
+            a cache.
 
     Raises:
-        Damaged: a file is missing, has other bytes or is one too many, or the place belongs to another snapshot.
+        Damaged: a file is missing, has other bytes or is one too many, or the place belongs to
+            another snapshot.
         CacheFailed: it cannot be read.
     """
     manifest = manifest_of(place)
@@ -277,12 +297,15 @@ class SnapshotStore:
         self.root = root
 
     def place(self, repository: HubRepository, commit: str, names: tuple[str, ...] = ()) -> Path:
-        """The folder of a snapshot, there or not. Two hubs never share one: each hub's word is verified for itself.
+        """The folder of a snapshot, there or not.
+
+        Two hubs never share one: each hub's word is verified for itself.
 
         Args:
             repository: whose.
             commit: 40 hex digits.
-            names: the files it holds, where that is not the tokenizer: each choice has a folder of its own.
+            names: the files it holds, where that is not the tokenizer: each choice has a folder of
+                its own.
         """
         key = sha256(f"{repository.endpoint}\n{repository.name}".encode())[:8]
         chosen = f"-{sha256(chr(10).join(names).encode())[:8]}" if names else ""
@@ -294,7 +317,8 @@ class SnapshotStore:
         """The snapshot, its bytes read and compared with its manifest; None if there is none.
 
         Raises:
-            Damaged: a file is missing, has other bytes or is one too many, or the manifest cannot be read.
+            Damaged: a file is missing, has other bytes or is one too many, or the manifest cannot
+                be read.
             CacheFailed: it cannot be read at all.
         """
         place = self.place(repository, commit, names)
@@ -339,7 +363,8 @@ class SnapshotStore:
             locks.mkdir(parents=True, exist_ok=True)
         return locks / f"{place.parent.name}-{place.name}.lock"
 
-    # What the snapshot is called, what it must hold, and the two ways to its bytes: seven decisions of one caller.
+    # What the snapshot is called, what it must hold, and the two ways to its bytes: seven decisions
+    # of one caller.
     def fill(
         self,
         repository: HubRepository,
@@ -351,7 +376,8 @@ class SnapshotStore:
         elsewhere: Callable[[Transfer], bool] | None = None,
         seen: Progress | None = None,
     ) -> Snapshot:
-        """Fetch every promised file into a folder of its own, verify it, and give it the snapshot's name.
+        """Fetch every promised file into a folder of its own, verify it, and give it the snapshot's
+        name.
 
         Args:
             repository: whose files.
@@ -390,7 +416,8 @@ class SnapshotStore:
                 )
                 for each in transfers
             )
-            # Once, here: bytes that are compared with the manifest at every load need no second look.
+            # Once, here: bytes that are compared with the manifest at every load need no second
+            # look.
             examine(partial / "files", (file.path for file in files))
             manifest = SnapshotManifest(
                 schema=1,
@@ -435,7 +462,8 @@ class SnapshotStore:
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                     raise unwritable(place, error) from error
-            # Somebody was faster, on a file system without locks, or a damaged snapshot is in the way.
+            # Somebody was faster, on a file system without locks, or a damaged snapshot is in the
+            # way.
             why = "another process put a snapshot with other files there"
             try:
                 there = self.find(repository, commit, names)
@@ -450,7 +478,8 @@ class SnapshotStore:
         )
 
     def put_aside(self, place: Path, why: str) -> None:
-        """Move a snapshot where nothing is used, with the reason beside it: first its name, in one step.
+        """Move a snapshot where nothing is used, with the reason beside it: first its name, in one
+        step.
 
         Raises:
             OSError: it is gone already, or cannot be moved.
@@ -462,7 +491,8 @@ class SnapshotStore:
             manifest = manifest_of(place)
             words = f"{manifest.repository}@{manifest.commit}" if manifest is not None else words
         place.rename(target)
-        # Where the place was a file or a link there is no room beside it, and the name has to be enough.
+        # Where the place was a file or a link there is no room beside it, and the name has to be
+        # enough.
         with contextlib.suppress(OSError):
             if target.is_symlink():
                 return
@@ -492,7 +522,8 @@ class SnapshotStore:
 
 
 def _sync(folder: Path) -> None:
-    # A rename is on disk only when its folder is; without that a crash costs one more fetch, so errors are passed over.
+    # A rename is on disk only when its folder is; without that a crash costs one more fetch, so
+    # errors are passed over.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,9 +1,11 @@
-"""Sources of tokenizers: a repository on a hub or a local folder, its files, and what the hub promises of them.
+"""Sources of tokenizers: a repository on a hub or a local folder, its files, and what the hub
+promises of them.
 
-Two independent answers of a hub must agree: the revision's summary (`/api/models/NAME/revision/REVISION`, which also
-turns a branch into its commit) and the tree (`/api/models/NAME/tree/COMMIT`, which gives sizes and digests). One answer
-that lies about a file is then found out before anything is built from it, and "this file does not exist" is a fact and
-not a swallowed error.
+Two independent answers of a hub must agree: the revision's summary
+(`/api/models/NAME/revision/REVISION`, which also turns a branch into its commit) and the tree
+(`/api/models/NAME/tree/COMMIT`, which gives sizes and digests). One answer that lies about a file
+is then found out before anything is built from it, and "this file does not exist" is a fact and not
+a swallowed error.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,95})?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/@-]{0,254}")
 
-# What the tokenizer classes of transformers open, by suffix: their `vocab_files_names`, the configurations, templates.
+# What the tokenizer classes of transformers open, by suffix: their `vocab_files_names`, the
+# configurations, templates.
 _SUFFIXES = frozenset(
     {
         ".bpe",
@@ -54,7 +57,8 @@ class Limits:
     """Limits on what a source may ask this machine to take.
 
     Attributes:
-        file_bytes: bytes of one tokenizer file. The largest published `tokenizer.json` files are near 35 MB.
+        file_bytes: bytes of one tokenizer file. The largest published `tokenizer.json` files are
+            near 35 MB.
         total_bytes: bytes of all tokenizer files together.
         files: number of tokenizer files.
         entries: number of entries in the repository's listing, whatever they are.
@@ -77,8 +81,9 @@ class HubRepository:
 def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubRepository | Path:
     """Tell a repository's name from a folder.
 
-    A `Path`, and text that starts with `.`, `/` or `~`, is a folder; other text is a name such as `org/model`. Where a
-    folder of that very name lies in the working directory, transformers silently prefers it; here it is refused.
+    A `Path`, and text that starts with `.`, `/` or `~`, is a folder; other text is a name such as
+    `org/model`. Where a folder of that very name lies in the working directory, transformers
+    silently prefers it; here it is refused.
 
     Raises:
         SourceRefused: neither, or both.
@@ -136,7 +141,8 @@ def checked_revision(revision: str) -> str:
     """A branch, a tag or a commit that cannot leave the place it is put in.
 
     Raises:
-        SourceRefused: it holds `..`, control characters or other things git does not allow in a name.
+        SourceRefused: it holds `..`, control characters or other things git does not allow in a
+            name.
     """
     parts = revision.split("/")
     if not _REVISION.fullmatch(revision) or any(
@@ -150,7 +156,8 @@ def checked_name(name: str) -> str:
     """A file's path inside a repository that cannot leave the folder it is put in.
 
     Raises:
-        SourceRefused: absolute, with `..`, backslashes, control characters, or too long for a file system.
+        SourceRefused: absolute, with `..`, backslashes, control characters, or too long for a file
+            system.
     """
     problem = _unsafe(name)
     if problem:
@@ -181,8 +188,9 @@ def _unsafe(name: str) -> str | None:
 def is_tokenizer_file(name: str) -> bool:
     """Tell whether this path of a repository belongs to its tokenizer.
 
-    By suffix and place, and generously: a file that is left out looks like one that does not exist, so all
-    small text formats at the root count, chat templates in their folder, and Python files anywhere (remote code).
+    By suffix and place, and generously: a file that is left out looks like one that does not exist,
+    so all small text formats at the root count, chat templates in their folder, and Python files
+    anywhere (remote code).
     """
     path = PurePosixPath(name)
     if path.suffix == ".py":
@@ -237,7 +245,8 @@ class Promise:
     Attributes:
         path: inside the repository, checked.
         size: bytes.
-        blob: git's id of the content (sha1 over a header and the bytes), for files that git itself stores.
+        blob: git's id of the content (sha1 over a header and the bytes), for files that git itself
+            stores.
         sha256: of the bytes, for files in large-file storage and for files of a lock.
     """
 
@@ -247,7 +256,9 @@ class Promise:
     sha256: str | None = None
 
     def broken_by(self, *, sha256: str, blob: str) -> str | None:
-        """Describe how bytes with these digests differ from what was promised; None if they do not."""
+        """Describe how bytes with these digests differ from what was promised; None if they do
+        not.
+        """
         if self.sha256 is not None and sha256 != self.sha256:
             return f"its bytes have sha256 {sha256[:12]}…, promised was {self.sha256[:12]}…"
         if self.blob is not None and blob != self.blob:
@@ -321,13 +332,14 @@ def promises(
     limits: Limits,
     names: tuple[str, ...] = (),
 ) -> tuple[Promise, ...]:
-    """Files of a commit, by path, as the hub describes them: the tokenizer's, or those that are named.
+    """Files of a commit, by path, as the hub describes them: the tokenizer's, or those that are
+    named.
 
     Raises:
         HubFailed: no usable answer.
         BytesDiffer: the tree and the revision's summary name different files.
-        SourceRefused: a name would leave its folder, a file that is named is not there, or the listing is beyond the
-            limits.
+        SourceRefused: a name would leave its folder, a file that is named is not there, or the
+            listing is beyond the limits.
     """
 
     def wanted(path: str) -> bool:

@@ -1,8 +1,9 @@
 """One promised file, fetched into a place from which another process can go on.
 
-What lies there already is kept: the rest alone is asked for (Range), and the digest is over the whole file. So a fetch
-that was killed, cut or refused costs what it had not fetched. A part is thrown away where the hub says that it has
-another file now (If-Range, ETag, sizes), or where the whole is not what was promised.
+What lies there already is kept: the rest alone is asked for (Range), and the digest is over the
+whole file. So a fetch that was killed, cut or refused costs what it had not fetched. A part is
+thrown away where the hub says that it has another file now (If-Range, ETag, sizes), or where the
+whole is not what was promised.
 """
 
 from __future__ import annotations
@@ -78,14 +79,16 @@ class Transfer:
         )
 
     def copy(self, source: Path) -> bool:
-        """Take the file from elsewhere on this machine; False, and nothing of it is kept, if it is another one.
+        """Take the file from elsewhere on this machine; False, and nothing of it is kept, if it is
+        another one.
 
         Raises:
             CacheFailed: it cannot be written.
         """
         self._start_over()
         try:
-            # Not followed: whoever can write there could lead it to a file that only this user may read.
+            # Not followed: whoever can write there could lead it to a file that only this user may
+            # read.
             descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return False
@@ -132,7 +135,8 @@ class Transfer:
             self._start_over()
             self._remember_tag(tag)
         with self._opened() as out:
-            # Streamed and counted: memory stays at one piece, and a body without end stops at the promised size.
+            # Streamed and counted: memory stays at one piece, and a body without end stops at the
+            # promised size.
             for piece in body.pieces():
                 if self._have + len(piece) > self.promise.size:
                     self._drop()
@@ -222,7 +226,8 @@ class Transfer:
                 path.unlink(missing_ok=True)
 
     def _take_up(self) -> bool:
-        """Go on from what an earlier process left: its bytes are read, since the digest is over all of them.
+        """Go on from what an earlier process left: its bytes are read, since the digest is over all
+        of them.
 
         Returns:
             Whether the whole file is here.

@@ -1,11 +1,12 @@
 """Requests to a hub under one deadline, each accounted for.
 
-The standard library's client, and not huggingface_hub's: that one retries on its own clock, waits out a rate-limit
-window of minutes without being asked, shares one client between threads and forks, and several of its errors are
-swallowed above it. Here nothing is retried beyond the deadline and every attempt is written down.
+The standard library's client, and not huggingface_hub's: that one retries on its own clock, waits
+out a rate-limit window of minutes without being asked, shares one client between threads and forks,
+and several of its errors are swallowed above it. Here nothing is retried beyond the deadline and
+every attempt is written down.
 
-Connections to the hub, or to the proxy in between, are made within a time: the standard library's own way bounds each
-address of a host alone, and the look-up of its name not at all.
+Connections to the hub, or to the proxy in between, are made within a time: the standard library's
+own way bounds each address of a host alone, and the look-up of its name not at all.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ from harness.tokenizer.problem import (
 
 
 class Route(NamedTuple):
-    """The route to an address: a connection that is still to be made, and what a request on it must contain.
+    """The route to an address: a connection that is still to be made, and what a request on it must
+    contain.
 
     Attributes:
-        target: what stands in the request line: the path, or through a plain proxy the whole address.
+        target: what stands in the request line: the path, or through a plain proxy the whole
+            address.
         headers: for the proxy that the request goes to, if it asks who comes.
     """
 
@@ -50,7 +53,10 @@ class Route(NamedTuple):
 
 
 def route_to(address: str, *, timeout: float) -> Route:
-    """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
+    """The way to an address, by the proxy that the environment names.
+
+    Each wait on it takes at most `timeout` s.
+    """
     parts = urllib.parse.urlsplit(address)
     proxy = (
         None
@@ -85,7 +91,9 @@ def cut_connection(line: socket.socket) -> None:
 
 
 def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
-    """The header that tells a proxy the name and password of its address, where they are percent-encoded."""
+    """The header that tells a proxy the name and password of its address, where they are
+    percent-encoded.
+    """
     if proxy.username is None:
         return {}
     known = b":".join(
@@ -100,7 +108,8 @@ def _reached(
     """A connected socket.
 
     Raises:
-        OSError: no address of the host answered; TimeoutError if that took too long, or to look up its name did.
+        OSError: no address of the host answered; TimeoutError if that took too long, or to look up
+            its name did.
     """
     end = time.monotonic() + timeout
     refused: OSError | None = None
@@ -119,7 +128,9 @@ def _reached(
 
 
 def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]:
-    """The addresses of a host, looked up in a thread that is left to itself when the time is over."""
+    """The addresses of a host, looked up in a thread that is left to itself when the time is
+    over.
+    """
     with contextlib.suppress(socket.gaierror):
         return _plain(
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -253,11 +264,14 @@ class HubClient:
         self._token = token
 
     def json(self, path: str, read: Callable[[object], _T]) -> tuple[_T, str | None]:
-        """GET a JSON document; one that cannot be read is asked for again. Returns it and the next page's path.
+        """GET a JSON document; one that cannot be read is asked for again.
+
+        Returns it and the next page's path.
 
         Args:
             path: path and query below the endpoint.
-            read: makes of the document what is wanted; raises ValueError, in words, if it is something else.
+            read: makes of the document what is wanted; raises ValueError, in words, if it is
+                something else.
 
         Raises:
             HubFailed, DeadlineExceeded: no whole answer came.
@@ -288,13 +302,14 @@ class HubClient:
         *,
         part: PartialBody | None = None,
     ) -> _T:
-        """GET a path and hand its body to `take`, again after failures that may pass, until the deadline.
+        """GET a path and hand its body to `take`, again after failures that may pass, until the
+        deadline.
 
         Args:
             path: path and query below the endpoint.
             take: reads the body; raises `Passing` if it is not what it should be.
-            part: what is here already: only the rest is asked for, and `take` also gets the answers 206 and 416. An
-                attempt that brought bytes does not count as one in vain.
+            part: what is here already: only the rest is asked for, and `take` also gets the answers
+                206 and 416. An attempt that brought bytes does not count as one in vain.
 
         Raises:
             HubFailed: the hub refused, or went on failing.
@@ -396,8 +411,9 @@ class HubClient:
         try:
             try:
                 connection.connect()
-                # A server that sends a byte every few seconds never runs into a socket's time-out: the deadline cuts
-                # the line. The socket is kept here because the connection forgets it once the body begins.
+                # A server that sends a byte every few seconds never runs into a socket's time-out:
+                # the deadline cuts the line. The socket is kept here because the connection forgets
+                # it once the body begins.
                 cutter = threading.Timer(self.deadline.left(), cut_connection, [connection.sock])
                 cutter.daemon = True
                 cutter.start()
@@ -417,7 +433,8 @@ class HubClient:
             if response is not None:
                 response.close()
             connection.close()
-            # Another host's query may hold a signature that lets anybody fetch the file: it is not written down.
+            # Another host's query may hold a signature that lets anybody fetch the file: it is not
+            # written down.
             at_hub = address.startswith(self.endpoint + "/")
             self.account.append(
                 Request(
@@ -481,7 +498,9 @@ class HubClient:
 
 
 def _wanted_wait(headers: http.client.HTTPMessage) -> float | None:
-    """Seconds until the hub's quota is fresh: `RateLimit: "api";r=0;t=123`, or `Retry-After: 123`."""
+    """Seconds until the hub's quota is fresh: `RateLimit: "api";r=0;t=123`, or `Retry-After:
+    123`.
+    """
     match = re.search(r"\br=0\b.*\bt=(\d{1,9})\b", headers.get("RateLimit", ""))
     after = headers.get("Retry-After", "")
     if match:

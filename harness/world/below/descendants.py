@@ -1,4 +1,6 @@
-"""Every process below this one, found and ended: stopped ones, and those that left their session, too."""
+"""Every process below this one, found and ended: stopped ones, and those that left their session,
+too.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def adopt_orphans(adopt: bool = True) -> bool:
 
 
 def child_alarm() -> int:
-    """A descriptor from which something can be read once a child of this process has ended, stopped or gone on."""
+    """A descriptor from which something can be read once a child of this process has ended, stopped
+    or gone on.
+    """
     wakeup, alarm = os.pipe()
     for descriptor in (wakeup, alarm):
         os.set_blocking(descriptor, False)
@@ -59,7 +63,9 @@ def _processes_by_psutil() -> list[Process]:
 
 
 def descendants(*, spare: Collection[int] = ()) -> list[Process]:
-    """Processes below this one, parents before children, without zombies and without the trees below `spare`."""
+    """Processes below this one, parents before children, without zombies and without the trees
+    below `spare`.
+    """
     children: defaultdict[int, list[Process]] = defaultdict(list)
     for process in processes():
         children[process.parent].append(process)
@@ -78,8 +84,9 @@ def descendants(*, spare: Collection[int] = ()) -> list[Process]:
 def strangers(*, known: Callable[[], Collection[int]]) -> list[Process]:
     """Children of this process that it never started: orphans it adopted, zombies among them.
 
-    A fork server has a session of its own, and a process can leave its session but never enter another: so a child
-    in our own session is ours, started by whatever thread, and is not to be touched.
+    A fork server has a session of its own, and a process can leave its session but never enter
+    another: so a child in our own session is ours, started by whatever thread, and is not to be
+    touched.
 
     Args:
         known: pids of children that were started in a session of their own.
@@ -96,7 +103,10 @@ def strangers(*, known: Callable[[], Collection[int]]) -> list[Process]:
 
 
 def extinguish_strangers(*, known: Callable[[], Collection[int]]) -> None:
-    """SIGKILL the orphans this process adopted and everything below them, and reap them; spare its own children."""
+    """SIGKILL the orphans this process adopted and everything below them, and reap them.
+
+    Spare its own children.
+    """
     end = time.monotonic() + WITHIN
     pause = 0.001
     while (orphans := strangers(known=known)) and time.monotonic() < end:

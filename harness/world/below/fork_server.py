@@ -1,11 +1,12 @@
 """The fork server: a process that has imported what ranks need and forks one keeper per world.
 
-Single-threaded, because a fork copies one thread only. Started with a clean environment, below a warden, with one
-socket to the harness: when that socket closes, however the harness ended, the warden SIGKILLs every descendant until
-none is left (stopped ones and those with a session of their own too).
+Single-threaded, because a fork copies one thread only. Started with a clean environment, below a
+warden, with one socket to the harness: when that socket closes, however the harness ended, the
+warden SIGKILLs every descendant until none is left (stopped ones and those with a session of their
+own too).
 
-`multiprocessing`'s forkserver cannot do this: its children outlive a SIGKILLed harness, it is one per interpreter, and
-it has no `wait4`.
+`multiprocessing`'s forkserver cannot do this: its children outlive a SIGKILLed harness, it is one
+per interpreter, and it has no `wait4`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from harness.world.below.preload import preload
 from harness.world.below.rank_start import open_descriptors
 from harness.world.below.requests import Requests
 
-# Descriptors that ranks get at fixed numbers (events, gates, the backend's): nothing else may live there.
+# Descriptors that ranks get at fixed numbers (events, gates, the backend's): nothing else may live
+# there.
 RESERVED = range(3, 24)
 
 
@@ -46,7 +48,8 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
     modules = preload(scratch) if warm else []
     threads = _threads()
     if warm and threads != 1:
-        # A forked copy of a process with threads can hang on a lock no thread will ever release: refuse, do not hope.
+        # A forked copy of a process with threads can hang on a lock no thread will ever release:
+        # refuse, do not hope.
         why = f"{threads} threads after preloading {', '.join(modules)}: it must be one"
         _tell(channel, {"is": "unfit", "why": why})
         return
@@ -94,7 +97,8 @@ class ForkServer:
         try:
             for request, descriptors in self._requests.receive():
                 if "ping" in request:
-                    # Asked when its one world is over: who hears the answer knows that nobody of it is left.
+                    # Asked when its one world is over: who hears the answer knows that nobody of it
+                    # is left.
                     self._reap(every_keeper=True)
                     _tell(self._channel, {"is": "pong", "ping": request["ping"]})
                 elif len(descriptors) == request["descriptors"]:
@@ -142,12 +146,16 @@ class ForkServer:
                     self._keepers.discard(pid)
                     killed = killed or status != 0
         if killed:
-            # A keeper ends with nobody below it. One that was killed leaves us what had left its ranks.
+            # A keeper ends with nobody below it. One that was killed leaves us what had left its
+            # ranks.
             extinguish(spare=self._keepers)
 
 
 def _refuse(descriptors: list[int], why: str) -> None:
-    """Say why a world cannot be, in its keeper's place; without a descriptor, that its socket closes has to do."""
+    """Say why a world cannot be, in its keeper's place.
+
+    Without a descriptor, that its socket closes has to do.
+    """
     with contextlib.suppress(OSError, IndexError):
         os.write(
             descriptors[0],
@@ -156,7 +164,9 @@ def _refuse(descriptors: list[int], why: str) -> None:
 
 
 def _settle(control: int) -> socket.socket:
-    """Move the control socket away and fill the reserved descriptors, so that no library opens a file there."""
+    """Move the control socket away and fill the reserved descriptors, so that no library opens a
+    file there.
+    """
     high = fcntl.fcntl(control, fcntl.F_DUPFD_CLOEXEC, 100)
     os.close(control)
     filler = os.open(os.devnull, os.O_RDWR)

@@ -1,7 +1,8 @@
-"""What a keeper does to a rank from outside, beside signals: limits of its own, company on its core, folders and files.
+"""What a keeper does to a rank from outside, beside signals: limits of its own, company on its
+core, folders and files.
 
-Linux only: other systems let no process change another one's limits. Everything is read back from the kernel, and what
-was read is the evidence.
+Linux only: other systems let no process change another one's limits. Everything is read back from
+the kernel, and what was read is the evidence.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ PAGE = resource.getpagesize()
 class Grip:
     """A keeper's hold on the ranks of its world.
 
-    Each method that `PRESSED` names takes the rank's process, which is not reaped yet, or None once it is, and its spec
-    as JSON, and returns what the kernel said, or `why` it could not.
+    Each method that `PRESSED` names takes the rank's process, which is not reaped yet, or None once
+    it is, and its spec as JSON, and returns what the kernel said, or `why` it could not.
     """
 
     def __init__(self, temporary: Mapping[int, str] | None = None) -> None:
         """Begin with nobody in it.
 
         Args:
-            temporary: rank to the folder that it has as its temporary one, where it is on a test host.
+            temporary: rank to the folder that it has as its temporary one, where it is on a test
+                host.
         """
         self._temporary = temporary or {}
         self._before: dict[tuple[int, str], int] = {}
@@ -62,13 +64,14 @@ class Grip:
         Args:
             pid: the rank's process.
             spec: of the rank.
-            name: `open-files`, `file-size` (bytes), `address-space` (bytes beyond what it has mapped), or `memory`
-                (bytes beyond what it has taken, in a cgroup of its own).
+            name: `open-files`, `file-size` (bytes), `address-space` (bytes beyond what it has
+                mapped), or `memory` (bytes beyond what it has taken, in a cgroup of its own).
             to: the limit; None for the one before the first.
 
         Returns:
-            `resource`, `before` and `now` (soft limits, -1 for none), for the address space `mapped` (bytes), for
-            memory the version of the `cgroup`, and whether it `holds` the process.
+            `resource`, `before` and `now` (soft limits, -1 for none), for the address space
+            `mapped` (bytes), for memory the version of the `cgroup`, and whether it `holds` the
+            process.
         """
         if pid is None:
             return {"resource": name, "why": GONE}
@@ -101,11 +104,14 @@ class Grip:
             self._groups.popitem()[1].disband(within=EMPTY_WITHIN)
 
     def crowd(self, pid: int | None, *, spec: dict[str, Any], burners: int) -> dict[str, Any]:
-        """Put a rank on one core, and so many processes that only compute beside it; none: take that back.
+        """Put a rank on one core, and so many processes that only compute beside it.
+
+        None: take that back.
 
         Returns:
-            `burners`, `core` (None once it may run on all of its own again), and `ran` and `waited`, the nanoseconds
-            that its threads have run, and were ready to run and did not, since they began.
+            `burners`, `core` (None once it may run on all of its own again), and `ran` and
+            `waited`, the nanoseconds that its threads have run, and were ready to run and did not,
+            since they began.
         """
         del spec
         if pid is None:
@@ -138,11 +144,12 @@ class Grip:
         how: str,
         space: int | None = None,
     ) -> dict[str, Any]:
-        """Make a folder `read-only`, `full` or `denied`, or `open` again: permissions outlive a rank.
+        """Make a folder `read-only`, `full` or `denied`, or `open` again: permissions outlive a
+        rank.
 
         Returns:
-            `place`, `how`, and what `harness.world.below.mounts` tells; of a folder that is denied its `mode` and
-            the one `before`.
+            `place`, `how`, and what `harness.world.below.mounts` tells; of a folder that is denied
+            its `mode` and the one `before`.
         """
         about = {"place": place, "how": how}
         try:
@@ -206,7 +213,9 @@ class Grip:
         return path, located("temporary", spec) / path.relative_to(os.path.realpath(temporary))
 
     def release(self, *pids: int) -> None:
-        """End the company of these ranks, or of all: before anybody looks for what ranks left behind."""
+        """End the company of these ranks, or of all: before anybody looks for what ranks left
+        behind.
+        """
         for rank in pids or tuple(self._burners):
             for burner in self._burners.pop(rank, ()):
                 with contextlib.suppress(ProcessLookupError):
@@ -216,12 +225,14 @@ class Grip:
 
 
 def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Path:
-    """The path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what lies below.
+    """The path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what lies
+    below.
 
     Where `root` is given, the first of these is there.
 
     Raises:
-        ValueError: the rank has no such place, or a link leads out of it: what lies elsewhere is not the trial's.
+        ValueError: the rank has no such place, or a link leads out of it: what lies elsewhere is
+            not the trial's.
     """
     first, _, rest = place.partition("/")
     variables = {**os.environ, **spec["env"]}
@@ -283,7 +294,8 @@ def _burner(core: int) -> int:
     try:
         signal.set_wakeup_fd(-1)
         die_with_parent(keeper)
-        # Where the kernel shares a core among sessions, each burner counts as much as the rank, which has its own.
+        # Where the kernel shares a core among sessions, each burner counts as much as the rank,
+        # which has its own.
         os.setsid()
         os.closerange(0, 4096)
         os.sched_setaffinity(0, {core})

@@ -1,13 +1,15 @@
-"""The keeper of one world: forked by the server, it has its ranks started, waits for them, and leaves nobody behind.
+"""The keeper of one world: forked by the server, it has its ranks started, waits for them, and
+leaves nobody behind.
 
-One keeper per world, because the orphans a rank leaves are adopted by the nearest subreaper: what turns up here belongs
-to this world and to no other that runs at the same time. Pids, exit codes and resource use come from here (rule 13).
+One keeper per world, because the orphans a rank leaves are adopted by the nearest subreaper: what
+turns up here belongs to this world and to no other that runs at the same time. Pids, exit codes and
+resource use come from here (rule 13).
 
-It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`, `exited`, `survivors`,
-`gone`, and `unable` where it cannot fork. It is told `signal`, and what `Grip` can do, and says so when that is done.
-When the socket closes, it kills what is left and ends.
-Where its ranks are on test hosts, it says `hosts`, and `lost` where their wire is gone; what `wire` says, and is told,
-goes through it.
+It talks JSON lines over one socket with the harness. It says `started`, `stopped`, `continued`,
+`exited`, `survivors`, `gone`, and `unable` where it cannot fork. It is told `signal`, and what
+`Grip` can do, and says so when that is done. When the socket closes, it kills what is left and
+ends. Where its ranks are on test hosts, it says `hosts`, and `lost` where their wire is gone; what
+`wire` says, and is told, goes through it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
 
     Args:
         description: JSON file of the world, as `WorldOrder`.
-        descriptors: the control socket, then events, gates and log of each rank, then the backend's.
+        descriptors: the control socket, then events, gates and log of each rank, then the
+            backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
     """
@@ -74,7 +77,8 @@ class Keeper:
         try:
             if "hosts" in self._world:
                 self._make_hosts()
-            # Before any rank runs: the folder is shared, and what a rank changes in it must not be what is told.
+            # Before any rank runs: the folder is shared, and what a rank changes in it must not be
+            # what is told.
             if "program" in self._world:
                 self._proof = proof(self._world["program"], code=Path(self._world["code"]))
             late = self._world["late"]
@@ -112,7 +116,8 @@ class Keeper:
             self._grip.disband()
             self._say({"is": "gone", "ns": time.monotonic_ns()})
             if self._wire is not None:
-                # Nobody waits for it any more: its devices go with it, which takes a tenth of a second.
+                # Nobody waits for it any more: its devices go with it, which takes a tenth of a
+                # second.
                 self._wire.close()
 
     @property
@@ -125,7 +130,8 @@ class Keeper:
         self._wire = WireProcess(
             self._world["hosts"], Path(self._world["ranks"][0]["scratch"]).parent
         )
-        # A process whose rights change may lose the first; the second was given up for the wire. No rank is there yet.
+        # A process whose rights change may lose the first; the second was given up for the wire. No
+        # rank is there yet.
         die_with_parent(server)
         keep_private(private=True)
         self._grip = Grip(self._wire.temporary())
@@ -211,8 +217,9 @@ class Keeper:
             self._grip.release(pid)
             code = os.waitstatus_to_exitcode(status)
             if pid in self._stopped and code != -signal.SIGKILL:
-                # The kernel forgets that a process went on once it has ended. But nothing except SIGKILL ends one that
-                # is stopped: an end of any other kind shows as well that it ran again.
+                # The kernel forgets that a process went on once it has ended. But nothing except
+                # SIGKILL ends one that is stopped: an end of any other kind shows as well that it
+                # ran again.
                 self._tell("continued", index, pid, shown_by="its end")
             self._tell(
                 "exited",
@@ -255,10 +262,12 @@ class Keeper:
                         os.kill(pid, order["signal"])
                         hit.append(index)
             if order["signal"] == signal.SIGCONT:
-                # Linux marks the process as continued before kill returns. Whoever opens the rank's gate waits for
-                # `signalled`, so this is seen before the rank can end, which would make the kernel forget it.
+                # Linux marks the process as continued before kill returns. Whoever opens the rank's
+                # gate waits for `signalled`, so this is seen before the rank can end, which would
+                # make the kernel forget it.
                 self._reap()
-            # The answer to a gate waits for this: a signal sent at a gate has landed before the rank moves on.
+            # The answer to a gate waits for this: a signal sent at a gate has landed before the
+            # rank moves on.
             self._say(
                 {
                     "is": "signalled",
@@ -269,7 +278,9 @@ class Keeper:
             )
 
     def _press(self, index: int, what: str, order: dict[str, Any]) -> None:
-        """Do something to a rank and say so, also of one that has ended: a gate waits for the answer."""
+        """Do something to a rank and say so, also of one that has ended: a gate waits for the
+        answer.
+        """
         pid = next((pid for pid, other in self._alive.items() if other == index), None)
         done = getattr(self._grip, what)(pid, spec=self._world["ranks"][index], **order)
         self._say(
@@ -277,7 +288,9 @@ class Keeper:
         )
 
     def _await_descendants(self, wakeup: int) -> None:
-        """Give what ended ranks left a moment to go by itself (a child whose pipe has to close), then name it."""
+        """Give what ended ranks left a moment to go by itself (a child whose pipe has to close),
+        then name it.
+        """
         end = time.monotonic() + self._world["grace"]
         pause = 0.002
         while (

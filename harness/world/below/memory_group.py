@@ -1,7 +1,9 @@
-"""A memory cgroup for one process: what it may still take, enforced by the kernel, which ends it where it takes more.
+"""A memory cgroup for one process: what it may still take, enforced by the kernel, which ends it
+where it takes more.
 
-Linux, cgroup version 1 or 2, where who calls may make a group: as root as a rule, or where one is delegated. A group
-counts what a process takes once it is in it; what it had before counts where it was.
+Linux, cgroup version 1 or 2, where who calls may make a group: as root as a rule, or where one is
+delegated. A group counts what a process takes once it is in it; what it had before counts where it
+was.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ EMPTY_WITHIN = 2.0
 
 
 class MemoryGroup:
-    """A group that holds one process. Made, used and disbanded by the process that forked that one."""
+    """A group that holds one process.
+
+    Made, used and disbanded by the process that forked that one.
+    """
 
     def __init__(self, pid: int, *, limit: int, links: Path) -> None:
         """Make it and put the process in.
@@ -26,10 +31,12 @@ class MemoryGroup:
         Args:
             pid: the process.
             limit: bytes that it, and what it starts, can take from now on.
-            links: a folder in which a link to the group lies as long as there is one, for whoever clears up.
+            links: a folder in which a link to the group lies as long as there is one, for whoever
+                clears up.
 
         Raises:
-            OSError: no group can be made here, or not with this process in it; nothing is left of it then.
+            OSError: no group can be made here, or not with this process in it; nothing is left of
+                it then.
         """
         version, parent = place()
         self._version = version
@@ -54,7 +61,9 @@ class MemoryGroup:
             raise
 
     def evidence(self) -> dict[str, Any]:
-        """Whether the group holds the process, its limit as the kernel tells it, and that of the group it came from."""
+        """Whether the group holds the process, its limit as the kernel tells it, and that of the
+        group it came from.
+        """
         return {
             "now": self.now,
             "before": self.before,
@@ -72,7 +81,10 @@ class MemoryGroup:
         return number(self._former / LIMIT[self._version])
 
     def disband(self, *, within: float = 0.0) -> bool:
-        """Remove the group, if nobody is in it any more or will be for long; returns whether it is gone."""
+        """Remove the group, if nobody is in it any more or will be for long.
+
+        Returns whether it is gone.
+        """
         if is_gone := _remove(self.path, within=within):
             self._link.unlink(missing_ok=True)
         return is_gone
@@ -85,7 +97,10 @@ _WITHOUT_SWAP: dict[int, tuple[str, str | None]] = {
 
 
 def disband_left(links: Path) -> None:
-    """Remove the groups whose makers have ended without doing so. To be called when nobody of theirs is left."""
+    """Remove the groups whose makers have ended without doing so.
+
+    To be called when nobody of theirs is left.
+    """
     for link in links.glob("group-*"):
         with contextlib.suppress(OSError):
             target = link.readlink()

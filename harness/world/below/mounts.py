@@ -1,7 +1,8 @@
-"""A mount namespace for one rank, and what its keeper puts over a folder there: the rank alone sees it.
+"""A mount namespace for one rank, and what its keeper puts over a folder there: the rank alone sees
+it.
 
-The namespace ends with the rank, however it ends, and what was mounted with it. Linux only; who is not root needs
-unprivileged user namespaces. Every call here is made in a process of one thread.
+The namespace ends with the rank, however it ends, and what was mounted with it. Linux only; who is
+not root needs unprivileged user namespaces. Every call here is made in a process of one thread.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> dict[str
         space: bytes that can still be written; None makes the folder read-only.
 
     Returns:
-        `read_only` and `free` (bytes), as the process finds the folder now and found it `before`; or `why` not.
+        `read_only` and `free` (bytes), as the process finds the folder now and found it `before`;
+        or `why` not.
     """
 
     def act() -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""Linux namespaces by system call: what makes a process a host of its own. Standard library only, no thread but one.
+"""Linux namespaces by system call: what makes a process a host of its own.
 
-Everything here works for any user where the kernel lets users have namespaces, because the first that is made is a
-user namespace, in which its maker may make the others.
+Standard library only, no thread but one.
+
+Everything here works for any user where the kernel lets users have namespaces, because the first
+that is made is a user namespace, in which its maker may make the others.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ _MAPS = ("uid_map", "gid_map")
 
 
 class NotAllowed(OSError):
-    """The kernel, or what contains this process, does not let it make a namespace; the message says which step."""
+    """The kernel, or what contains this process, does not let it make a namespace.
+
+    The message says which step.
+    """
 
 
 def _call(step: str, name: str, *arguments: object) -> None:
@@ -50,7 +55,10 @@ def _call(step: str, name: str, *arguments: object) -> None:
 
 
 def unshare(flags: int, *, step: str) -> None:
-    """Leave the namespaces of these kinds for new ones. Of time, only children forked later are in the new one."""
+    """Leave the namespaces of these kinds for new ones.
+
+    Of time, only children forked later are in the new one.
+    """
     _call(step, "unshare", flags)
 
 
@@ -83,7 +91,9 @@ def mount_over(source: Path, target: Path) -> None:
 
 
 def mount_memory(target: Path) -> None:
-    """Have an empty folder in memory, in which everybody may write, at a place in this mount namespace."""
+    """Have an empty folder in memory, in which everybody may write, at a place in this mount
+    namespace.
+    """
     mount(target, kind="tmpfs", source="tmpfs", data="mode=1777")
 
 
@@ -104,7 +114,10 @@ def own_mounts() -> None:
 
 
 def own_clock(ahead: int) -> None:
-    """Have a monotonic clock that is so many nanoseconds ahead of the machine's; with one thread."""
+    """Have a monotonic clock that is so many nanoseconds ahead of the machine's.
+
+    With one thread.
+    """
     _separate(CLONE_NEWTIME, step="make a time namespace")
     set_clock_ahead(ahead)
     namespace = os.open(OWN / "time_for_children", os.O_RDONLY | os.O_CLOEXEC)
@@ -113,7 +126,10 @@ def own_clock(ahead: int) -> None:
 
 
 def _separate(flags: int, *, step: str) -> None:
-    """Leave namespaces for new ones; who is not root makes a user namespace around them, with that user alone in it."""
+    """Leave namespaces for new ones.
+
+    Who is not root makes a user namespace around them, with that user alone in it.
+    """
     user = os.geteuid()
     group = os.getegid()
     unshare(flags | (0 if user == 0 else CLONE_NEWUSER), step=step)
@@ -124,7 +140,8 @@ def _separate(flags: int, *, step: str) -> None:
 
 
 def map_users(pid: int) -> None:
-    """Give a process that has just made its user namespace its users: everybody for root, else itself alone.
+    """Give a process that has just made its user namespace its users: everybody for root, else
+    itself alone.
 
     To be called from the namespace above: in its own, a process may map itself and nobody else.
 
@@ -156,7 +173,9 @@ def capabilities() -> tuple[int, ...]:
 
 
 def keep_capabilities(before: tuple[int, ...]) -> None:
-    """Give up what this process may not have done before: inside a user namespace, its maker may do everything."""
+    """Give up what this process may not have done before: inside a user namespace, its maker may do
+    everything.
+    """
     kept = [now & then for now, then in zip(capabilities(), before, strict=True)]
     _call("capset", "capset", _HEADER, struct.pack(_CAPABILITIES, *kept))
 
@@ -167,10 +186,12 @@ def has_clocks() -> bool:
 
 
 def set_clock_ahead(ahead: int) -> None:
-    """Set the clocks of a new time namespace, in which nobody is yet: monotonic time and time since boot.
+    """Set the clocks of a new time namespace, in which nobody is yet: monotonic time and time since
+    boot.
 
     Args:
-        ahead: nanoseconds that they are ahead of the machine's own, whatever namespace this one was made in.
+        ahead: nanoseconds that they are ahead of the machine's own, whatever namespace this one was
+            made in.
 
     Raises:
         OSError: the kernel refuses.
@@ -182,7 +203,9 @@ def set_clock_ahead(ahead: int) -> None:
 
 
 def without_ipv6() -> None:
-    """Let no interface of this network namespace speak of itself by IPv6, where the kernel has it."""
+    """Let no interface of this network namespace speak of itself by IPv6, where the kernel has
+    it.
+    """
     for name in ("all", "default"):
         with suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")

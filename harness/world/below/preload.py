@@ -1,7 +1,8 @@
-"""What a warm server holds before it forks, so that no rank pays for it: torch, transformers, one tokenizer load.
+"""What a warm server holds before it forks, so that no rank pays for it: torch, transformers, one
+tokenizer load.
 
-`from_pretrained` imports some 900 modules lazily, a second of CPU in every rank otherwise. A server whose ranks need
-none of it is ready in a tenth of the time.
+`from_pretrained` imports some 900 modules lazily, a second of CPU in every rank otherwise. A server
+whose ranks need none of it is ready in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -63,14 +64,17 @@ EVERYTHING = Preload()
 
 
 def preload(scratch: str) -> list[str]:
-    """Import what is installed of the list in `scratch`, load one tokenizer from a folder there; return what is there.
+    """Import what is installed of the list in `scratch`, load one tokenizer from a folder there.
+
+    Return what is there.
 
     The list is JSON: `modules`, and `files` with their paths.
     """
     wanted = json.loads(Path(scratch, LIST).read_text())
     present: list[str] = []
     for name in wanted["modules"]:
-        # An arm's own environment may hold any version: what it raises here, it raises in the rank that imports it.
+        # An arm's own environment may hold any version: what it raises here, it raises in the rank
+        # that imports it.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
             present.append(name)
@@ -81,12 +85,15 @@ def preload(scratch: str) -> list[str]:
         # A plug-in's: the rank that needs it hears what it raises.
         with contextlib.suppress(Exception):
             load(path)
-    # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed themselves again.
+    # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed
+    # themselves again.
     seed(0)
     take_stock()
-    # Exit handlers of what is loaded here belong to the server: a rank runs those that are registered in the rank.
+    # Exit handlers of what is loaded here belong to the server: a rank runs those that are
+    # registered in the rank.
     atexit._clear()  # noqa: SLF001 - nothing public does it, and unregister needs the functions
-    # Objects made so far never die: keep the collector from touching (and so copying) their pages in every rank.
+    # Objects made so far never die: keep the collector from touching (and so copying) their pages
+    # in every rank.
     gc.collect()
     gc.freeze()
     _use_huge_pages()
@@ -96,8 +103,9 @@ def preload(scratch: str) -> list[str]:
 def _use_huge_pages() -> None:
     """Move what this process holds to huge pages, where Linux does so on demand (from 6.1 on).
 
-    A fork copies one entry for each instead of 512, and what a rank writes to is still copied by small pages. Measured:
-    worlds of 4 ranks met after 75 ms instead of 99 ms, of 64 after 1.85 s instead of 2.08 s.
+    A fork copies one entry for each instead of 512, and what a rank writes to is still copied by
+    small pages. Measured: worlds of 4 ranks met after 75 ms instead of 99 ms, of 64 after 1.85 s
+    instead of 2.08 s.
     """
     with contextlib.suppress(OSError, ValueError):  # another system
         size = int(HUGE_PAGE.read_text())

@@ -1,8 +1,9 @@
 """Removing what ranks left behind, whatever it is: they may be hostile, or merely very busy.
 
-Nothing is followed, nothing recurses, and two folders are open at a time: a folder inside a folder is moved up to the
-top before it is looked into, so neither a path nor a stack grows with the depth of what lies there. To be called when
-nobody is left who could put something else in the place of what was looked at.
+Nothing is followed, nothing recurses, and two folders are open at a time: a folder inside a folder
+is moved up to the top before it is looked into, so neither a path nor a stack grows with the depth
+of what lies there. To be called when nobody is left who could put something else in the place of
+what was looked at.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ class _Top:
         return list(self._stuck.values())
 
     def _clear(self, name: str, place: str) -> str:
-        """Remove a folder of the top; a folder in it that is not empty is moved up and waits for its turn."""
+        """Remove a folder of the top.
+
+        A folder in it that is not empty is moved up and waits for its turn.
+        """
         why = ""
         try:
             inner = _open(name, self._top)

@@ -1,8 +1,10 @@
-"""What the harness asks of a fork server, on the wire: lines of JSON, and the descriptors that they speak of.
+"""What the harness asks of a fork server, on the wire: lines of JSON, and the descriptors that they
+speak of.
 
-The kernel takes 253 descriptors with one message and no more, and hands none on together with those of another: so what
-belongs to a line comes in batches, each with a byte, and the last with the line itself. A reader that has the end of
-the line has all of them, however the bytes were cut into pieces.
+The kernel takes 253 descriptors with one message and no more, and hands none on together with those
+of another: so what belongs to a line comes in batches, each with a byte, and the last with the line
+itself. A reader that has the end of the line has all of them, however the bytes were cut into
+pieces.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ def send(
     """Send a request, and the descriptors that go with it; blocks until it is with the kernel.
 
     Raises:
-        OSError: nobody reads, or the kernel takes no more descriptors (ETOOMANYREFS: as many are under way already as
-            this process may have open).
+        OSError: nobody reads, or the kernel takes no more descriptors (ETOOMANYREFS: as many are
+            under way already as this process may have open).
     """
     line = json.dumps({**request, "descriptors": len(descriptors)}).encode() + b"\n"
     *batches, last = [
@@ -38,7 +40,9 @@ def send(
 
 
 class Requests:
-    """The server's end: requests in the order they were sent, each with its descriptors, closed on exec."""
+    """The server's end: requests in the order they were sent, each with its descriptors, closed on
+    exec.
+    """
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -46,7 +50,8 @@ class Requests:
         self._received: list[int] = []
 
     def receive(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Take what waits, and give the requests that are whole with it, with fewer descriptors where some were lost.
+        """Take what waits, and give the requests that are whole with it, with fewer descriptors
+        where some were lost.
 
         Raises:
             EOFError: the harness is gone.

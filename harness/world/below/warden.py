@@ -1,9 +1,10 @@
 """The warden of one fork server: the small process above it that outlives whatever happens to it.
 
-A server that is busy importing torch cannot notice that the harness is gone, and one that a rank has killed can collect
-nobody. The warden imports next to nothing, forks the server, and waits for one of two things. The harness closes its
-socket, however it ended: the warden SIGKILLs everything below itself and removes the scratch folder. The server ends:
-what it left behind is ended, and only then does the harness hear of it.
+A server that is busy importing torch cannot notice that the harness is gone, and one that a rank
+has killed can collect nobody. The warden imports next to nothing, forks the server, and waits for
+one of two things. The harness closes its socket, however it ended: the warden SIGKILLs everything
+below itself and removes the scratch folder. The server ends: what it left behind is ended, and only
+then does the harness hear of it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def main(control: int, scratch: str, *, warm: bool) -> None:
         scratch: folder to remove in the end; the harness sends `LAID_OUT` when it has made it.
         warm: whether the server imports what ranks need first.
     """
-    # The folder is made by the harness, and when this process is there: one that is killed meanwhile leaves nothing.
+    # The folder is made by the harness, and when this process is there: one that is killed
+    # meanwhile leaves nothing.
     if os.read(control, 1):
         os.chdir(scratch)
         _stay(control, scratch, warm=warm)
@@ -76,7 +78,8 @@ def _serve(control: int, scratch: str, *, warden: int, warm: bool) -> None:
 def _guard(channel: socket.socket, wakeup: int, *, server: int) -> None:
     """Return when the harness has closed its end."""
     poll = select.poll()
-    # No event is asked for: the server reads this socket, the warden only wants to know when it is hung up.
+    # No event is asked for: the server reads this socket, the warden only wants to know when it is
+    # hung up.
     poll.register(channel, 0)
     poll.register(wakeup, select.POLLIN)
     while True:

@@ -1,4 +1,6 @@
-"""What one world leaves: its events, what its ranks printed, where they stood, how they say they failed."""
+"""What one world leaves: its events, what its ranks printed, where they stood, how they say they
+failed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Capture:
-    """Everything a trial left: its events in order of time, and per rank what it printed and where it stood.
+    """Everything a trial left: its events in order of time, and per rank what it printed and where
+    it stood.
 
     Attributes:
         events: all of them, by whoever emitted them.
@@ -65,7 +68,8 @@ class Recorder:
     Attributes:
         logs: rank to what it printed.
         code: the folder that the ranks import from; names of files are told as from there.
-        room: home and temporary folder of the ranks, told as those of a user; None where they are the user's own.
+        room: home and temporary folder of the ranks, told as those of a user; None where they are
+            the user's own.
     """
 
     def __init__(self, *, size: int, code: Path, python: Path | None, given: object = None) -> None:
@@ -158,13 +162,17 @@ class Recorder:
         )
 
     def shortened(self, text: str, *, rank: int | None = None) -> str:
-        """A text, of a rank or of the harness, in which files are named as they are called on any machine."""
+        """A text, of a rank or of the harness, in which files are named as they are called on any
+        machine.
+        """
         if rank is not None and rank in self.elsewhere:
             return self.elsewhere[rank].shorten(text)
         return shorten(text, folder=self.code, python=self._python, room=self.room)
 
     def _as_evidence(self, event: Event, *, pid: int | None) -> Event:
-        """An event with its rank's pid, where it does not say, and without the names of this machine and its user."""
+        """An event with its rank's pid, where it does not say, and without the names of this
+        machine and its user.
+        """
         values = event.values
         if event.by == "rank":
             there = self.elsewhere.get(event.rank) if event.rank is not None else None
@@ -259,7 +267,9 @@ def _read(path: Path, *, limit: int, cut: bool = False) -> bytes | None:
 
 
 def _apart(event: Event, loaded: dict[str, bytes]) -> Event:
-    """Take what a rank had loaded out of its event, by its sha256: it is long, and most ranks of a run say the same."""
+    """Take what a rank had loaded out of its event, by its sha256: it is long, and most ranks of a
+    run say the same.
+    """
     if (event.by, event.name) != ("rank", "subject.loaded") or "packages" not in event.values:
         return event
     if not isinstance(event.values["packages"], dict):
@@ -274,7 +284,8 @@ def _apart(event: Event, loaded: dict[str, bytes]) -> Event:
     return event._replace(values={**event.values, "packages": digest})
 
 
-# What huggingface_hub raises offline, as an error or as the cause of one, and what transformers makes of it.
+# What huggingface_hub raises offline, as an error or as the cause of one, and what transformers
+# makes of it.
 OFFLINE_TYPES = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled"})
 OFFLINE_WORDS = "couldn't find them in the cached files"
 READ_LIMIT = 2**20
@@ -282,9 +293,12 @@ MODEL_PREFIX = "models--"
 
 
 def missed(error: Mapping[str, Any], *, given: object, code: Path) -> list[str]:
-    """Names of the models that the user's cache holds and that the failed subject speaks of; empty as a rule.
+    """Names of the models that the user's cache holds and that the failed subject speaks of.
 
-    The error itself seldom names the model, so the name is looked for in what the subject was given too.
+    Empty as a rule.
+
+    The error itself seldom names the model, so the name is looked for in what the subject was given
+    too.
 
     Args:
         error: how the rank failed.
@@ -317,7 +331,9 @@ def users_cache() -> Path:
 
 
 def is_below_home() -> bool:
-    """Whether a rank with the user's own home folder finds that cache: it gets no variable of the user's."""
+    """Whether a rank with the user's own home folder finds that cache: it gets no variable of the
+    user's.
+    """
     return users_cache() == Path.home() / ".cache" / "huggingface" / "hub"
 
 

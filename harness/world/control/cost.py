@@ -1,4 +1,6 @@
-"""What a rank costs on this machine: small worlds are started, and their ranks looked at from outside."""
+"""What a rank costs on this machine: small worlds are started, and their ranks looked at from
+outside.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Why a world that stands still may go on by itself: a timer, an alarm, a lock or a peer outside of it.
+"""Why a world that stands still may go on by itself: a timer, an alarm, a lock or a peer outside of
+it.
 
-Nobody in such a world moves, and still it is only slow: a timer fires, a signal comes, a server answers late. What the
-kernel shows of that is read here, process by process. What it does not show is a sentence of the report.
+Nobody in such a world moves, and still it is only slow: a timer fires, a signal comes, a server
+answers late. What the kernel shows of that is read here, process by process. What it does not show
+is a sentence of the report.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ SHOW_WAITING = 0x8
 NAME = 0
 PEER = 2
 WAITING = 3
-# What stat may answer from memory: a file system that hangs would keep us waiting (linux/fcntl.h, linux/stat.h).
+# What stat may answer from memory: a file system that hangs would keep us waiting (linux/fcntl.h,
+# linux/stat.h).
 AT_FDCWD = -100
 WITHOUT_ASKING = 0x4000
 TYPE_AND_INODE = 0x101
@@ -73,7 +76,9 @@ STATX_SIZE = 256
 
 
 class End(NamedTuple):
-    """One end of a connection by the internet's protocols: both addresses with their ports, its state, its inode."""
+    """One end of a connection by the internet's protocols: both addresses with their ports, its
+    state, its inode.
+    """
 
     own: tuple[str, int]
     peer: tuple[str, int]
@@ -83,7 +88,9 @@ class End(NamedTuple):
 
 
 class UnixSocket(NamedTuple):
-    """A UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not accepted yet."""
+    """A UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not
+    accepted yet.
+    """
 
     inode: int
     peer: int
@@ -99,8 +106,8 @@ def doubts(
     Args:
         pids: all processes of the world.
         left: seconds until the world is stopped anyway.
-        served: a process of the harness that serves the ranks and says itself when it keeps them waiting; None
-            where there is none.
+        served: a process of the harness that serves the ranks and says itself when it keeps them
+            waiting; None where there is none.
         name: what a process is called.
 
     Raises:
@@ -219,11 +226,14 @@ def _about(pid: int, entry: str) -> str:
         return ""
 
 
-# -- locks -----------------------------------------------------------------------------------------------------------
+# -- locks
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Which processes wait for a lock of a file that a process holds which is none of them: waiter and holder."""
+    """Which processes wait for a lock of a file that a process holds which is none of them: waiter
+    and holder.
+    """
     holder = 0
     try:
         lines = (PROC / "locks").read_text().splitlines()
@@ -252,11 +262,14 @@ def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
     ]
 
 
-# -- connections -----------------------------------------------------------------------------------------------------
+# -- connections
+# -----------------------------------------------------------------------------------------------------
 
 
 def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[int, str]]:
-    """Which processes have a socket by which somebody may speak who is none of them, with what it is."""
+    """Which processes have a socket by which somebody may speak who is none of them, with what it
+    is.
+    """
     inodes: dict[int, tuple[int, str]] = {}
     for pid in sorted(pids):
         for inode, entry in _sockets(pid).items():
@@ -288,7 +301,10 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
 def _hears(
     end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
 ) -> str:
-    """From whom a socket hears who is none of the known, in words; empty where from nobody; as `_is_strange`."""
+    """From whom a socket hears who is none of the known, in words; empty where from nobody.
+
+    As `_is_strange`.
+    """
     if end.is_datagram and end.peer[1] == 0:
         return f"has a socket of UDP, to whose port {end.own[1]} anybody may send"
     if end.state not in OPEN or end.peer[1] == 0:
@@ -304,7 +320,10 @@ def _hears(
 
 
 def _unlisted(pid: int, descriptor: int) -> str:
-    """What a socket is that no table of connections has, in words; empty for one that was never connected or bound."""
+    """What a socket is that no table of connections has, in words.
+
+    Empty for one that was never connected or bound.
+    """
     copy = copy_of_a_socket(pid, descriptor)
     if copy is None:
         return "has a socket whose other end the kernel does not show"
@@ -353,7 +372,8 @@ def _is_strange(
         None,
     )
     if other is None:
-        # On another machine, or behind an address that leads to one; or it was here, has closed, and is gone.
+        # On another machine, or behind an address that leads to one; or it was here, has closed,
+        # and is gone.
         is_here = _is_loopback(end.peer[0]) or any(
             other_end.own[0] == end.peer[0] for other_end in everywhere
         )
@@ -413,7 +433,8 @@ def _address(text: str) -> tuple[str, int]:
 def _strange_peers(
     sockets: Collection[UnixSocket], own: Collection[int], known: Collection[int]
 ) -> Iterator[tuple[int, str]]:
-    """Which UNIX sockets hear from somebody who is none of the known: joined, to be accepted, or open to all.
+    """Which UNIX sockets hear from somebody who is none of the known: joined, to be accepted, or
+    open to all.
 
     Only those are seen that are of the machine's own network namespace.
     """

@@ -1,7 +1,9 @@
-"""NVIDIA's driver for ranks of a Nix environment: its programs do not look where the system keeps its libraries.
+"""NVIDIA's driver for ranks of a Nix environment: its programs do not look where the system keeps
+its libraries.
 
-Only what the driver itself consists of is handed over, as links in a folder of its own. The system's whole library
-folder on LD_LIBRARY_PATH would mix its C library with Nix's, and no program would start.
+Only what the driver itself consists of is handed over, as links in a folder of its own. The
+system's whole library folder on LD_LIBRARY_PATH would mix its C library with Nix's, and no program
+would start.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ def is_wanted() -> bool:
 
 
 def find(*, folder: Path = NIXOS, ldconfig: Sequence[Path] = LDCONFIG) -> dict[str, Path]:
-    """Where the driver's libraries are: where RANKPROOF_DRIVER says, else NixOS' folder, else what the linker knows.
+    """Where the driver's libraries are: where RANKPROOF_DRIVER says, else NixOS' folder, else what
+    the linker knows.
 
     Args:
         folder: where NixOS has them.
         ldconfig: where the program that lists what the system's linker knows may be.
 
     Returns:
-        The file for each library that is there, from one place only: libraries of two drivers do not fit together.
+        The file for each library that is there, from one place only: libraries of two drivers do
+        not fit together.
     """
     if given := os.environ.get(GIVEN):
         folder = Path(given)
@@ -88,7 +92,8 @@ def _listed(programs: Sequence[Path]) -> dict[str, Path]:
         return {}
     libraries: dict[str, Path] = {}
     for line in done.stdout.splitlines():
-        # "	libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1"; a 32-bit one says plain (libc6).
+        # "	libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1"; a 32-bit one
+        # says plain (libc6).
         name, _, target = line.strip().partition(" => ")
         library, _, kind = name.partition(" ")
         if library in WANTED and ("x86-64" in kind or "AArch64" in kind) and Path(target).exists():

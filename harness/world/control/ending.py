@@ -1,7 +1,8 @@
 """How a world is brought to its end: at its deadline, or some time after its first failure.
 
-First every living rank is asked where it stands, then all are killed; where a hang is to be proved they are asked
-twice. Every wait has a bound: a keeper that does not do its part is an error of the harness.
+First every living rank is asked where it stands, then all are killed; where a hang is to be proved
+they are asked twice. Every wait has a bound: a keeper that does not do its part is an error of the
+harness.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from harness.world.control.waits import catches
 # And for each rank that is asked: they take turns at the processors.
 STACKS_WITHIN = 1.0
 STACKS_EACH = 0.05
-# Who has begun to write is waited for longer: half a stack says that a rank stands where it does not.
+# Who has begun to write is waited for longer: half a stack says that a rank stands where it does
+# not.
 WRITTEN_WITHIN = 10.0
 # How much later than asked for the harness may wake up before the time counts as not its ranks'.
 OVERSLEPT = 1.0
@@ -90,11 +92,16 @@ class Ending:
         self.took_stacks = False
 
     def prove(self, watch: HangWatch) -> None:
-        """End the world as soon as a hang is proved, or cannot be any more; a rank that fails first ends nothing."""
+        """End the world as soon as a hang is proved, or cannot be any more.
+
+        A rank that fails first ends nothing.
+        """
         self._watch = watch
 
     def failed(self, rank: int | None = None) -> None:
-        """A rank failed, or a machine: the first time this is heard, the others' time begins to run."""
+        """A rank failed, or a machine: the first time this is heard, the others' time begins to
+        run.
+        """
         self._failed += [] if rank is None else [rank]
         if self._stop_at is None and self._watch is None:
             self._stop_at = time.monotonic() + self._grace
@@ -115,14 +122,16 @@ class Ending:
         """
         now = time.monotonic()
         if now > self._awake_by:
-            # The harness itself was stopped or starved: its ranks may stand at gates that only it can open. When it
-            # fell asleep is not known, so they get back all the time since it began to wait.
+            # The harness itself was stopped or starved: its ranks may stand at gates that only it
+            # can open. When it fell asleep is not known, so they get back all the time since it
+            # began to wait.
             slept = now - self._waiting_since
             self._world.note("harness.late", seconds=round(slept, 3))
             self.deadline += slept
             self._stop_at = None if self._stop_at is None else self._stop_at + slept
         if self._last_words_by is None and self._states.is_over():
-            # Only the keeper's last words are awaited: it gives what ended ranks left behind some time to go.
+            # Only the keeper's last words are awaited: it gives what ended ranks left behind some
+            # time to go.
             self._last_words_by = now + self._grace + self._last_words_within
         if self._last_words_by is not None:
             if now >= self._last_words_by:
@@ -174,7 +183,9 @@ class Ending:
         return min(ends)
 
     def _take_stacks(self, why: str, *, rounds: int = 1) -> None:
-        """Ask every living rank where it stands, but none that is stopped, or has not begun and would die of it."""
+        """Ask every living rank where it stands, but none that is stopped, or has not begun and
+        would die of it.
+        """
         self.took_stacks = True
         self._why = why
         self._rounds = rounds
@@ -217,7 +228,9 @@ class Ending:
                 self._world.signal(STACK_SIGNAL, rank=rank)
 
     def _keep_stacks(self) -> None:
-        """Write down where each rank stands this time, and at last whether its threads stood still."""
+        """Write down where each rank stands this time, and at last whether its threads stood
+        still.
+        """
         for rank, texts in self._texts.items():
             known = sum(map(len, texts))
             texts.append((read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")[known:])
@@ -263,7 +276,9 @@ class Ending:
         return quiet and not self._writing()
 
     def _writing(self) -> bool:
-        """Whether a rank is in the middle of writing its stacks: a busy processor may keep it there for long."""
+        """Whether a rank is in the middle of writing its stacks: a busy processor may keep it there
+        for long.
+        """
         asked = [rank for rank in self._sizes if rank not in self._states.exited]
         return any(
             holding_back(self._states.started[rank], STACK_SIGNAL) - self._held_back[rank]
@@ -272,7 +287,8 @@ class Ending:
 
     def _kill(self) -> None:
         self._last_words_by = time.monotonic() + self._grace + self._last_words_within
-        # Who had failed by then: the others may be stopped for another reason, a hang or a machine that was lost.
+        # Who had failed by then: the others may be stopped for another reason, a hang or a machine
+        # that was lost.
         failed: list[JSON] = [*sorted(self._failed)]
         self._world.note("world.stopped", ranks=self._states.living(), why=self._why, failed=failed)
         self._world.signal(signal.SIGKILL)

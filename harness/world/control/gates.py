@@ -1,4 +1,6 @@
-"""Gates, where ranks wait until the harness has answered, and the start line, where they wait for each other."""
+"""Gates, where ranks wait until the harness has answered, and the start line, where they wait for
+each other.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from harness.world.control.rank_states import RankStates
 
 
 class Gates:
-    """The gates of one world. Ranks are answered only when every signal that was sent to one of them has landed.
+    """The gates of one world. Ranks are answered only when every signal that was sent to one of
+    them has landed.
 
     Attributes:
         held: rank to the gate that it is kept at; empty text until it stands there.
@@ -49,7 +52,9 @@ class Gates:
         self.open()
 
     def open(self, *ranks: int) -> None:
-        """Open the gates of these ranks, and of those still waiting, once every signal that was sent has landed."""
+        """Open the gates of these ranks, and of those still waiting, once every signal that was
+        sent has landed.
+        """
         self._waiting += ranks
         if not self._unlanded:
             for rank in self._waiting:
@@ -96,7 +101,9 @@ class StartLine:
         self.look()
 
     def look(self) -> None:
-        """Let the ranks begin once all have joined, or once one has ended and the others cannot all join any more."""
+        """Let the ranks begin once all have joined, or once one has ended and the others cannot all
+        join any more.
+        """
         waiting = self._states.joined - self._released
         if waiting and (
             len(self._states.joined) == self._launch.size

@@ -1,10 +1,12 @@
-"""The proof of a hang: the world stood still for a window, then the stacks of its ranks, twice, as the last act.
+"""The proof of a hang: the world stood still for a window, then the stacks of its ranks, twice, as
+the last act.
 
-What is proved is written down as `world.still`, with how long nothing moved, and as `rank.stack` for every rank and
-both times. What is not is written down as `world.unproved`, with the reason. The judge decides what they are worth.
+What is proved is written down as `world.still`, with how long nothing moved, and as `rank.stack`
+for every rank and both times. What is not is written down as `world.unproved`, with the reason. The
+judge decides what they are worth.
 
-One trial of a cell is watched for the whole of `within`, because /proc does not show everything that ends a wait. In
-every trial, what it does show of that is a doubt, and a doubt is no proof.
+One trial of a cell is watched for the whole of `within`, because /proc does not show everything
+that ends a wait. In every trial, what it does show of that is a doubt, and a doubt is no proof.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from harness.world.control.waits import PROC, Unreadable
 
 # How often the kernel is asked, and how long after the last event for the first time.
 EVERY = 0.1
-# Between two looks passes so many times the processor time that one took: 64 ranks on few cores want it, too.
+# Between two looks passes so many times the processor time that one took: 64 ranks on few cores
+# want it, too.
 REST = 4
 # Seconds by which a look may outlast the time that is left.
 LOOK_WITHIN = 1.0
@@ -47,7 +50,8 @@ class Hang:
         spins: the ranks are said to loop: a thread that is always busy stands, too.
         polls: functions of Python threads that may ask again and again, and change nothing by it.
         watched: whether the world has to stand still for all of `within`, from when it began to.
-        of_programs: whether the ranks are programs: nobody knows their threads, nor those of what they start.
+        of_programs: whether the ranks are programs: nobody knows their threads, nor those of what
+            they start.
     """
 
     window: float
@@ -72,7 +76,9 @@ REMEDY = (
 
 
 class HangWatch:
-    """Watches one world for a hang. Use `heard` for every event of a rank, and `look` when `patience` is over.
+    """Watches one world for a hang.
+
+    Use `heard` for every event of a rank, and `look` when `patience` is over.
 
     Attributes:
         next_look: CLOCK_MONOTONIC seconds.
@@ -96,7 +102,8 @@ class HangWatch:
             states: what is known of the ranks.
             deadline: CLOCK_MONOTONIC seconds when the world is stopped anyway.
             busy: why the harness itself keeps a rank waiting, in words; empty where it does not.
-            served: the process that serves the ranks where the harness does, and of which `busy` tells.
+            served: the process that serves the ranks where the harness does, and of which `busy`
+                tells.
         """
         self._order = order
         self._world = world
@@ -113,7 +120,8 @@ class HangWatch:
         self._had_stood = 0.0
         self._went_on = ""
         self._sampled = 0
-        # Threads that wait for what ends by itself: excused where their stacks show a function that polls.
+        # Threads that wait for what ends by itself: excused where their stacks show a function that
+        # polls.
         self._doubts: dict[tuple[int, int], str] = {}
 
     def begin(self) -> None:
@@ -200,7 +208,9 @@ class HangWatch:
         ]
 
     def _prove(self, window: float, *, since: float) -> Seen:
-        """Nothing moved for long enough: note that, unless what the kernel shows says that something will."""
+        """Nothing moved for long enough: note that, unless what the kernel shows says that
+        something will.
+        """
         left = self._deadline - time.monotonic()
         family = self._stillness.family()
         try:
@@ -275,7 +285,8 @@ class HangWatch:
         return "unproved"
 
     def conclude(self, rank: int, stacks: Sequence[Stack], *, folder: Path) -> None:
-        """Look at the threads that the stacks show: those of the subject have to have stood still, too.
+        """Look at the threads that the stacks show: those of the subject have to have stood still,
+        too.
 
         Args:
             rank: whose stacks.
@@ -296,7 +307,9 @@ class HangWatch:
             self._give_up("unreadable", f"rank {rank}: {error}")
 
     def _demand_stood(self, rank: int, tid: int, stack: Stack, *, folder: Path) -> None:
-        """A Python thread has to have stood still: one that asks now and then may be what goes on."""
+        """A Python thread has to have stood still: one that asks now and then may be what goes
+        on.
+        """
         pid = self._states.started[rank]
         why = self._doubts.get((pid, tid)) or self._stillness.stood(pid, tid)
         if not why:
@@ -313,7 +326,9 @@ class HangWatch:
 
 
 def holding_back(pid: int, number: int) -> frozenset[int]:
-    """The threads of a process that hold a signal back: those in its handler do, from before it does anything."""
+    """The threads of a process that hold a signal back: those in its handler do, from before it
+    does anything.
+    """
     threads = set()
     with suppress(OSError):
         for task in (PROC / str(pid) / "task").iterdir():
@@ -335,7 +350,9 @@ def holding_back(pid: int, number: int) -> frozenset[int]:
 def frames_as_evidence(
     stacks: Sequence[Stack], *, folder: Path, shorten: Callable[[str], str]
 ) -> list[JSON]:
-    """Stacks as an event keeps them: files of the arm relative to it, others as they are called on any machine."""
+    """Stacks as an event keeps them: files of the arm relative to it, others as they are called on
+    any machine.
+    """
     shown: list[JSON] = []
     for stack in stacks:
         frames: list[JSON] = []

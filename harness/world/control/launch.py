@@ -33,8 +33,9 @@ from harness.world.control.server_handle import BOOT, Server, interpreter
 from harness.world.hosts.host import Hosts
 from harness.world.machines.placement import Placed
 
-# A rank begins its subject when every rank has joined the group, or when one has ended: else a rank that fails at once
-# closes its sockets while its peers still connect, and they fail in a place that says nothing about the subject.
+# A rank begins its subject when every rank has joined the group, or when one has ended: else a rank
+# that fails at once closes its sockets while its peers still connect, and they fail in a place that
+# says nothing about the subject.
 START_LINE = "backend.ready"
 
 
@@ -49,7 +50,8 @@ class SubjectLaunch:
         inputs: name to absolute path.
         seeds: 64-bit seed per rank.
         env: the scenario's variables.
-        program: command line of a program that is every rank; then `entry` is empty, and nothing is forked warm.
+        program: command line of a program that is every rank; then `entry` is empty, and nothing is
+            forked warm.
     """
 
     entry: str
@@ -66,13 +68,16 @@ class ReportLaunch:
     """What ranks report beside what the subject emits.
 
     Attributes:
-        distributions: what the arm's own environment names: its ranks report which versions they have.
+        distributions: what the arm's own environment names: its ranks report which versions they
+            have.
         looks: the entry is imported and looked at, and not called.
         declared: normal names of the distributions that the arm's repository declares.
-        differing: normal names of the distributions of which another release is in the other arm's environment.
+        differing: normal names of the distributions of which another release is in the other arm's
+            environment.
         tells_environment: whether ranks report what they run in.
         observe: whether ranks write a ledger of their collective calls.
-        digests: whether they digest what these send and receive, and whether MLX may be evaluated for it (`eager`).
+        digests: whether they digest what these send and receive, and whether MLX may be evaluated
+            for it (`eager`).
     """
 
     distributions: tuple[str, ...] = ()
@@ -92,7 +97,8 @@ class WatchLaunch:
         deadline: seconds from the request until a hang is found.
         after_failure: seconds the others get to end by themselves after the first failure.
         gates: names of events at which a rank waits for `on_gate`.
-        probes: names of events, each a gate, at which a rank's memory, processor time and traffic are read.
+        probes: names of events, each a gate, at which a rank's memory, processor time and traffic
+            are read.
         hang: the hang that is to be proved, where the arm is stated to hang.
     """
 
@@ -108,9 +114,11 @@ class StartLaunch:
     """What the fork server of the ranks is, and the room that they have.
 
     Attributes:
-        warm: fork from a server that has imported torch and transformers; else a new interpreter per rank.
+        warm: fork from a server that has imported torch and transformers; else a new interpreter
+            per rank.
         python: the interpreter of the arm's own environment; None is the harness's own.
-        shared_home: whether ranks have the user's home and temporary folder, instead of a room of their lane.
+        shared_home: whether ranks have the user's home and temporary folder, instead of a room of
+            their lane.
         home: files that the home folder of the room begins with, by their path there.
         preload: what a warm server holds before it forks these ranks.
     """
@@ -128,10 +136,12 @@ class FaultLaunch:
 
     Attributes:
         variables: rank to variables that it alone gets.
-        lateness: rank to the seconds it is forked later than the others; at least one rank is not in it.
+        lateness: rank to the seconds it is forked later than the others; at least one rank is not
+            in it.
         inside: kind of fault to the file in which it acts inside a rank.
         own_mounts: ranks that have mounts of their own.
-        clock_ahead: rank to nanoseconds that its monotonic clock is ahead of the others', or of its host's.
+        clock_ahead: rank to nanoseconds that its monotonic clock is ahead of the others', or of its
+            host's.
     """
 
     variables: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -162,7 +172,8 @@ class Launch:
         about: values of the `world.begin` event: which trial this is.
         size: world size.
         backend: name of the backend.
-        collective_timeout: seconds after which a backend that has such a bound gives up; None is its own.
+        collective_timeout: seconds after which a backend that has such a bound gives up; None is
+            its own.
         subject: what the subject gets.
         start: what forks the ranks, and their room.
         watch: what those who watch the world need.
@@ -187,7 +198,8 @@ class Launch:
         """The event at which ranks wait for each other."""
         return READY if self.subject.program else START_LINE
 
-    # -- what a fault may change of a launch -------------------------------------------------------------------------
+    # -- what a fault may change of a launch
+    # -------------------------------------------------------------------------
 
     def gated(self, *, at: str) -> Launch:
         """With the event `at` as a gate."""
@@ -196,7 +208,10 @@ class Launch:
         return replace(self, watch=replace(self.watch, gates=(*self.watch.gates, at)))
 
     def with_variables(self, *, ranks: Collection[int], variables: Mapping[str, str]) -> Launch:
-        """With variables of some ranks only. One that is read at import takes new interpreters for all ranks."""
+        """With variables of some ranks only.
+
+        One that is read at import takes new interpreters for all ranks.
+        """
         known = self.faults.variables
         changed = {rank: {**known.get(rank, {}), **variables} for rank in ranks}
         warm = self.start.warm and not any(map(is_import_time, variables))
@@ -257,7 +272,9 @@ class Ground:
 
 
 def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = None) -> Path:
-    """Write the world's description, and each rank's folder and spec; return the description's path.
+    """Write the world's description, and each rank's folder and spec.
+
+    Return the description's path.
 
     Args:
         launch: what to start.
@@ -309,7 +326,8 @@ def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = No
 def _hosts(launch: Launch, hosts: Hosts, ground: Ground) -> dict[str, JSON]:
     """What `harness.world.hosts.wire_process.WireProcess` is given."""
     server = ground.server
-    # What a rank reads, where it is below /tmp: the code and the rooms of its server, inputs, its interpreter.
+    # What a rank reads, where it is below /tmp: the code and the rooms of its server, inputs, its
+    # interpreter.
     needed = [
         str(server.scratch),
         ROOT,

@@ -1,4 +1,7 @@
-"""What the system still lets worlds have: descriptors, processes, memory. So what cannot be had is known beforehand."""
+"""What the system still lets worlds have: descriptors, processes, memory.
+
+So what cannot be had is known beforehand.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ class Limit:
         return max(0, (self.left - self.per_world) // self.per_rank)
 
     def shortage(self, ranks: int, *, worlds: int = 1) -> str:
-        """Why worlds side by side cannot be had, how much is needed and what to do; empty where they can."""
+        """Why worlds side by side cannot be had, how much is needed and what to do.
+
+        Empty where they can.
+        """
         worlds = 1 if self.of_each_world else worlds
         wanted = worlds * (self.per_world + ranks * self.per_rank)
         if wanted <= self.left:
@@ -72,7 +78,10 @@ def limits(*, memory: int = LEAST_MEMORY) -> list[Limit]:
 
 
 def shortage(ranks: int, *, worlds: int = 1, memory: int = LEAST_MEMORY) -> str:
-    """Why worlds of so many ranks cannot be had side by side here, and what to do; empty where they can."""
+    """Why worlds of so many ranks cannot be had side by side here, and what to do.
+
+    Empty where they can.
+    """
     return next(
         filter(None, (limit.shortage(ranks, worlds=worlds) for limit in limits(memory=memory))), ""
     )
@@ -82,8 +91,9 @@ def _descriptors() -> Iterator[Limit]:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return
-    # In the harness, while a world starts: three pipes of two ends for each rank, and what its backend hands to it. In
-    # the world's keeper: one end of each, beside what a rank keeps from its subject's reach, from number 300 on.
+    # In the harness, while a world starts: three pipes of two ends for each rank, and what its
+    # backend hands to it. In the world's keeper: one end of each, beside what a rank keeps from its
+    # subject's reach, from number 300 on.
     here = soft - psutil.Process().num_fds()
     for left, per_rank, per_world, of_each in ((here, 8, 40, False), (soft, 4, 340, True)):
         yield Limit(

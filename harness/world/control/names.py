@@ -1,7 +1,10 @@
-"""Names of this machine and of who uses it: the home folder, the user, the host. They have no business in evidence.
+"""Names of this machine and of who uses it: the home folder, the user, the host.
 
-What ranks print and how they fail is text for readers: there, all of them are replaced. What ranks report is judged,
-so there only the home folder is: a user called like a word of the prompt must not change a verdict.
+They have no business in evidence.
+
+What ranks print and how they fail is text for readers: there, all of them are replaced. What ranks
+report is judged, so there only the home folder is: a user called like a word of the prompt must not
+change a verdict.
 """
 
 from __future__ import annotations
@@ -104,7 +107,8 @@ def hosts() -> set[str]:
 
 
 def hide(text: str, also: Sequence[str] = ()) -> str:
-    """Replace the home folder, the user's name and the host's, where they stand as words of their own.
+    """Replace the home folder, the user's name and the host's, where they stand as words of their
+    own.
 
     Args:
         text: for readers.
@@ -127,7 +131,10 @@ def hide_home(text: str, also: Sequence[str] = ()) -> str:
 
 
 def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
-    """The same in every text of a JSON value, keys included; what holds none is returned as it is."""
+    """The same in every text of a JSON value, keys included.
+
+    What holds none is returned as it is.
+    """
     if isinstance(value, str):
         return hide_home(value, also) if os.sep in value else value
     if isinstance(value, list):
@@ -154,7 +161,8 @@ def _telling(names: Iterable[str]) -> set[str]:
 def shorten(
     text: str, *, folder: Path | None = None, python: Path | None = None, room: Room | None = None
 ) -> str:
-    """Name files relative to where they belong: the arm's folder, this project, site-packages, the standard library.
+    """Name files relative to where they belong: the arm's folder, this project, site-packages, the
+    standard library.
 
     Args:
         text: stacks, tracebacks, the last words of a server.
@@ -163,8 +171,8 @@ def shorten(
         room: whose home and temporary folder stand in the text as the user's do.
 
     Returns:
-        The text; a quoted file that belongs nowhere keeps its name only, and the home folder, the user and the host are
-        not named.
+        The text; a quoted file that belongs nowhere keeps its name only, and the home folder, the
+        user and the host are not named.
     """
     for place, word in _places(folder, python, room):
         text = text.replace(place + os.sep, word)
@@ -202,7 +210,9 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
 
 
 def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
-    """The names of this machine, for who shortens texts that come from it: see `harness.world.machines.elsewhere`."""
+    """The names of this machine, for who shortens texts that come from it: see
+    `harness.world.machines.elsewhere`.
+    """
     names = [[name, "<host>"] for name in hosts()] + [[name, "<user>"] for name in users()]
     return {
         "places": [[place, word] for place, word in _places(folder, None, room)],

@@ -1,4 +1,6 @@
-"""The pipes between the harness and the ranks of one world: events and log of each rank, and answers to its gates."""
+"""The pipes between the harness and the ranks of one world: events and log of each rank, and
+answers to its gates.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from typing import Literal
 
 from harness.world.below.requests import Requests
 
-# The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see it.
+# The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see
+# it.
 ABANDON_WITHIN = 5.0
 CHUNK = 256 * 1024
 Kind = Literal["events", "log", "control", "cancel"]
 
 
 class Pipes(contextlib.AbstractContextManager["Pipes"]):
-    """Descriptors of one world. Leaving the `with` block closes the harness' ends, whatever happened.
+    """Descriptors of one world. Leaving the `with` block closes the harness' ends, whatever
+    happened.
 
     Attributes:
         control: socket to the keeper.
@@ -70,7 +74,10 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
         self._ours.close()
 
     def hand(self, descriptors: Sequence[int]) -> list[int]:
-        """Take over further descriptors for the ranks; return all that are handed, in the keeper's order."""
+        """Take over further descriptors for the ranks.
+
+        Return all that are handed, in the keeper's order.
+        """
         for descriptor in descriptors:
             self._hand(descriptor)
         return list(self._handed)
@@ -92,7 +99,9 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
         ]
 
     def read(self, descriptor: int) -> bytes | None:
-        """Read what is there, at most 256 KiB: None when it has ended, nothing where nothing is there."""
+        """Read what is there, at most 256 KiB: None when it has ended, nothing where nothing is
+        there.
+        """
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
@@ -103,11 +112,16 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
         return None
 
     def waiting(self, descriptor: int) -> int:
-        """How many bytes wait to be read right now. A child of a rank may write on for ever: this much is enough."""
+        """How many bytes wait to be read right now.
+
+        A child of a rank may write on for ever: this much is enough.
+        """
         return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4), "little")
 
     def drain(self, rank: int, descriptor: int, read: Callable[[int, int], int]) -> None:
-        """Read what was written so far, and no more: a child of the rank may hold the pipe and write on for ever."""
+        """Read what was written so far, and no more: a child of the rank may hold the pipe and
+        write on for ever.
+        """
         waiting = self.waiting(descriptor)
         while waiting > 0 and (taken := read(rank, descriptor)):
             waiting -= taken
@@ -115,17 +129,22 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
             read(rank, descriptor)
 
     def answer(self, rank: int, order: bytes = b"") -> None:
-        """Open the gate a rank waits at. One that is gone, or does not read its answers, needs none.
+        """Open the gate a rank waits at.
+
+        One that is gone, or does not read its answers, needs none.
 
         Args:
             rank: who waits.
-            order: what the rank is to do before it goes on, one line without its newline; nothing for nothing.
+            order: what the rank is to do before it goes on, one line without its newline; nothing
+                for nothing.
         """
         with contextlib.suppress(BrokenPipeError, BlockingIOError):
             os.write(self._gates[rank], order + b"\n")
 
     def hang_up(self) -> None:
-        """Leave a world that is not done: tell its keeper, and stay until it has ended everybody, or some seconds."""
+        """Leave a world that is not done: tell its keeper, and stay until it has ended everybody,
+        or some seconds.
+        """
         with contextlib.suppress(OSError):
             self.control.shutdown(socket.SHUT_WR)
             end = time.monotonic() + ABANDON_WITHIN

@@ -1,7 +1,8 @@
 """The fork servers of a run: started when first needed, ended with the run.
 
-A server has one world at a time, because its worlds have the server's room: worlds side by side have servers of their
-own, one per lane and environment. What runs its worlds one after the other with one server is a lane.
+A server has one world at a time, because its worlds have the server's room: worlds side by side
+have servers of their own, one per lane and environment. What runs its worlds one after the other
+with one server is a lane.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _CHANGING = threading.Lock()
 
 
 class Pool(Protocol):
-    """Where worlds have servers from, one world at a time: fork servers of this machine, or of several."""
+    """Where worlds have servers from, one world at a time: fork servers of this machine, or of
+    several.
+    """
 
     def take(
         self,
@@ -48,7 +51,9 @@ class Pool(Protocol):
 
 
 class ServerPool:
-    """Servers, taken for one world at a time; safe to use from several threads. Closing it leaves no process behind.
+    """Servers, taken for one world at a time; safe to use from several threads.
+
+    Closing it leaves no process behind.
 
     Attributes:
         left: what servers' worlds left that could not be removed, in words.
@@ -93,13 +98,16 @@ class ServerPool:
         shared_home: bool = False,
         preload: Preload = EVERYTHING,
     ) -> Server:
-        """Take a server that nobody has, started if need be. Give it back with `give`, or `discard` it.
+        """Take a server that nobody has, started if need be.
+
+        Give it back with `give`, or `discard` it.
 
         Args:
             warm: whether it imports what ranks need first.
             env: the scenario's variables.
             python: the interpreter of an arm's own environment; None is the harness's own.
-            shared_home: whether its ranks have the user's home and temporary folder instead of a room.
+            shared_home: whether its ranks have the user's home and temporary folder instead of a
+                room.
             preload: what a warm one imports first.
 
         Raises:
@@ -167,7 +175,10 @@ class ServerPool:
 
 
 def prepare(pool: Pool, lanes: int, **needs: Any) -> None:
-    """Have a server ready for each of so many lanes, started side by side; else as `ServerPool.take`."""
+    """Have a server ready for each of so many lanes, started side by side.
+
+    Else as `ServerPool.take`.
+    """
     with ThreadPoolExecutor(max_workers=lanes) as starters:
         taken = [starters.submit(pool.take, **needs) for _ in range(lanes)]
     for server in taken:
@@ -178,5 +189,7 @@ def prepare(pool: Pool, lanes: int, **needs: Any) -> None:
 
 
 def is_linux() -> bool:
-    """Whether warm start is available: elsewhere a forked copy of a process that has imported torch is not safe."""
+    """Whether warm start is available: elsewhere a forked copy of a process that has imported torch
+    is not safe.
+    """
     return sys.platform.startswith("linux") and hasattr(os, "fork")

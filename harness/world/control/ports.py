@@ -1,6 +1,8 @@
-"""Ports leased between harnesses on one machine, from outside the range the system hands out by itself.
+"""Ports leased between harnesses on one machine, from outside the range the system hands out by
+itself.
 
-A lease is a file lock per port in a folder of the user's: it goes with the process that holds it, however that ends.
+A lease is a file lock per port in a folder of the user's: it goes with the process that holds it,
+however that ends.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class PortLease(contextlib.AbstractContextManager["PortLease"]):
         _own(self._folder)
         taken: list[int] = []
         ports = _candidates()
-        # A random start keeps two harnesses that begin together from walking the same ports in step.
+        # A random start keeps two harnesses that begin together from walking the same ports in
+        # step.
         start = secrets.randbelow(len(ports))
         for port in (*ports[start:], *ports[:start]):
             if len(taken) == count:
@@ -72,7 +75,9 @@ class PortLease(contextlib.AbstractContextManager["PortLease"]):
 
 
 def _own(folder: Path) -> None:
-    """Make the folder. In a shared temporary folder somebody else may have put something in its place."""
+    """Make the folder. In a shared temporary folder somebody else may have put something in its
+    place.
+    """
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     status = folder.lstat()

@@ -1,7 +1,7 @@
 """A program as a rank: its command line, its variables, and the proof of what was executed.
 
-The program gets events on descriptor 3 and answers to gates on 4, in whatever language it is written. Its start line is
-its first event, `ready`: it is answered when every rank is ready.
+The program gets events on descriptor 3 and answers to gates on 4, in whatever language it is
+written. Its start line is its first event, `ready`: it is answered when every rank is ready.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def command(
 ) -> list[str]:
     """The command line of every rank.
 
-    A word that names a file of the code becomes its full path; `{name}` becomes the value of that argument, in words
-    that hold nothing else too; other braces stay, because shells, awk and Perl have a use for them.
+    A word that names a file of the code becomes its full path; `{name}` becomes the value of that
+    argument, in words that hold nothing else too; other braces stay, because shells, awk and Perl
+    have a use for them.
 
     Args:
         words: as the scenario gives them.
@@ -81,7 +82,8 @@ def refusal(word: str, *, staged: Iterable[Path]) -> str | None:
 def slip(
     words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str
 ) -> str | None:
-    """Why this command line starts nothing, wherever it is tried; None where nothing is seen to be wrong.
+    """Why this command line starts nothing, wherever it is tried; None where nothing is seen to be
+    wrong.
 
     Args:
         words: as the scenario gives them.
@@ -100,7 +102,8 @@ def slip(
         remedy = f"begin it with #! and its interpreter, or name that first, as in [sh, {named}]"
         return f"{named} is not an executable: {remedy}"
     script = rest[0] if rest and INTERPRETER.fullmatch(Path(program).name) else "-"
-    # What it is given with an option need not be a file; it starts in an empty folder, so a file is the code's or none.
+    # What it is given with an option need not be a file; it starts in an empty folder, so a file is
+    # the code's or none.
     if (
         not script
         or script.startswith("-")

@@ -1,4 +1,6 @@
-"""The harness' end of a rank's event channel: bytes in, events out, bounded whatever a subject writes."""
+"""The harness' end of a rank's event channel: bytes in, events out, bounded whatever a subject
+writes.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,16 @@ TOO_LONG = f"a line of more than {LINE_LIMIT} bytes"
 class Channel:
     """Reads one rank's lines.
 
-    A line that is not an event is evidence too: it becomes `channel.garbage`, emitted by the harness, and the trial
-    fails, because what that rank reports cannot be trusted to be whole. The same for more than 2 MiB or 10,000 events.
+    A line that is not an event is evidence too: it becomes `channel.garbage`, emitted by the
+    harness, and the trial fails, because what that rank reports cannot be trusted to be whole. The
+    same for more than 2 MiB or 10,000 events.
     """
 
     def __init__(self, rank: int, *, not_before: int) -> None:
         self._rank = rank
         self.not_before = not_before
-        # What its host's clock is ahead of ours, in nanoseconds. Of a test host we set it, so it is exact.
+        # What its host's clock is ahead of ours, in nanoseconds. Of a test host we set it, so it is
+        # exact.
         self.ahead = 0
         # Of another machine it is measured, and right to within so many nanoseconds.
         self.within = 0
@@ -41,7 +45,8 @@ class Channel:
         self._overflowed = False
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Take what was read and yield the events in it, the rank's own and the harness' about the channel.
+        """Take what was read and yield the events in it, the rank's own and the harness' about the
+        channel.
 
         What comes out depends on the bytes alone, not on how they were cut into pieces.
         """
@@ -60,7 +65,9 @@ class Channel:
             yield from self._overflow()
 
     def close(self) -> Iterator[Event]:
-        """Take the end of the channel: a line without its newline was cut off while it was written."""
+        """Take the end of the channel: a line without its newline was cut off while it was
+        written.
+        """
         if self._line.strip() and not self._skipping and not self._overflowed:
             yield from self._bad("the last line was cut off", self._line)
         self._line.clear()

@@ -1,7 +1,8 @@
 """The environment of a rank: an allow-list, never what the shell happened to hold.
 
-Variables that libraries read while they are imported must be set before that, so for a warm rank they belong to the
-server it is forked from: setting them afterwards does nothing (torch keeps its threads, the hub its endpoint).
+Variables that libraries read while they are imported must be set before that, so for a warm rank
+they belong to the server it is forked from: setting them afterwards does nothing (torch keeps its
+threads, the hub its endpoint).
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ IMPORT_TIME = (
     ),
     *("TOKENIZERS_", "CUDA_", "LD_"),
 )
-# One thread each: a fork server must be single-threaded, and more ranks than cores with many threads each only queue.
+# One thread each: a fork server must be single-threaded, and more ranks than cores with many
+# threads each only queue.
 DEFAULTS = {
     "LANG": "C.UTF-8",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    # Where a scenario or a reference asks for more, one that waits leaves its core to the others: it spun for so long
-    # that two threads on a busy machine took five times the CPU time.
+    # Where a scenario or a reference asks for more, one that waits leaves its core to the others:
+    # it spun for so long that two threads on a busy machine took five times the CPU time.
     "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
     # Nothing is downloaded by a rank unless its scenario says so.
@@ -58,12 +60,15 @@ def is_import_time(name: str) -> bool:
 def server_environment(
     requested: Mapping[str, str], *, python: Path | None = None, shared_home: bool = False
 ) -> dict[str, str]:
-    """The environment a server starts with: inherited by name, our defaults, the scenario's import-time variables.
+    """The environment a server starts with: inherited by name, our defaults, the scenario's
+    import-time variables.
 
     Args:
         requested: the scenario's variables.
-        python: the interpreter of an arm's own environment: what a rank of it starts as `python` is that one too.
-        shared_home: whether home and temporary folder are the user's own; else they are those of the server's room.
+        python: the interpreter of an arm's own environment: what a rank of it starts as `python` is
+            that one too.
+        shared_home: whether home and temporary folder are the user's own; else they are those of
+            the server's room.
     """
     names = (*INHERITED, *HOMES) if shared_home else INHERITED
     inherited = {name: os.environ[name] for name in names if name in os.environ}
@@ -71,7 +76,8 @@ def server_environment(
         inherited["PATH"] = os.pathsep.join([str(python.parent), inherited.get("PATH", os.defpath)])
     defaults = dict(DEFAULTS)
     if "OMP_NUM_THREADS" in requested:
-        # torch takes MKL's number over OpenMP's: with our default it would never have the threads that were asked for.
+        # torch takes MKL's number over OpenMP's: with our default it would never have the threads
+        # that were asked for.
         del defaults["MKL_NUM_THREADS"]
     return (
         inherited
@@ -86,7 +92,8 @@ def own_environment(
     """What one rank gets for itself, beside what the scenario requests for all."""
     chosen = dict(variables)
     if "OMP_NUM_THREADS" in chosen and "MKL_NUM_THREADS" not in {**requested, **chosen}:
-        # As above: our default for MKL would undo it, and a variable cannot be taken away from one rank.
+        # As above: our default for MKL would undo it, and a variable cannot be taken away from one
+        # rank.
         chosen["MKL_NUM_THREADS"] = chosen["OMP_NUM_THREADS"]
     # Those of the room are set, and would undo it.
     return {
@@ -102,7 +109,8 @@ def launcher_environment(
     local: tuple[int, int] | None = None,
     master: str = "127.0.0.1",
 ) -> dict[str, str]:
-    """What torchrun would set for a rank: libraries read it, some while a subject's module is imported.
+    """What torchrun would set for a rank: libraries read it, some while a subject's module is
+    imported.
 
     transformers splits nothing where WORLD_SIZE is missing, and says nothing of it.
 
@@ -110,7 +118,8 @@ def launcher_environment(
         rank: 0 <= rank < size.
         size: world size.
         port: leased for this world; rank 0 may listen there, as with `init_method="env://"`.
-        local: which of the ranks on its host it is, and how many there are; None where all are on one.
+        local: which of the ranks on its host it is, and how many there are; None where all are on
+            one.
         master: the address of the host of rank 0.
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables

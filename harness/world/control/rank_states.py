@@ -51,9 +51,9 @@ def probe(pid: int) -> dict[str, JSON] | None:
     """Read a process' own memory, processor time and traffic; None where the system does not tell.
 
     Returns:
-        `private_bytes` (pages that are this process' alone: what a warm rank shares with its server is not in it),
-        `cpu_seconds` (user and system), `read_bytes` and `written_bytes` (all that went through read and write, pipes
-        and caches included).
+        `private_bytes` (pages that are this process' alone: what a warm rank shares with its server
+        is not in it), `cpu_seconds` (user and system), `read_bytes` and `written_bytes` (all that
+        went through read and write, pipes and caches included).
     """
     try:
         process = psutil.Process(pid)

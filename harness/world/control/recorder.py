@@ -1,6 +1,8 @@
-"""Compile the recorder of a rank's ledger, `harness/ledger/inside/recorder.c`, once per interpreter and source.
+"""Compile the recorder of a rank's ledger, `harness/ledger/inside/recorder.c`, once per interpreter
+and source.
 
-Where there is no compiler, or no header of Python's, the ranks' ledgers are written by Python alone, and say so.
+Where there is no compiler, or no header of Python's, the ranks' ledgers are written by Python
+alone, and say so.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def compiled() -> str:
     found = next(filter(None, map(shutil.which, COMPILERS)), None)
     if sys.platform != "linux" or sys.implementation.name != "cpython":
         return ""
-    # Releases of one minor version have one ABI, and other headers: what the code was compiled with is in its name.
+    # Releases of one minor version have one ABI, and other headers: what the code was compiled with
+    # is in its name.
     state = b"\0".join((SOURCE.read_bytes(), sys.version.encode(), " ".join(FLAGS).encode()))
     path = cache_folder("recorder") / f"recorder-{sha256(state)[:16]}{EXTENSION_SUFFIXES[0]}"
     if path.is_file():

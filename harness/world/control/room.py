@@ -1,8 +1,9 @@
-"""The room of a lane: the home, caches and temporary folder of its ranks, at one path, emptied before each world.
+"""The room of a lane: the home, caches and temporary folder of its ranks, at one path, emptied
+before each world.
 
-A room belongs to one fork server, because libraries read where these folders are while they are imported, and a server
-has one world at a time. What the server's worlds share on purpose is what compilers keep: each world would compile
-again, for seconds or minutes.
+A room belongs to one fork server, because libraries read where these folders are while they are
+imported, and a server has one world at a time. What the server's worlds share on purpose is what
+compilers keep: each world would compile again, for seconds or minutes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 
 from harness.world.below.removal import empty, remove
 
-# A unix socket's path has 108 bytes, and what libraries put below the temporary folder takes some thirty (Python's
-# multiprocessing: pymp-xxxxxxxx/listener-xxxxxxxx).
+# A unix socket's path has 108 bytes, and what libraries put below the temporary folder takes some
+# thirty (Python's multiprocessing: pymp-xxxxxxxx/listener-xxxxxxxx).
 LONGEST_BASE = 47
 # Variables of compilers, and the folders that they use below the room's place for them.
 COMPILERS = {
@@ -26,7 +27,8 @@ COMPILERS = {
     "CUDA_CACHE_PATH": "cuda",
     "GOCACHE": "go",
 }
-# What compilers put below the temporary folder and cannot be told to put elsewhere: MLX its kernels, torch its headers.
+# What compilers put below the temporary folder and cannot be told to put elsewhere: MLX its
+# kernels, torch its headers.
 KEPT = ("mlx", "torchinductor_*")
 # Whoever writes to ~/.cache/x expects what every home folder has.
 USUAL = (".cache", ".config", ".local", ".local/share", ".local/state")
@@ -49,7 +51,10 @@ TOOLCHAINS = {
 
 
 class RoomNotEmpty(OSError):
-    """What a world left cannot be removed, or the room cannot be laid out again; the message says what and why."""
+    """What a world left cannot be removed, or the room cannot be laid out again.
+
+    The message says what and why.
+    """
 
 
 class Room:
@@ -77,7 +82,9 @@ class Room:
         self.homes = sorted({str(self.home), os.path.realpath(self.home)}, key=len, reverse=True)
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The environment of the room's server: what is given, and where the folders are that it does not name."""
+        """The environment of the room's server: what is given, and where the folders are that it
+        does not name.
+        """
         places = {
             "HOME": str(self.home),
             **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(self.temporary)),
@@ -138,9 +145,11 @@ class Room:
             folder.mkdir(mode=0o700)
 
     def _look(self) -> object:
-        """What changes when anything in the room does, but for what compilers keep; None where a folder is gone.
+        """What changes when anything in the room does, but for what compilers keep; None where a
+        folder is gone.
 
-        By the kernel's own times, which nobody can set back, and by name: a change may fall into the same tick.
+        By the kernel's own times, which nobody can set back, and by name: a change may fall into
+        the same tick.
         """
         states = []
         try:
@@ -159,7 +168,10 @@ class Room:
         return states
 
     def _put_aside(self) -> list[Path]:
-        """Move what compilers keep in the temporary folder out of it; a link in its place is nobody's cache."""
+        """Move what compilers keep in the temporary folder out of it.
+
+        A link in its place is nobody's cache.
+        """
         if not all(map(_is_folder, (self._folder, self.temporary, self._caches))):
             return []
         kept = [
@@ -173,7 +185,9 @@ def _is_folder(path: Path) -> bool:
 
 
 def base() -> Path:
-    """Where rooms are made: the temporary folder, or /tmp where sockets in a room there would have too long a path."""
+    """Where rooms are made: the temporary folder, or /tmp where sockets in a room there would have
+    too long a path.
+    """
     usual = Path(tempfile.gettempdir())
     short = Path("/tmp")  # noqa: S108 - the folder itself is made by mkdtemp
     return (
@@ -184,7 +198,9 @@ def base() -> Path:
 
 
 def toolchains() -> dict[str, str]:
-    """Variables that keep for programs what the user's own home folder implies, where it holds it."""
+    """Variables that keep for programs what the user's own home folder implies, where it holds
+    it.
+    """
     home = Path.home()
     variables = {
         name: str(home / folder) for name, folder in TOOLCHAINS.items() if (home / folder).is_dir()
@@ -195,7 +211,9 @@ def toolchains() -> dict[str, str]:
 
 
 def following(given: Mapping[str, str]) -> dict[str, str]:
-    """Variables that follow from HOME or XDG_CACHE_HOME: what their readers take where they are not set."""
+    """Variables that follow from HOME or XDG_CACHE_HOME: what their readers take where they are not
+    set.
+    """
     variables = {}
     if home := given.get("HOME"):
         variables = {

@@ -34,8 +34,8 @@ from harness.world.control.room import Room, base
 READY_WITHIN = 120.0
 ANSWER_WITHIN = 5.0
 GONE_WITHIN = 10.0
-# The rank's own code is loaded by its file: the folder it lies in may be a site-packages full of other things, and an
-# arm's environment must not see them.
+# The rank's own code is loaded by its file: the folder it lies in may be a site-packages full of
+# other things, and an arm's environment must not see them.
 BOOT = (
     "import sys, importlib.util as u; root = sys.argv.pop(1) + '/harness'; s ="
     " u.spec_from_file_location('harness', root + '/__init__.py',"
@@ -71,7 +71,10 @@ class ServerKey:
 
 
 def interpreter(python: Path | None = None) -> list[str]:
-    """The interpreter that ranks run in, this one by default; without the user's site and the current folder in it."""
+    """The interpreter that ranks run in, this one by default.
+
+    Without the user's site and the current folder in it.
+    """
     return [str(python or sys.executable), "-s", "-P"]
 
 
@@ -113,7 +116,8 @@ class Server:
             arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'",
         )
         try:
-            # Only named yet: the warden, which removes it however this process ends, has to be there before it is.
+            # Only named yet: the warden, which removes it however this process ends, has to be
+            # there before it is.
             self.scratch = base() / f"rankproof-{secrets.token_hex(8)}"
             if not key.shared_home:
                 self.room = Room(self.scratch)
@@ -169,7 +173,8 @@ class Server:
         """Wait until the server can fork.
 
         Raises:
-            ServerFailed: it ended, or has threads, or took longer than two minutes; the message holds its last words.
+            ServerFailed: it ended, or has threads, or took longer than two minutes; the message
+                holds its last words.
             Cancelled: `cancel` became readable.
         """
         message = self._hear(READY_WITHIN, cancel=cancel)
@@ -185,7 +190,8 @@ class Server:
     def take_code(self, folder: Path) -> Path:
         """A copy of an arm's code for one world to import from; give it back with `give_code`.
 
-        The copy's name says nothing: a subject must not read from its path which arm it is in, or where evidence is.
+        The copy's name says nothing: a subject must not read from its path which arm it is in, or
+        where evidence is.
 
         Raises:
             OSError: no space, or the folder is gone.
@@ -199,7 +205,9 @@ class Server:
         return target
 
     def give_code(self, folder: Path, copy: Path) -> None:
-        """Keep a copy for the next world if its subject left it as it was; else the next one gets a new copy.
+        """Keep a copy for the next world if its subject left it as it was.
+
+        Else the next one gets a new copy.
 
         What one trial wrote must not be what the next one reads: trials are counted as independent.
         """
@@ -210,7 +218,8 @@ class Server:
             shutil.rmtree(copy, ignore_errors=True)
 
     def inside(self, file: Path) -> str:
-        """Where ranks load a kind's file from: ours lies where they can read it, a plug-in's is copied by its digest.
+        """Where ranks load a kind's file from: ours lies where they can read it, a plug-in's is
+        copied by its digest.
 
         Raises:
             OSError: no space, or the file is gone.
@@ -245,7 +254,10 @@ class Server:
             ) from error
 
     def is_well(self) -> bool:
-        """Whether it still answers, with nobody left of its worlds. A rank can end or stop it: it is the same user."""
+        """Whether it still answers, with nobody left of its worlds.
+
+        A rank can end or stop it: it is the same user.
+        """
         token = time.monotonic_ns()
         with self._lock:
             try:
@@ -269,10 +281,14 @@ class Server:
             return True
 
     def close(self) -> None:
-        """Close the socket: the warden ends every descendant and itself. Closing twice is closing once."""
+        """Close the socket: the warden ends every descendant and itself.
+
+        Closing twice is closing once.
+        """
         with self._closing:
             with contextlib.suppress(OSError):
-                # A lane that is waiting in this socket is woken; closing alone would leave it there.
+                # A lane that is waiting in this socket is woken; closing alone would leave it
+                # there.
                 self._control.shutdown(socket.SHUT_RDWR)
             self._control.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -319,7 +335,9 @@ class Server:
 
 
 def fingerprint(folder: Path) -> object:
-    """What changes when anything in a folder is written to, by the kernel's own times, which nobody can set back."""
+    """What changes when anything in a folder is written to, by the kernel's own times, which nobody
+    can set back.
+    """
     statuses = []
     for path in sorted(folder.rglob("*")):
         with contextlib.suppress(OSError):

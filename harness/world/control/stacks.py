@@ -1,8 +1,8 @@
 """Where ranks stand: what Python's faulthandler wrote about every thread, read as frames.
 
-It names a thread by its handle in the C library, and /proc by its number in the kernel. The handle points to the
-thread's own record, which holds that number; where in the record is learned from the main thread, whose number is the
-process'.
+It names a thread by its handle in the C library, and /proc by its number in the kernel. The handle
+points to the thread's own record, which holds that number; where in the record is learned from the
+main thread, whose number is the process'.
 """
 
 from __future__ import annotations

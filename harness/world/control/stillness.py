@@ -1,10 +1,11 @@
 """Whether a world stands still: nobody in it can go on unless somebody else in it does.
 
-Stacks alone prove slowness: a rank whose peer computes, sleeps or polls shows the same lines again and again. So first
-the kernel is asked, for a window of time: in every rank and every process below one, the main thread sits in the same
-system call, one that does not end by itself, without a tick of the processor and without a switch. Other threads may
-idle or spin, but not work: a ring whose peer is silent asks its socket again and again, which is a system call each
-time and touches no new page, while a thread that computes spends its time outside the kernel.
+Stacks alone prove slowness: a rank whose peer computes, sleeps or polls shows the same lines again
+and again. So first the kernel is asked, for a window of time: in every rank and every process below
+one, the main thread sits in the same system call, one that does not end by itself, without a tick
+of the processor and without a switch. Other threads may idle or spin, but not work: a ring whose
+peer is silent asks its socket again and again, which is a system call each time and touches no new
+page, while a thread that computes spends its time outside the kernel.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from harness.world.control.waits import PROC, Ended, Unreadable, Wait, sleeps_in
 # Per second of the window: what a thread that idles or polls may use of the processor.
 IDLE_TICKS = 3
 IDLE_SHARE = 0.03
-# A thread that asks the kernel again and again: at least this share of its ticks is the kernel's. Measured: a ring that
-# waits for its peer 0.58, a matrix product 0.02 to 0.09.
+# A thread that asks the kernel again and again: at least this share of its ticks is the kernel's.
+# Measured: a ring that waits for its peer 0.58, a matrix product 0.02 to 0.09.
 SPIN_SHARE = 0.25
 SPIN_FAULTS = 4
-# A thread that loops runs, or is ready to, for at least this share of the time; one that sleeps in between does not.
+# A thread that loops runs, or is ready to, for at least this share of the time; one that sleeps in
+# between does not.
 BUSY_SHARE = 0.9
-# So often, and once in a tick that it runs, it may give the processor away by itself: it is asked where it is.
+# So often, and once in a tick that it runs, it may give the processor away by itself: it is asked
+# where it is.
 SPIN_SWITCHES = 25
 # Shorter than this, in seconds, a share is not told from what reading it takes.
 SPIN_LEAST = 0.5
@@ -71,7 +74,10 @@ Threads = Mapping[tuple[int, int], ThreadState]
 
 
 class Spinning(NamedTuple):
-    """A native thread that asked the kernel again and again during the window; ticks of the processor."""
+    """A native thread that asked the kernel again and again during the window.
+
+    Ticks of the processor.
+    """
 
     pid: int
     user: int
@@ -84,14 +90,18 @@ class Stillness:
 
     Attributes:
         begun: CLOCK_MONOTONIC seconds when the world began.
-        deadline: CLOCK_MONOTONIC seconds when it is stopped anyway: a wait that ends before is sleep.
-        needed: seconds for which nothing may move: a native thread may idle in shorter waits, one after the other.
+        deadline: CLOCK_MONOTONIC seconds when it is stopped anyway: a wait that ends before is
+            sleep.
+        needed: seconds for which nothing may move: a native thread may idle in shorter waits, one
+            after the other.
         spins: the control is said to loop: a thread that is always busy stands, too.
-        polls: main threads of these processes may idle in short waits; whoever sees their stacks judges them.
+        polls: main threads of these processes may idle in short waits; whoever sees their stacks
+            judges them.
         since: CLOCK_MONOTONIC seconds since when nothing has moved; None before the first look.
         moved: what moved last, in words.
         spinning: native threads that spun during the window.
-        starving: whether a thread was ready to run and hardly got the processor: what it does cannot be told yet.
+        starving: whether a thread was ready to run and hardly got the processor: what it does
+            cannot be told yet.
     """
 
     begun: float
@@ -108,9 +118,11 @@ class Stillness:
     _mover: int = 0
     _first: Threads = field(default_factory=dict)
     _last: Threads = field(default_factory=dict)
-    # Since when each thread has been seen in the place in which it is: a lower bound of how long it has been there.
+    # Since when each thread has been seen in the place in which it is: a lower bound of how long it
+    # has been there.
     _since: dict[tuple[int, int], tuple[tuple[str | int, ...], float]] = field(default_factory=dict)
-    # Threads beside the main ones that were seen asleep during the window, however short, to what they slept in.
+    # Threads beside the main ones that were seen asleep during the window, however short, to what
+    # they slept in.
     _slept: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def look(
@@ -143,7 +155,8 @@ class Stillness:
                 self._mover = who[0]
                 self.restart(why)
                 return
-        # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc shows none.
+        # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc
+        # shows none.
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         try:
             self.moved = (
@@ -181,11 +194,15 @@ class Stillness:
         self.moved = why
 
     def is_still(self, seconds: float) -> bool:
-        """Whether nothing has moved for so long, and everybody who could have had the processor for it."""
+        """Whether nothing has moved for so long, and everybody who could have had the processor for
+        it.
+        """
         return self.since is not None and self.window() >= seconds and not self.starving
 
     def window(self) -> float:
-        """Seconds for which nothing has moved: from the end of the first look until the begin of the last one."""
+        """Seconds for which nothing has moved: from the end of the first look until the begin of
+        the last one.
+        """
         return 0.0 if self.since is None else max(0.0, self._looked - self.since)
 
     def stood(self, pid: int, tid: int) -> str:
@@ -207,10 +224,11 @@ class Stillness:
         return {pid for pid, _ in self._last}
 
     def doubts(self) -> dict[tuple[int, int], str]:
-        """Which threads beside the main ones are in a wait that ends by itself, (pid, tid) to what it is in words.
+        """Which threads beside the main ones are in a wait that ends by itself, (pid, tid) to what
+        it is in words.
 
-        One that is shorter than the window is left to the idle rule: gloo's loop waits for 10 ms at a time. But
-        who sleeps waits for nobody, and does something afterwards.
+        One that is shorter than the window is left to the idle rule: gloo's loop waits for 10 ms at
+        a time. But who sleeps waits for nobody, and does something afterwards.
 
         Raises:
             Unreadable: the kernel does not show it.
@@ -270,7 +288,8 @@ class Stillness:
         return wait.call if wait else "none"
 
     def outlives(self, pid: int) -> float | None:
-        """How many seconds after the deadline the wait of a main thread ends by itself; None where it does not.
+        """How many seconds after the deadline the wait of a main thread ends by itself; None where
+        it does not.
 
         Raises:
             Unreadable: the kernel does not show it.
@@ -328,8 +347,8 @@ class Stillness:
         system = last.system - first.system
         window = now - (self.since or now)
         if user + system <= IDLE_TICKS + IDLE_SHARE * window * os.sysconf("SC_CLK_TCK"):
-            # On a busy machine one that computes gets as little of the processor as one that idles; but it asks for it.
-            # And one that waits for a disk goes on when that answers.
+            # On a busy machine one that computes gets as little of the processor as one that idles;
+            # but it asks for it. And one that waits for a disk goes on when that answers.
             self.starving = self.starving or last.state in "RD"
             return ""
         if self.spins and spun(first, last):
@@ -346,8 +365,8 @@ class Stillness:
 def spun(first: ThreadState, last: ThreadState) -> bool:
     """Whether a thread was busy all the time: it ran, or waited for a processor.
 
-    On a busy machine one that sleeps in between waits for the processor most of the time, too; but it gives it away by
-    itself after a moment.
+    On a busy machine one that sleeps in between waits for the processor most of the time, too; but
+    it gives it away by itself after a moment.
     """
     passed = last.at - first.at
     if passed < SPIN_LEAST or last.busy - first.busy < BUSY_SHARE * passed * 1e9:

@@ -1,8 +1,10 @@
-"""What a thread waits for, read from /proc: for ever, until a moment that can be named, or not at all.
+"""What a thread waits for, read from /proc: for ever, until a moment that can be named, or not at
+all.
 
-A system call that ends by itself is sleep: `nanosleep`, or a futex, a poll or a select with a timeout. Only one that
-nobody but another process or thread can end makes a hang. A timeout that lies in the thread's memory is read there, one
-of a socket from a copy of it. No table of system calls is whole: of one that is not listed nothing is known.
+A system call that ends by itself is sleep: `nanosleep`, or a futex, a poll or a select with a
+timeout. Only one that nobody but another process or thread can end makes a hang. A timeout that
+lies in the thread's memory is read there, one of a socket from a copy of it. No table of system
+calls is whole: of one that is not listed nothing is known.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ UNKNOWN_END = {
 # Calls on a socket end with its own timeout, where it has one.
 RECEIVES = {"read", "readv", "recvfrom", "recvmsg", "accept", "accept4"}
 SENDS = {"write", "writev", "sendto", "sendmsg", "connect"}
-# Calls that wait for nothing but time, and those that do where they are given no descriptors: which arguments say how
-# many, and for how long.
+# Calls that wait for nothing but time, and those that do where they are given no descriptors: which
+# arguments say how many, and for how long.
 SLEEPS = ("nanosleep", "clock_nanosleep")
 ASKS = {"poll": (1, 2), "ppoll": (1, 2), "select": (0, 4), "pselect6": (0, 4)}
 PIDFD_GETFD = 438
@@ -65,8 +67,10 @@ class Wait(NamedTuple):
 
     Attributes:
         call: name of the system call, or its number.
-        ends: CLOCK_MONOTONIC seconds before which it may end by itself; None where only somebody else ends it.
-        span: seconds for which it was begun, where that is what the call is given; None where it names a moment.
+        ends: CLOCK_MONOTONIC seconds before which it may end by itself; None where only somebody
+            else ends it.
+        span: seconds for which it was begun, where that is what the call is given; None where it
+            names a moment.
         is_known: whether it is known how the call ends.
     """
 
@@ -94,8 +98,8 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
     Args:
         pid: the process, whose memory holds the timeouts.
         line: the file's text.
-        begun: CLOCK_MONOTONIC seconds before which the wait cannot have begun: a span is counted from there, because
-            the kernel does not say how much of it is over.
+        begun: CLOCK_MONOTONIC seconds before which the wait cannot have begun: a span is counted
+            from there, because the kernel does not say how much of it is over.
 
     Raises:
         Unreadable: the machine's calls are not known here, or a timeout cannot be read.
@@ -120,7 +124,10 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
 
 
 def sleeps_in(line: str) -> str:
-    """The call in which a thread waits for nothing but time; empty where it waits for somebody, or runs."""
+    """The call in which a thread waits for nothing but time.
+
+    Empty where it waits for somebody, or runs.
+    """
     words = line.split()
     if not words or not words[0].isdigit():
         return ""
@@ -180,7 +187,8 @@ def _span_of_a_futex(pid: int, arguments: list[int]) -> float | None:
 
 
 def _patience(pid: int, descriptor: int, option: int) -> float | None:
-    """The timeout of a socket of a process, in seconds; None where it has none, or the kernel does not let us ask.
+    """The timeout of a socket of a process, in seconds; None where it has none, or the kernel does
+    not let us ask.
 
     What cannot be asked is a sentence of the report.
     """
@@ -194,7 +202,9 @@ def _patience(pid: int, descriptor: int, option: int) -> float | None:
 
 
 def copy_of_a_socket(pid: int, descriptor: int) -> socket.socket | None:
-    """A socket of a process, to be asked and closed; None where it is none, or the kernel does not let us have it."""
+    """A socket of a process, to be asked and closed; None where it is none, or the kernel does not
+    let us have it.
+    """
     link = PROC / str(pid) / "fd" / str(ctypes.c_int(descriptor & 0xFFFFFFFF).value)
     copy = -1
     with suppress(OSError):
@@ -230,7 +240,9 @@ def _until(pid: int, address: int, *, clock: int) -> float | None:
 
 
 def ahead(pid: int) -> float:
-    """Seconds that the monotonic clock of a process is ahead of ours, as on a test host; 0 where none has its own."""
+    """Seconds that the monotonic clock of a process is ahead of ours, as on a test host; 0 where
+    none has its own.
+    """
     offsets = [_offset(whose) for whose in (str(pid), "self")]
     return offsets[0] - offsets[1]
 

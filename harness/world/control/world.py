@@ -47,7 +47,10 @@ class KeeperGone(ServerFailed):
 
 
 class World:
-    """One start of one set of ranks. Use once: `World(...).run()`. Its `mark` says which it is, as ranks are told."""
+    """One start of one set of ranks. Use once: `World(...).run()`.
+
+    Its `mark` says which it is, as ranks are told.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,8 @@ class World:
         self._ending: Ending
         self._hang: HangWatch | None = None
 
-    # -- what a fault may do to a world ------------------------------------------------------------------------------
+    # -- what a fault may do to a world
+    # ------------------------------------------------------------------------------
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -105,15 +109,19 @@ class World:
         return self._states.started
 
     def signal(self, number: int, *, rank: int | None = None) -> None:
-        """Send a signal to a rank, or to all that live; the keeper sends it, so that no reused pid is ever hit.
+        """Send a signal to a rank, or to all that live.
 
-        It evidences it by `world.signalled`. A gate that is answered after this opens only when the signal has landed.
-        Safe to call from another thread. Does nothing once the world is over.
+        The keeper sends it, so that no reused pid is ever hit.
+
+        It evidences it by `world.signalled`. A gate that is answered after this opens only when the
+        signal has landed. Safe to call from another thread. Does nothing once the world is over.
         """
         self._order(rank, signal=int(number))
 
     def press(self, rank: int, what: str, **order: JSON) -> None:
-        """Have the keeper do something to a rank from outside: a method of `harness.world.below.grip.Grip`."""
+        """Have the keeper do something to a rank from outside: a method of
+        `harness.world.below.grip.Grip`.
+        """
         self._order(rank, **{what: order})
 
     def _order(self, rank: int | None, **order: JSON) -> None:
@@ -123,7 +131,10 @@ class World:
                 self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
 
     def wire(self, order: Mapping[str, JSON]) -> None:
-        """Tell the wire between the test hosts what to do; it says `wire.struck` or `wire.undone` when that is so."""
+        """Tell the wire between the test hosts what to do.
+
+        It says `wire.struck` or `wire.undone` when that is so.
+        """
         if self._hosts.is_there:
             self._order(None, wire=self._hosts.order(order))
 
@@ -148,33 +159,46 @@ class World:
         self._gates.held[rank] = ""
 
     def release(self, rank: int) -> None:
-        """Let a rank that is held go on. Nothing happens where it is not held, has ended, or the world is over."""
+        """Let a rank that is held go on.
+
+        Nothing happens where it is not held, has ended, or the world is over.
+        """
         if (gate := self._gates.held.pop(rank, None)) and not self._over:
             self._line.let_through(rank, gate)
 
     def tell(self, rank: int, order: Mapping[str, JSON]) -> None:
-        """Send an order along with the next answer to a gate of this rank: what `harness.rank.emit` does there."""
+        """Send an order along with the next answer to a gate of this rank: what `harness.rank.emit`
+        does there.
+        """
         self._gates.order(rank, order)
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
-        """Call `do` in this world's thread when so much time has passed, unless the world is over before."""
+        """Call `do` in this world's thread when so much time has passed, unless the world is over
+        before.
+        """
         self._timers.enter(seconds, 0, do)
 
     def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
-        """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`, or `wire.struck FAULT`."""
+        """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`, or
+        `wire.struck FAULT`.
+        """
         self._awaited.setdefault((name, rank), []).append(do)
 
     def expect_end(self, rank: int) -> None:
-        """The end of this rank, however it ends, is meant: the others keep their time until the deadline."""
+        """The end of this rank, however it ends, is meant: the others keep their time until the
+        deadline.
+        """
         self._expected.add(rank)
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- life
+    # --------------------------------------------------------------------------------------------------------
 
     def run(self) -> Capture:
         """Start the ranks, stay until nothing of them is left, and return what they left.
 
-        An error of the harness itself (no port, no space, the server gone) becomes the event `harness.error`. Before a
-        rank has begun it makes the trial void, afterwards it fails it: docs/adr/0006.
+        An error of the harness itself (no port, no space, the server gone) becomes the event
+        `harness.error`. Before a rank has begun it makes the trial void, afterwards it fails it:
+        docs/adr/0006.
 
         Raises:
             Cancelled: the run was interrupted.
@@ -223,8 +247,8 @@ class World:
             if self._on_end is not None:
                 self._on_end(self)
             if server is not None:
-                # The next world has the same room. A keeper's last word is that nobody is left; without it, the server
-                # is asked.
+                # The next world has the same room. A keeper's last word is that nobody is left;
+                # without it, the server is asked.
                 if over or (usable and server.is_well()):
                     self._pool.give(server)
                 else:
@@ -303,7 +327,8 @@ class World:
             server.request(describe(launch, ground), handed)
         self._pipes.handed()
 
-    # -- watching ----------------------------------------------------------------------------------------------------
+    # -- watching
+    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._gone:
@@ -399,8 +424,8 @@ class World:
         data = self._pipes.read(descriptor)
         for event in channel.close() if data is None else channel.feed(data):
             self._take(event)
-        # Every channel closes when its rank ends; where the rank runs on, the subject closed it. Of ranks on other
-        # machines these say so.
+        # Every channel closes when its rank ends; where the rank runs on, the subject closed it. Of
+        # ranks on other machines these say so.
         if (
             data is None
             and self._launch.places.machines is None
@@ -449,7 +474,9 @@ class World:
             self._hang.begin()
 
     def _busy(self) -> str:
-        """Why it is the harness that keeps a rank waiting: a world that waits for it does not hang."""
+        """Why it is the harness that keeps a rank waiting: a world that waits for it does not
+        hang.
+        """
         if self._gates.is_busy:
             return "a rank waits at a gate"
         if not self._timers.empty():

@@ -1,8 +1,10 @@
-"""Test hosts: machines of a world that are none, each with a network, a name, a /tmp and a monotonic clock of its own.
+"""Test hosts: machines of a world that are none, each with a network, a name, a /tmp and a
+monotonic clock of its own.
 
-A host is a set of namespaces. The wire (`harness.world.hosts.wire`) makes them, one after the other, and hands their
-descriptors to the keeper; a rank enters those of its host after it was forked. What hosts share, as no real ones do:
-processes, every file outside /tmp and the ranks' temporary folder, the clock on the wall.
+A host is a set of namespaces. The wire (`harness.world.hosts.wire`) makes them, one after the
+other, and hands their descriptors to the keeper; a rank enters those of its host after it was
+forked. What hosts share, as no real ones do: processes, every file outside /tmp and the ranks'
+temporary folder, the clock on the wall.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from harness.reason import Skip, SkipCode
 from harness.world.below import namespaces
 from harness.world.machines.placement import local
 
-# As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment cannot import.
+# As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment
+# cannot import.
 INTERFACE = "wire"
 NETWORK = "10.77.0"
 """Its first address is that of host 0. Nobody else is there: the networks are new."""
@@ -55,7 +58,8 @@ class Hosts:
     Attributes:
         count: how many there are.
         of: the host of each rank.
-        served: port of a hub that is reached on the loopback of every host; None where there is none.
+        served: port of a hub that is reached on the loopback of every host; None where there is
+            none.
     """
 
     count: int
@@ -93,9 +97,11 @@ class Host:
     """One that was made.
 
     Attributes:
-        tun: descriptor of its end of the wire: what it sends is read there, what is written there it receives.
+        tun: descriptor of its end of the wire: what it sends is read there, what is written there
+            it receives.
         namespaces: descriptors of its namespaces, by the name the kernel has for their kind.
-        clock_ahead: nanoseconds that its monotonic clock is ahead of the harness's; 0 where it shares that clock.
+        clock_ahead: nanoseconds that its monotonic clock is ahead of the harness's; 0 where it
+            shares that clock.
     """
 
     tun: int
@@ -104,12 +110,15 @@ class Host:
 
 
 def make(host: int, *, places: Mapping[str, Any]) -> Host:
-    """Make a host around this process, which is left in it. In a user namespace of its own, with one thread.
+    """Make a host around this process, which is left in it.
+
+    In a user namespace of its own, with one thread.
 
     Args:
         host: its number.
-        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts; `temporary`, the temporary
-            folder of the ranks, or null; `kept`, what must be seen below /tmp as it is outside.
+        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts;
+            `temporary`, the temporary folder of the ranks, or null; `kept`, what must be seen below
+            /tmp as it is outside.
 
     Raises:
         OSError: something is not allowed here; the message says which step.
@@ -138,10 +147,11 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
 
 
 def serve(port: int) -> list[int]:
-    """On the host that this process is in: a socket bound to the loopback, and one that tells who is connected to it.
+    """On the host that this process is in: a socket bound to the loopback, and one that tells who
+    is connected to it.
 
-    A hub that serves the world stays outside and answers at these. So what it says passes through no wire, and a fault
-    of a link meets what ranks say to each other alone.
+    A hub that serves the world stays outside and answers at these. So what it says passes through
+    no wire, and a fault of a link meets what ranks say to each other alone.
     """
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -155,7 +165,9 @@ def serve(port: int) -> list[int]:
 
 
 def enter(descriptors: Iterable[int], *, before: tuple[int, ...]) -> None:
-    """Enter a host with this process, and keep of its rights what it had `before` it came near one."""
+    """Enter a host with this process, and keep of its rights what it had `before` it came near
+    one.
+    """
     for descriptor in descriptors:
         namespaces.enter(descriptor, step="enter the namespaces of a host")
     namespaces.keep_capabilities(before)
@@ -189,11 +201,14 @@ def _interface(own: str) -> int:
 
 
 def _mount(places: Mapping[str, Any], own: Path) -> None:
-    """Give the host its own /tmp and temporary folder, with what its ranks need below /tmp where it was."""
+    """Give the host its own /tmp and temporary folder, with what its ranks need below /tmp where it
+    was.
+    """
     namespaces.keep_mounts_private()
     kept = {Path(path): os.open(path, os.O_PATH | os.O_CLOEXEC) for path in places["kept"]}
     own.mkdir()
-    # In memory, for what is mounted in it goes with it at once; what ranks write goes where TMPDIR leads, to the disk.
+    # In memory, for what is mounted in it goes with it at once; what ranks write goes where TMPDIR
+    # leads, to the disk.
     namespaces.mount_memory(TEMPORARY)
     for path, descriptor in kept.items():
         outside = Path(f"/proc/self/fd/{descriptor}")
@@ -218,7 +233,8 @@ def below_tmp(paths: Iterable[str | Path]) -> list[str]:
         for real_path in map(os.path.realpath, paths)
         if real_path.startswith(real + os.sep) and os.access(real_path, os.F_OK)
     }
-    # Where a path leads to it through a link below /tmp, the link is needed as well as its target: both are kept.
+    # Where a path leads to it through a link below /tmp, the link is needed as well as its target:
+    # both are kept.
     inside |= {
         Path(path) for path in map(os.path.abspath, paths) if Path(path).is_relative_to(TEMPORARY)
     }
@@ -232,7 +248,10 @@ def below_tmp(paths: Iterable[str | Path]) -> list[str]:
 
 @cache
 def refusal(count: int = 2) -> Skip | None:
-    """Why this machine cannot have test hosts, and what to do, or None. Makes some to find out, in another process."""
+    """Why this machine cannot have test hosts, and what to do, or None.
+
+    Makes some to find out, in another process.
+    """
     if not sys.platform.startswith("linux"):
         return Skip(
             SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine"
@@ -263,7 +282,10 @@ def _remedy(why: str) -> str:
 
 
 def _setting() -> str:
-    """The setting of this system that forbids it, and the value that does not; empty where none is known to."""
+    """The setting of this system that forbids it, and the value that does not.
+
+    Empty where none is known to.
+    """
     settings: Sequence[tuple[str, str]] = (
         ("kernel/apparmor_restrict_unprivileged_userns", "1"),
         ("kernel/unprivileged_userns_clone", "0"),

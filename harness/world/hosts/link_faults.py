@@ -1,7 +1,10 @@
-"""What a wire can do to the packets of a link, and the links it does it to. Seeded, counted, and without a clock.
+"""What a wire can do to the packets of a link, and the links it does it to.
 
-Each class is one thing that can be done. It is given a packet and when that is due, and gives back what is to be
-delivered on which link and when: nothing where it is lost, more than one where it is repeated.
+Seeded, counted, and without a clock.
+
+Each class is one thing that can be done. It is given a packet and when that is due, and gives back
+what is to be delivered on which link and when: nothing where it is lost, more than one where it is
+repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ class Link:
         lost: packets that the target's kernel did not take.
         first: where the stream of each flow begins.
         streams: how far it has carried each stream.
-        takes: whether the packet that passes now carries new payload of a rank, or begins a connection.
+        takes: whether the packet that passes now carries new payload of a rank, or begins a
+            connection.
     """
 
     source: int
@@ -139,7 +143,9 @@ class LinkFault:
 
 
 def _takes(packet: bytes, link: Link) -> bool:
-    """Whether a packet is of a rank and new: not one of ours, such as the resets that another fault has just made."""
+    """Whether a packet is of a rank and new: not one of ours, such as the resets that another fault
+    has just made.
+    """
     return link.takes and (packet[9] != TCP or not packet[(packet[0] & 15) * 4 + 13] & RST)
 
 
@@ -151,7 +157,9 @@ def on_links(fault: LinkFault, links: Links) -> None:
 
 
 class ByChance(LinkFault):
-    """Done to the first packet with new payload, so that it meets the ranks' work at all, and to a share of all."""
+    """Done to the first packet with new payload, so that it meets the ranks' work at all, and to a
+    share of all.
+    """
 
     does = ""
 
@@ -170,7 +178,10 @@ class ByChance(LinkFault):
 
 
 class Latency(LinkFault):
-    """Every packet is later by a time, and by chance by up to another; none overtakes one of its link."""
+    """Every packet is later by a time, and by chance by up to another.
+
+    None overtakes one of its link.
+    """
 
     does = "latency"
     holds: ClassVar = True
@@ -233,8 +244,8 @@ class Duplicate(ByChance):
 class Reorder(ByChance):
     """Packets are held back, so that those after them come first.
 
-    The first one is kept until another has come first, however long that takes: where each waits for the one before,
-    what overtakes it is its own copy, when TCP sends it again.
+    The first one is kept until another has come first, however long that takes: where each waits
+    for the one before, what overtakes it is its own copy, when TCP sends it again.
     """
 
     does = "reorder"
@@ -288,7 +299,9 @@ class Drop(LinkFault):
 
 
 class Reset(LinkFault):
-    """Every connection of which a segment comes by is ended at both ends, as if each heard of it from the other."""
+    """Every connection of which a segment comes by is ended at both ends, as if each heard of it
+    from the other.
+    """
 
     does = "reset"
 
@@ -305,7 +318,8 @@ class Reset(LinkFault):
             yield due, link, packet
             return
         self._hit(packet, link)
-        # A connection that a rank began meanwhile is ended by what follows its SYN, often before it has any payload.
+        # A connection that a rank began meanwhile is ended by what follows its SYN, often before it
+        # has any payload.
         if part.flow in self._begun:
             self._begun.remove(part.flow)
             self.payload += not _takes(packet, link)
@@ -332,7 +346,9 @@ class Flipped:
 
 
 class Flip(LinkFault):
-    """A byte of one segment's payload is changed, and its checksum mended: nothing below the application can tell."""
+    """A byte of one segment's payload is changed, and its checksum mended: nothing below the
+    application can tell.
+    """
 
     does = "flip"
 
@@ -360,7 +376,8 @@ class Flip(LinkFault):
                 if part.flow == done.flow and at < part.size
                 else packet
             )
-        # Of what TCP sends again the receiver may have had the first copy: a change of it would change nothing.
+        # Of what TCP sends again the receiver may have had the first copy: a change of it would
+        # change nothing.
         if (
             not link.takes
             or not self._least <= part.size <= self._most

@@ -1,6 +1,8 @@
-"""IPv4 packets as they lie on a wire, and what can be changed of them so that their TCP still takes them. Pure.
+"""IPv4 packets as they lie on a wire, and what can be changed of them so that their TCP still takes
+them. Pure.
 
-Sources: RFC 791 and 9293 for the headers, RFC 1624 for a checksum that is mended without summing all up again.
+Sources: RFC 791 and 9293 for the headers, RFC 1624 for a checksum that is mended without summing
+all up again.
 """
 
 from __future__ import annotations
@@ -59,18 +61,22 @@ def segment(packet: bytes) -> Segment | None:
 
 
 class Streams:
-    """What one link has carried of each TCP stream, so that new payload differs from what was sent before."""
+    """What one link has carried of each TCP stream, so that new payload differs from what was sent
+    before.
+    """
 
     def __init__(self) -> None:
         self._reached: dict[bytes, int] = {}
 
     def takes(self, packet: bytes) -> bool:
-        """Whether a packet takes a stream further than this link carried it: new payload, or a connection's begin.
+        """Whether a packet takes a stream further than this link carried it: new payload, or a
+        connection's begin.
 
-        One fact decides: the sequence number of the packet's last byte, of which SYN is one and FIN is not. What only
-        acknowledges, closes or resets, a keep-alive probe, and what TCP sends again all end where the stream was
-        before. UDP has no sequence, so every datagram with data counts, and so does each of its fragments. Other
-        protocols, such as ICMP, are spoken by kernels.
+        One fact decides: the sequence number of the packet's last byte, of which SYN is one and FIN
+        is not. What only acknowledges, closes or resets, a keep-alive probe, and what TCP sends
+        again all end where the stream was before. UDP has no sequence, so every datagram with data
+        counts, and so does each of its fragments. Other protocols, such as ICMP, are spoken by
+        kernels.
         """
         header = (packet[0] & 15) * 4
         whole = min(int.from_bytes(packet[2:4]), len(packet))
@@ -102,7 +108,8 @@ def dotted(address: bytes) -> str:
 
 
 def altered(packet: bytes, found: Segment, *, at: int, mask: int) -> bytes:
-    """The packet with the bits of `mask` flipped in byte `at` of its payload, and its checksum mended.
+    """The packet with the bits of `mask` flipped in byte `at` of its payload, and its checksum
+    mended.
 
     Only who looks at the data can tell.
     """
@@ -123,9 +130,11 @@ def altered(packet: bytes, found: Segment, *, at: int, mask: int) -> bytes:
 
 
 def resets(packet: bytes, found: Segment) -> tuple[bytes, bytes]:
-    """Two packets that end the connection of a segment: for who was to receive it, and for who sent it.
+    """Two packets that end the connection of a segment: for who was to receive it, and for who sent
+    it.
 
-    Each has the sequence number that its receiver awaits next, or it would not be taken for true (RFC 5961).
+    Each has the sequence number that its receiver awaits next, or it would not be taken for true
+    (RFC 5961).
     """
     ours = packet[12:16]
     theirs = packet[16:20]

@@ -1,8 +1,8 @@
 """The wire of one world: the process through which every packet between two test hosts passes.
 
-It makes the hosts, then reads what each of them sends and writes it to whom it is for, counted; where a fault of the
-scenario is in force on that link, it does to the packets what the fault says (`harness.world.hosts.link_faults`). It is
-neither a rank nor a survivor, and ends with its keeper.
+It makes the hosts, then reads what each of them sends and writes it to whom it is for, counted;
+where a fault of the scenario is in force on that link, it does to the packets what the fault says
+(`harness.world.hosts.link_faults`). It is neither a rank nor a survivor, and ends with its keeper.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
     """Be the wire; never returns.
 
     Args:
-        channel: to the keeper, which has just been forked from, and says when it has a user namespace of its own.
+        channel: to the keeper, which has just been forked from, and says when it has a user
+            namespace of its own.
         keeper: its pid.
         world: what `WireProcess.start` was given.
     """
@@ -84,7 +85,10 @@ def _await(orders: Requests) -> None:
 
 
 def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
-    """Make the hosts, and open on them what ranks need before they are there; last what a hub is reached by."""
+    """Make the hosts, and open on them what ranks need before they are there.
+
+    Last what a hub is reached by.
+    """
     test_hosts = []
     opened = {}
     served = list[int]()
@@ -102,7 +106,8 @@ def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
 
 def _open(host: int, wanted: dict[str, Any]) -> int:
     if wanted["port"] is None:
-        # Read again from its beginning, it tells of this host's connections, whoever reads it wherever.
+        # Read again from its beginning, it tells of this host's connections, whoever reads it
+        # wherever.
         return os.open("/proc/self/net/tcp", os.O_RDONLY | os.O_CLOEXEC)
     return socket.create_server(
         (hosts.address(host), wanted["port"]), backlog=wanted["backlog"]
@@ -186,7 +191,8 @@ class Wire:
         try:
             os.write(self._tuns[link.target], packet)
         except OSError:
-            # The host takes no more: its TCP will be sent it again. It is said, for it was no fault that lost it.
+            # The host takes no more: its TCP will be sent it again. It is said, for it was no fault
+            # that lost it.
             link.lost += 1
 
     def _listen(self) -> None:

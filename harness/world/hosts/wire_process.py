@@ -1,4 +1,6 @@
-"""The wire and its hosts, seen from the keeper: made before any rank, entered by each, asked for counts at the end."""
+"""The wire and its hosts, seen from the keeper: made before any rank, entered by each, asked for
+counts at the end.
+"""
 
 from __future__ import annotations
 
@@ -65,14 +67,15 @@ class WireProcess:
         pid: of the wire.
         clocks: nanoseconds that the clock of each host is ahead of ours.
         opened: descriptors of what was opened on the hosts, in the order it was asked for.
-        served: descriptors by which a hub is reached on the hosts, two for each: see `harness.world.hosts.host.serve`.
+        served: descriptors by which a hub is reached on the hosts, two for each: see
+            `harness.world.hosts.host.serve`.
     """
 
     def __init__(self, world: HostsOrder, scratch: Path) -> None:
         """Make a user namespace around this process, and have the wire make the hosts.
 
-        To be called with one thread, before anything was forked that has to stay outside. Leaves this process readable
-        for others of its user.
+        To be called with one thread, before anything was forked that has to stay outside. Leaves
+        this process readable for others of its user.
 
         Args:
             world: the order for its hosts.
@@ -153,7 +156,10 @@ class WireProcess:
         return int(self.clocks[self._of[rank]])
 
     def temporary(self) -> dict[int, str]:
-        """Rank to the folder outside that it has as its temporary one; nobody where they have the user's."""
+        """Rank to the folder outside that it has as its temporary one.
+
+        Nobody where they have the user's.
+        """
         return (
             {rank: self._own[host] for rank, host in enumerate(self._of)}
             if self._own is not None
@@ -220,7 +226,10 @@ def _close_all_but(kept: int) -> None:
 
 
 def attempt(count: int) -> None:
-    """Make hosts and end with them, to know whether it can be done here; says on standard error why not."""
+    """Make hosts and end with them, to know whether it can be done here.
+
+    Says on standard error why not.
+    """
     with tempfile.TemporaryDirectory(prefix="rankproof-hosts-") as folder:
         pid = os.fork()
         if pid == 0:

@@ -1,4 +1,6 @@
-"""The test hosts of one world, seen from the harness: what is told of them, their clocks, and orders to their wire."""
+"""The test hosts of one world, seen from the harness: what is told of them, their clocks, and
+orders to their wire.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from harness.world.control.rank_states import RankStates
 
 
 class HostControl:
-    """Inert in a world whose ranks are on this machine, but for the clocks that some of them may have of their own."""
+    """Inert in a world whose ranks are on this machine, but for the clocks that some of them may
+    have of their own.
+    """
 
     def __init__(self, launch: Launch, recorder: Recorder, states: RankStates) -> None:
         self._hosts = launch.places.hosts
@@ -43,7 +47,9 @@ class HostControl:
         return self._hosts.addresses if self._hosts is not None else None
 
     def made(self, ns: int, values: dict[str, Any], channels: Mapping[int, Channel]) -> None:
-        """The hosts are there, and no rank is yet: what ranks stamp goes by the clocks of their hosts from now on."""
+        """The hosts are there, and no rank is yet: what ranks stamp goes by the clocks of their
+        hosts from now on.
+        """
         self._recorder.add(Event(ns=ns, by="server", name="hosts.made", values=values))
         self._states.wire = values["wire"]
         for rank, host in enumerate(self._hosts.of if self._hosts is not None else ()):
@@ -57,18 +63,25 @@ class HostControl:
         return channels
 
     def _go_by(self, channel: Channel, rank: int, *, ahead: int = 0) -> None:
-        """A rank's clock is `ahead` by what its host's is, in nanoseconds, and by what its own is beyond that."""
+        """A rank's clock is `ahead` by what its host's is, in nanoseconds, and by what its own is
+        beyond that.
+        """
         channel.ahead = self._recorder.ahead[rank] = ahead + self._clocks.get(rank, 0)
 
     def heard(self, rank: int) -> None:
-        """A rank has said something, so it is in its namespaces: read the clock of one that has its own, once."""
-        # Who speaks may be heard before the keeper tells its pid; then it is read when the rank speaks again.
+        """A rank has said something, so it is in its namespaces: read the clock of one that has its
+        own, once.
+        """
+        # Who speaks may be heard before the keeper tells its pid; then it is read when the rank
+        # speaks again.
         if rank in self._unread and (pid := self._states.started.get(rank)) is not None:
             self._unread.remove(rank)
             self._recorder.note(RANK_CLOCK, rank=rank, ahead=round(waits.ahead(pid) * 1e9))
 
     def said(self, ns: int, rank: int | None, values: dict[str, Any]) -> tuple[str, bool]:
-        """Take what the wire says; returns what it is called, with the fault it is about, and whether it answers."""
+        """Take what the wire says; returns what it is called, with the fault it is about, and
+        whether it answers.
+        """
         name = f"wire.{values.pop('what')}"
         if values.pop("holds", False):
             self._holding.add((values["fault"], rank))
@@ -78,7 +91,9 @@ class HostControl:
         return f"{name} {values.get('fault')}", name in (STRUCK, UNDONE)
 
     def keeps_waiting(self) -> str:
-        """Why a rank may wait for the wire alone: what waits for a packet that is on its way does not hang."""
+        """Why a rank may wait for the wire alone: what waits for a packet that is on its way does
+        not hang.
+        """
         return "packets are held back on a wire" if self._holding else ""
 
     def order(self, order: Mapping[str, Any]) -> dict[str, JSON]:

@@ -1,1 +1,3 @@
-"""Machines that are reached over a channel: the agent that runs there, and this end of the channel."""
+"""Machines that are reached over a channel: the agent that runs there, and this end of the
+channel.
+"""

@@ -1,8 +1,10 @@
-"""The agent of another machine: answers over its standard input and output, and ends when nobody speaks to it any more.
+"""The agent of another machine: answers over its standard input and output, and ends when nobody
+speaks to it any more.
 
-Standard library only, and Python 3.9 suffices: its text is sent over the channel and nothing has to be installed there.
-It takes trees by their digest, Rankproof's own among them, and becomes a node (`harness.world.machines.node`) of it.
-A message is a JSON object, and bytes after it where its kind has some; before them stand both lengths (`HEAD`).
+Standard library only, and Python 3.9 suffices: its text is sent over the channel and nothing has to
+be installed there. It takes trees by their digest, Rankproof's own among them, and becomes a node
+(`harness.world.machines.node`) of it. A message is a JSON object, and bytes after it where its kind
+has some; before them stand both lengths (`HEAD`).
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ LOOKS_EVERY = 0.2
 PROBE = 2**16
 EXECUTES_WITHIN = 10.0
 PROGRAMS = ("git", "ssh-keygen", "c++", "nix", "nvidia-smi")
-# What says which machine this is, whatever it is called: two names of one machine are not two machines.
+# What says which machine this is, whatever it is called: two names of one machine are not two
+# machines.
 SAME_MACHINE = ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")
 
 
@@ -167,7 +170,10 @@ def cache() -> Path:
 
 
 def unwritable() -> str:
-    """Why nothing can be written where this machine keeps what it is given, found out by writing; empty if it can."""
+    """Why nothing can be written where this machine keeps what it is given, found out by writing.
+
+    Empty if it can.
+    """
     probe = cache() / f".probe-{os.getpid()}"
     try:
         probe.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -185,7 +191,10 @@ def unwritable() -> str:
 
 
 def unexecutable(interpreter: str) -> str:
-    """Why a Python cannot be executed here, found out by executing it; empty where it can, or none is named."""
+    """Why a Python cannot be executed here, found out by executing it.
+
+    Empty where it can, or none is named.
+    """
     if not interpreter:
         return ""
     program = shutil.which(str(Path(interpreter).expanduser()))
@@ -284,8 +293,8 @@ def facts(folder: str | None = None) -> dict[str, Any]:
     """What this machine is, and what this interpreter has.
 
     Args:
-        folder: of which the free space is wanted; None: of the home folder, or of where it keeps what it is given, as
-            that may be another disk: what is less.
+        folder: of which the free space is wanted; None: of the home folder, or of where it keeps
+            what it is given, as that may be another disk: what is less.
     """
     return {
         "name": socket.gethostname(),
@@ -313,7 +322,10 @@ def facts(folder: str | None = None) -> dict[str, Any]:
 
 
 def packages() -> dict[str, list[str]]:
-    """Each installed distribution: its version, and the digest of its wheel's files; empty where there is no list."""
+    """Each installed distribution: its version, and the digest of its wheel's files.
+
+    Empty where there is no list.
+    """
     versions: dict[str, list[str]] = {}
     for installed in importlib.metadata.distributions():
         name = installed.metadata["Name"]

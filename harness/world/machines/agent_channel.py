@@ -1,4 +1,6 @@
-"""This end of a channel to an agent: starts it with a command, asks, and believes nothing that it has not measured."""
+"""This end of a channel to an agent: starts it with a command, asks, and believes nothing that it
+has not measured.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ MOST_SAID = 4 * 1024
 ENDS_WITHIN = 2.0
 # While an agent does what takes long.
 BEATS_EVERY = 1.0
-# Reads the modules from standard input, and runs the last: nothing is installed, nothing written, no file imported.
+# Reads the modules from standard input, and runs the last: nothing is installed, nothing written,
+# no file imported.
 BOOT = """
 import json, sys, types
 read = sys.stdin.buffer.raw.read
@@ -57,7 +60,9 @@ exec "$p" -I -c "$1\""""
 
 
 class Started(Protocol):
-    """What starts an agent and carries its bytes: a process of ours, or `harness.world.starters.relayed.Piped`."""
+    """What starts an agent and carries its bytes: a process of ours, or
+    `harness.world.starters.relayed.Piped`.
+    """
 
     stdin: IO[bytes] | None
     stdout: IO[bytes] | None
@@ -83,9 +88,11 @@ def boot() -> str:
 
 
 def argv(interpreter: str) -> list[str]:
-    """What to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH where that is not there.
+    """What to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH where
+    that is not there.
 
-    In quotes that sh, bash, zsh, fish and csh take alike, without line ends, which csh does not take.
+    In quotes that sh, bash, zsh, fish and csh take alike, without line ends, which csh does not
+    take.
     """
     return [
         "sh",
@@ -97,7 +104,10 @@ def argv(interpreter: str) -> list[str]:
 
 
 class Unreachable(Exception):
-    """A machine did not answer as an agent does; the message says what was seen, `said` what was printed there."""
+    """A machine did not answer as an agent does.
+
+    The message says what was seen, `said` what was printed there.
+    """
 
     def __init__(self, why: str, said: str = "") -> None:
         super().__init__(why)
@@ -122,7 +132,8 @@ class Clock:
 class Channel:
     """A channel to an agent that was started; a context manager, which ends it.
 
-    Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says what no agent says.
+    Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says
+    what no agent says.
     """
 
     def __init__(
@@ -242,7 +253,9 @@ class Channel:
         self.ask("keep", tree=digest, within=within)
 
     def become(self, root: str, arguments: dict[str, Any], *, within: float) -> Started:
-        """Have the agent go on as a node; from then on the descriptors of what was started are the caller's to use.
+        """Have the agent go on as a node.
+
+        From then on the descriptors of what was started are the caller's to use.
 
         Args:
             root: digest of the Rankproof that it is to run.
@@ -314,7 +327,8 @@ class Channel:
     def _wait(self, *, reads: bool) -> None:
         """Wait until the channel can be read or written, and keep what is said beside it.
 
-        `select` takes no descriptor above 1,023, and a channel to each of a thousand machines has three.
+        `select` takes no descriptor above 1,023, and a channel to each of a thousand machines has
+        three.
         """
         awaited = self._reads if reads else self._writes
         while True:

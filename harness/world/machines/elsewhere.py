@@ -1,4 +1,6 @@
-"""What is called otherwise on another machine: its folders, its user and its own name, as it tells them itself."""
+"""What is called otherwise on another machine: its folders, its user and its own name, as it tells
+them itself.
+"""
 
 from __future__ import annotations
 

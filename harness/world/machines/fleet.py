@@ -1,4 +1,6 @@
-"""The machines of a run: reached once, given what ranks need once, and asked for one world after the other."""
+"""The machines of a run: reached once, given what ranks need once, and asked for one world after
+the other.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,13 @@ from harness.world.machines.relay import Relay
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0
-# One that answers again is given so long to be ready, however little is left of the time to come back.
+# One that answers again is given so long to be ready, however little is left of the time to come
+# back.
 BACK_AT_LEAST = 30.0
 # Descriptors for all but channels and ranks' pipes.
 BESIDE = 128
-# How many are reached at the same time: beside a thousand the heartbeats of those that are ready came too late.
+# How many are reached at the same time: beside a thousand the heartbeats of those that are ready
+# came too late.
 AT_ONCE = 32
 
 
@@ -59,7 +63,10 @@ class Reached:
 
 
 class Cables(Protocol):
-    """Of test machines, by their place in the hostfile; each answers with the link's state as the kernel tells it."""
+    """Of test machines, by their place in the hostfile.
+
+    Each answers with the link's state as the kernel tells it.
+    """
 
     def cut(self, index: int) -> str:
         """Pull one out."""
@@ -71,7 +78,8 @@ class Cables(Protocol):
 
 
 def have_descriptors(machines: int) -> None:
-    """Raise this process's soft limit of descriptors to what so many channels take, as far as it may be raised.
+    """Raise this process's soft limit of descriptors to what so many channels take, as far as it
+    may be raised.
 
     Many systems begin with 1,024, which a world of 64 ranks on 110 machines uses up.
     """
@@ -83,14 +91,16 @@ def have_descriptors(machines: int) -> None:
 
 
 class Fleet:
-    """Machines, reached when first needed. Closing it leaves no process behind on one that is reached.
+    """Machines, reached when first needed.
+
+    Closing it leaves no process behind on one that is reached.
 
     Attributes:
         seconds: how long the machines took to get ready, the slowest of them.
         pids: of their fork servers.
         left: nothing; as a pool's.
-        unwritten: why a machine could not write down all that happened on it, such as a full disk, by what evidence
-            calls it.
+        unwritten: why a machine could not write down all that happened on it, such as a full disk,
+            by what evidence calls it.
         run: by which the machines know this run.
         lease: seconds without a heartbeat after which a machine ends its ranks.
         cables: of test machines; None where nobody can pull one.
@@ -110,7 +120,8 @@ class Fleet:
         Args:
             machines: of the hostfile.
             lease: seconds without a heartbeat after which a machine ends its ranks.
-            back_within: seconds for which a lost machine is waited for, to collect what it wrote down.
+            back_within: seconds for which a lost machine is waited for, to collect what it wrote
+                down.
             cancel: readable when the run is interrupted.
             cables: pulls the machines' cables, where it can be done from here.
         """
@@ -123,14 +134,16 @@ class Fleet:
         self._ready: dict[int, dict[str, Any]] = {}
         self._needs: dict[str, Any] = {}
         self._given_up: dict[int, str] = {}
-        # Trees that each machine was given in this run, however often it was reached anew, and who changed one.
+        # Trees that each machine was given in this run, however often it was reached anew, and who
+        # changed one.
         self._given: dict[int, set[str]] = {}
         self._changed: set[int] = set()
         self.run = secrets.token_hex(8)
         self._trees: dict[Path, tuple[str, dict[str, Path]]] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        # Readable once it is closed or the run interrupted: what waits for a machine then waits no longer.
+        # Readable once it is closed or the run interrupted: what waits for a machine then waits no
+        # longer.
         self._stopped, self._stopper = os.pipe()
         # Threads that still wait for a machine hold this fleet, and so these.
         weakref.finalize(self, _close, self._stopped, self._stopper)
@@ -154,7 +167,8 @@ class Fleet:
             self._closed.set()
             os.write(self._stopper, b".")
 
-    # -- machines ----------------------------------------------------------------------------------------------------
+    # -- machines
+    # ----------------------------------------------------------------------------------------------------
 
     def have_all_ready(self, needs: dict[str, Any]) -> None:
         """Have a fork server ready on every machine.
@@ -230,7 +244,9 @@ class Fleet:
         return line
 
     def reconnect(self, index: int) -> Line | None:
-        """Reach a lost machine again, for as long as it is waited for; None where that is in vain, or the run ends."""
+        """Reach a lost machine again, for as long as it is waited for; None where that is in vain,
+        or the run ends.
+        """
         until = time.monotonic() + self._back_within
         if (gone := self._lines.get(index)) is not None:
             gone.close()
@@ -278,7 +294,8 @@ class Fleet:
         return digest
 
     def changed(self) -> list[str]:
-        """Which machines lacked, once or now, what they were given, or do not say, by what evidence calls them.
+        """Which machines lacked, once or now, what they were given, or do not say, by what evidence
+        calls them.
 
         One that was given up is not asked: its trials say so, for they failed or are void.
         """
@@ -304,7 +321,10 @@ class Fleet:
         return bool(self._given_up)
 
     def told(self) -> list[dict[str, Any]]:
-        """What each machine says of itself, and of its wall clock against ours; nothing of one that was not reached."""
+        """What each machine says of itself, and of its wall clock against ours.
+
+        Nothing of one that was not reached.
+        """
         messages = []
         for index in range(len(self._machines)):
             line = self._lines.get(index)
@@ -343,7 +363,9 @@ class Fleet:
             relay.close()
 
     def ports(self, index: int) -> int:
-        """How many ports a world needs on a machine: one for each rank, and one for the subject's own use."""
+        """How many ports a world needs on a machine: one for each rank, and one for the subject's
+        own use.
+        """
         return self._machines[index].slots + 1
 
     def port(self, index: int) -> int:
@@ -355,7 +377,9 @@ class Fleet:
         return {index: self._lines[index] for index in used}
 
     def no_journal(self, index: int, why: str) -> None:
-        """A machine could not write down all that happened in a world: only control has the rest."""
+        """A machine could not write down all that happened in a world: only control has the
+        rest.
+        """
         self.unwritten.setdefault(self._machines[index].called, printable(why, limit=200))
 
     def again(self, index: int, ports: list[int]) -> None:

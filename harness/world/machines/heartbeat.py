@@ -1,4 +1,6 @@
-"""The line to one machine of a run: starts its node, asks, beats every second, and knows when the machine is lost."""
+"""The line to one machine of a run: starts its node, asks, beats every second, and knows when the
+machine is lost.
+"""
 
 from __future__ import annotations
 
@@ -124,14 +126,16 @@ class Line:
         self._reader.start()
         self.beat()
 
-    # -- what is said ------------------------------------------------------------------------------------------------
+    # -- what is said
+    # ------------------------------------------------------------------------------------------------
 
     def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
         """Send something; a machine that takes nothing for as long as its lease is lost."""
         words = json.dumps(message).encode()
         data = memoryview(agent.HEAD.pack(len(words), len(content)) + words + content)
         with self._writing:
-            # The rest of a heartbeat of which the pipe took a part goes first, or this message would end it.
+            # The rest of a heartbeat of which the pipe took a part goes first, or this message
+            # would end it.
             data = memoryview(self._rest + bytes(data)) if self._rest else data
             self._rest = b""
             poll = select.poll()
@@ -160,7 +164,10 @@ class Line:
         return answer
 
     def give(self, digest: str, files: dict[str, Path], *, within: float) -> bool:
-        """As `harness.world.machines.agent_channel.Channel.give`; returns whether it was lacking there."""
+        """As `harness.world.machines.agent_channel.Channel.give`.
+
+        Returns whether it was lacking there.
+        """
         if lacks := bool(self.ask("lacks", trees=[digest], within=within).get("lacks")):
             for parts, content in tree.pieces(files):
                 self.ask("put", tree=digest, parts=parts, content=content, within=within)
@@ -168,7 +175,10 @@ class Line:
         return lacks
 
     def beat(self) -> None:
-        """A heartbeat, and a look at how long nothing was heard. Waits for nothing: other machines are beaten next."""
+        """A heartbeat, and a look at how long nothing was heard.
+
+        Waits for nothing: other machines are beaten next.
+        """
         now = time.monotonic()
         silent = now - self._heard
         if not self.lost and silent > self._lease + PATIENCE:
@@ -188,7 +198,10 @@ class Line:
             self._lose_aside(f"it took nothing for {now - self._took:.1f} s")
 
     def _beat(self) -> bool:
-        """Write a heartbeat, or the rest of the last one, as far as the pipe takes it; whether it took anything."""
+        """Write a heartbeat, or the rest of the last one, as far as the pipe takes it.
+
+        Whether it took anything.
+        """
         data = self._rest
         if not data:
             words = json.dumps({"ask": "beat", "ns": time.monotonic_ns()}).encode()
@@ -220,11 +233,14 @@ class Line:
         poll.register(self._stop, select.POLLIN)
         return bool(poll.poll(0))
 
-    # -- its clock ---------------------------------------------------------------------------------------------------
+    # -- its clock
+    # ---------------------------------------------------------------------------------------------------
 
     @property
     def ahead(self) -> int:
-        """Nanoseconds that its monotonic clock is ahead of ours, at the fastest of the latest exchanges."""
+        """Nanoseconds that its monotonic clock is ahead of ours, at the fastest of the latest
+        exchanges.
+        """
         return min(self._exchanges)[1] if self._exchanges else 0
 
     @property
@@ -242,7 +258,8 @@ class Line:
         took, ahead = min(self._walls, default=(0, 0))
         return {"offset": ahead / 1e9, "offset_within": took / 2e9}
 
-    # -- what is heard -----------------------------------------------------------------------------------------------
+    # -- what is heard
+    # -----------------------------------------------------------------------------------------------
 
     def lose(self, why: str) -> None:
         """The machine counts as lost, once."""

@@ -1,4 +1,6 @@
-"""What happened in one world on one machine, on the machine's own disk until control has it: a file of messages."""
+"""What happened in one world on one machine, on the machine's own disk until control has it: a file
+of messages.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MOST_BYTES = 2**30
 
 
 class Journal:
-    """Takes every message that a world sends up, in order; what cannot be written is not written, and that is said.
+    """Takes every message that a world sends up, in order.
+
+    What cannot be written is not written, and that is said.
 
     Attributes:
         lacks: why it is not whole; empty where it is.
@@ -81,7 +85,10 @@ def place(run: str, world: str, *, machine: int) -> Path:
 
 
 def read(path: Path, *, after: int) -> Iterator[bytes]:
-    """The messages whose number is greater; the last one, cut off while it was written, is not among them."""
+    """The messages whose number is greater.
+
+    The last one, cut off while it was written, is not among them.
+    """
     with path.open("rb") as stream:
         fcntl.flock(stream, fcntl.LOCK_SH)
         while len(head := stream.read(HEAD.size)) == HEAD.size:

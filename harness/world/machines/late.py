@@ -1,8 +1,9 @@
-"""What a machine wrote down of its share of a world, read when the run is long over: the events that nobody heard then.
+"""What a machine wrote down of its share of a world, read when the run is long over: the events
+that nobody heard then.
 
-It goes through the same hands as what comes in time: the roll of its ranks, their channels, the files that ranks may
-leave. The trial's own events bound it: it belongs to that world, on that machine, lies within its time, and says again
-all that was heard. It only adds.
+It goes through the same hands as what comes in time: the roll of its ranks, their channels, the
+files that ranks may leave. The trial's own events bound it: it belongs to that world, on that
+machine, lies within its time, and says again all that was heard. It only adds.
 """
 
 from __future__ import annotations

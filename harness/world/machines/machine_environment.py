@@ -1,6 +1,9 @@
-"""Environments that a machine makes from a lock: each is whole, or not there. Standard library alone, as of Python 3.9.
+"""Environments that a machine makes from a lock: each is whole, or not there.
 
-One is made beside its place and named when it is done, by whoever holds its lock; who comes second finds it.
+Standard library alone, as of Python 3.9.
+
+One is made beside its place and named when it is done, by whoever holds its lock; who comes second
+finds it.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ def prepare(
         lock: requirements, each with the sha256 of its files.
         wheels: a folder of them, in place of any index; None: as pip is configured here.
         goes_on: asked all the time; once it says no, what was begun is taken away.
-        page: of wheels that an index may lack, looked at beside it; each wheel is held to the lock all the same.
+        page: of wheels that an index may lack, looked at beside it; each wheel is held to the lock
+            all the same.
 
     Raises:
         NotMade: it cannot be made, or nobody wants it any more.
@@ -166,7 +170,10 @@ def _wait(goes_on: Callable[[], bool]) -> None:
 
 
 def _move_scripts(coming: Path, place: Path) -> None:
-    """Have scripts name the interpreter where it will be; what Python reads goes by where it lies."""
+    """Have scripts name the interpreter where it will be.
+
+    What Python reads goes by where it lies.
+    """
     for path in (coming / "bin").iterdir():
         if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_SCRIPT:
             continue

@@ -20,7 +20,8 @@ from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
 from harness.world.machines.share import travels
 
-# Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control does.
+# Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control
+# does.
 UNTIL = 30.0
 HANDED_OVER_WITHIN = 120.0
 # Of a world that was left before its end: longer than machines take to end their ranks.

@@ -1,4 +1,5 @@
-"""A machine of a run: holds the fork server whose ranks are here, and keeps them no longer than control is heard.
+"""A machine of a run: holds the fork server whose ranks are here, and keeps them no longer than
+control is heard.
 
 It is what the agent becomes, so its channel is that of the agent.
 """

@@ -21,7 +21,8 @@ from harness.world.machines.agent import HEAD, MOST_BYTES, MOST_JSON
 
 # What waits to be sent, in bytes, before ranks have to wait too.
 MOST_WAITING = 8 * 2**20
-# How long the end of the lease may go unheeded: then this process ends, and its warden ends the rest.
+# How long the end of the lease may go unheeded: then this process ends, and its warden ends the
+# rest.
 HEEDED_WITHIN = 20.0
 
 
@@ -127,7 +128,9 @@ class Inbox:
 
     @contextlib.contextmanager
     def waits(self) -> Iterator[None]:
-        """Around what takes long and may be left at any moment: when control is gone meanwhile, this process ends."""
+        """Around what takes long and may be left at any moment: when control is gone meanwhile,
+        this process ends.
+        """
         self._waits = True
         try:
             yield

@@ -1,8 +1,10 @@
-"""One world whose ranks are on several machines, as worlds are known: the socket of a keeper, and pipes of each rank.
+"""One world whose ranks are on several machines, as worlds are known: the socket of a keeper, and
+pipes of each rank.
 
-What machines say is made into what one keeper would have said: times become those of this machine's clock, an order to
-all is answered once all have, and the world is gone when all shares of it are. What a machine may say is bounded, and
-who says something else is lost: nothing that it said is made right.
+What machines say is made into what one keeper would have said: times become those of this machine's
+clock, an order to all is answered once all have, and the world is gone when all shares of it are.
+What a machine may say is bounded, and who says something else is lost: nothing that it said is made
+right.
 """
 
 from __future__ import annotations
@@ -57,11 +59,14 @@ class Relay:
             lines: of the machines that have ranks.
             placed: the machine of each rank.
             mark: of the world.
-            run: by which machines know the run: what one writes down is found by it when the run is over.
+            run: by which machines know the run: what one writes down is found by it when the run is
+                over.
             begun: CLOCK_MONOTONIC nanoseconds when it began.
-            descriptors: the keeper's socket, then events, gates and log of each rank; they are copied.
+            descriptors: the keeper's socket, then events, gates and log of each rank; they are
+                copied.
             scratch: where ranks' folders are laid out from what they leave.
-            reconnect: reaches a lost machine again, by its index; None where it does not come back in time.
+            reconnect: reaches a lost machine again, by its index; None where it does not come back
+                in time.
         """
         self._lines = dict(lines)
         self._placed = placed
@@ -114,7 +119,10 @@ class Relay:
         os.close(self._wake)
 
     def await_over(self, seconds: float) -> bool:
-        """Wait until every machine that is not lost has handed over what its ranks left; whether they have."""
+        """Wait until every machine that is not lost has handed over what its ranks left.
+
+        Whether they have.
+        """
         with self._over:
             return self._over.wait_for(
                 lambda: self._lost | self.given.keys() >= self._lines.keys(), seconds
@@ -125,7 +133,8 @@ class Relay:
         """The machines that were lost while this world had ranks, or files of them, there."""
         return set(self._lost)
 
-    # -- down --------------------------------------------------------------------------------------------------------
+    # -- down
+    # --------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         poll = select.poll()
@@ -169,7 +178,10 @@ class Relay:
             self._settle()
 
     def ask_stacks(self, ranks: Sequence[int]) -> None:
-        """Have the machines ask these ranks where they stand; they tell of each, and that it was all."""
+        """Have the machines ask these ranks where they stand.
+
+        They tell of each, and that it was all.
+        """
         with self._lock:
             self._stood = set()
         self._to_all({"ask": "stacks", "able": list(ranks)})
@@ -200,7 +212,8 @@ class Relay:
         with self._lock:
             return {*self._lines} - self._gone - self._lost
 
-    # -- up ----------------------------------------------------------------------------------------------------------
+    # -- up
+    # ----------------------------------------------------------------------------------------------------------
 
     def hear(self, line: Line, message: dict[str, Any], content: bytes) -> None:
         """Take what a machine says of this world; called by the thread of its line."""
@@ -402,11 +415,15 @@ class Relay:
             send(self._control, {"ns": time.monotonic_ns(), **message})
 
     def _here(self, index: int, ns: int) -> int:
-        """A time of a machine's clock by ours; one that lies outside this world by more than clocks can is refused."""
+        """A time of a machine's clock by ours.
+
+        One that lies outside this world by more than clocks can is refused.
+        """
         ahead, within = self.clocks[index]
         return told_here(ns, ahead=ahead, within=within, begun=self._begun, now=time.monotonic_ns())
 
-    # -- pipes ------------------------------------------------------------------------------------------------------
+    # -- pipes
+    # ------------------------------------------------------------------------------------------------------
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
         descriptor = self._pipes[rank][0 if kind == "events" else 2]

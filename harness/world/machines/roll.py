@@ -29,7 +29,8 @@ OF_RANKS = frozenset(
 )
 OF_SHARES = frozenset({"signalled", "survivors", "unable", "gone"})
 MOST_WORDS = 256 * 1024
-# Of what one machine says of one world beside what its ranks write, which has bounds of its own: all of it is kept.
+# Of what one machine says of one world beside what its ranks write, which has bounds of its own:
+# all of it is kept.
 MOST_TOLD = 16 * 2**20
 WRITTEN = frozenset({"events", "log", "part"})
 
@@ -125,7 +126,9 @@ MOST_STACK = 256 * 1024
 
 
 class HandedOver:
-    """Of one world. Every method raises `Hostile` for what no rank leaves, and `OSError` where there is no space."""
+    """Of one world. Every method raises `Hostile` for what no rank leaves, and `OSError` where
+    there is no space.
+    """
 
     def __init__(self, scratch: Path, *, size: int) -> None:
         self._scratch = scratch
@@ -134,7 +137,9 @@ class HandedOver:
         self._bytes = dict.fromkeys(range(size), 0)
 
     def begin(self, rank: int, name: str, *, odd: bool) -> None:
-        """A file comes; of what is `odd`, nothing but its name, because it is not a regular file."""
+        """A file comes; of what is `odd`, nothing but its name, because it is not a regular
+        file.
+        """
         known = self._files[rank]
         if not FILE.fullmatch(name) or name in known or len(known) >= MOST_FILES:
             raise Hostile("it hands over a file that no rank leaves, or leaves twice")

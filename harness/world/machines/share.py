@@ -1,7 +1,9 @@
-"""The ranks of one world that are on this machine: forked by its fork server, relayed to control, ended with the lease.
+"""The ranks of one world that are on this machine: forked by its fork server, relayed to control,
+ended with the lease.
 
-Above the fork server nothing is new: the keeper forks and waits, pipes carry events and logs. What is new is that all
-of it becomes messages, numbered from 1, which the machine's journal has too: what control did not hear is in there.
+Above the fork server nothing is new: the keeper forks and waits, pipes carry events and logs. What
+is new is that all of it becomes messages, numbered from 1, which the machine's journal has too:
+what control did not hear is in there.
 """
 
 from __future__ import annotations
@@ -131,7 +133,8 @@ class Standing:
 
 
 def travels(launch: Launch) -> dict[str, Any]:
-    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside ranks.
+    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside
+    ranks.
 
     Raises:
         OSError: it has what machines are not given, as a plug-in's fault may ask for.
@@ -214,7 +217,10 @@ class Share:
         self._journal.add(self._outbox.send(numbered, content))
 
     def run(self) -> bool:
-        """Start the ranks, stay until they are gone, and hand over what they left; whether nobody is left."""
+        """Start the ranks, stay until they are gone, and hand over what they left.
+
+        Whether nobody is left.
+        """
         try:
             self._live(self._server)
         except (OSError, ServerFailed, ValueError) as error:
@@ -273,7 +279,9 @@ class Share:
             remove(scratch)
 
     def _input(self, scratch: Path, name: str, digest: str, called: str) -> str:
-        """Where an input lies here, under the name that it has at control: readers go by how files are called."""
+        """Where an input lies here, under the name that it has at control: readers go by how files
+        are called.
+        """
         folder = scratch / "inputs" / name
         folder.mkdir(parents=True)
         (folder / Path(called).name).symlink_to(self._store.place(digest))
@@ -282,7 +290,9 @@ class Share:
     def _rendezvous(
         self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
-        """What the backend prepared, with what has to be open on this machine, and of these the descriptors."""
+        """What the backend prepared, with what has to be open on this machine, and of these the
+        descriptors.
+        """
         ranks = list(told["ranks"])
         mine = list[int]()
         for index, one in enumerate(Opened(**found) for found in told["opened"]):
@@ -297,7 +307,8 @@ class Share:
             mine.append(descriptor)
         return Rendezvous(ranks=ranks, env=told["env"]), mine
 
-    # -- watching ----------------------------------------------------------------------------------------------------
+    # -- watching
+    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self, until: float) -> None:
         while not self._gone:
@@ -426,10 +437,14 @@ class Share:
             self.say({"is": kind, "rank": self.ranks[index]}, data)
         return len(data or b"")
 
-    # -- what ranks left ---------------------------------------------------------------------------------------------
+    # -- what ranks left
+    # ---------------------------------------------------------------------------------------------
 
     def _hand_over(self, folder: Path, rank: int) -> None:
-        """Hand over how a rank failed, where it stood, and what it kept; what is not a file is named alone."""
+        """Hand over how a rank failed, where it stood, and what it kept.
+
+        What is not a file is named alone.
+        """
         for path in _left(folder):
             name = path.relative_to(folder).as_posix()
             try:

@@ -1,7 +1,9 @@
-"""Files and folders that a machine is given once, by their digest. Standard library alone, as of Python 3.9.
+"""Files and folders that a machine is given once, by their digest.
 
-What is used is held by a lock for as long as its user lives, and cleaning takes nothing that is held, nor what was used
-within the last hour: whoever has just asked for it may not hold it yet.
+Standard library alone, as of Python 3.9.
+
+What is used is held by a lock for as long as its user lives, and cleaning takes nothing that is
+held, nor what was used within the last hour: whoever has just asked for it may not hold it yet.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ USED = ".used"
 KEPT_AT_LEAST = 3600
 KEPT_FOR = 30 * 86400
 MOST_KEPT = 20 * 2**30
-# What comes, or is made, begins with a dot until it is whole; older than this nobody is at it any more.
+# What comes, or is made, begins with a dot until it is whole; older than this nobody is at it any
+# more.
 COMING_FOR = 86400
 
 
@@ -37,7 +40,9 @@ class BadTree(Exception):
 
 
 def files_of(place: Path) -> dict[str, Path]:
-    """Each regular file of a folder by its path below it; a file alone by the empty path. Links are followed.
+    """Each regular file of a folder by its path below it; a file alone by the empty path.
+
+    Links are followed.
 
     Raises:
         OSError: something cannot be read.
@@ -67,7 +72,9 @@ def digest_of(files: dict[str, Path]) -> str:
 
 
 def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
-    """What `Store.put` takes, in messages of at most a few MiB: where each part belongs, and the parts."""
+    """What `Store.put` takes, in messages of at most a few MiB: where each part belongs, and the
+    parts.
+    """
     parts = []
     content = bytearray()
     for name, path in sorted(files.items()):
@@ -194,7 +201,9 @@ class Uses:
         os.utime(self._held[name])
 
     def _locked(self, name: str, how: int) -> int:
-        """A descriptor that holds the lock of a name: of the file that others open too, not of one taken away."""
+        """A descriptor that holds the lock of a name: of the file that others open too, not of one
+        taken away.
+        """
         path = self._folder / USED / name
         while True:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -210,7 +219,8 @@ class Uses:
             os.close(descriptor)
 
     def clean(self, *, most: int = MOST_KEPT, older: float = KEPT_FOR) -> tuple[int, int]:
-        """Take away what nobody uses: what is older, and of the rest the oldest until no more than `most` is left.
+        """Take away what nobody uses: what is older, and of the rest the oldest until no more than
+        `most` is left.
 
         Args:
             most: bytes that may stay.

@@ -1,4 +1,6 @@
-"""The machines of one world, seen from the harness: what is told of them, their clocks, and where their ranks stand."""
+"""The machines of one world, seen from the harness: what is told of them, their clocks, and where
+their ranks stand.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ class MachineControl:
         self._cut: dict[int, str] = {}
 
     def cut_off(self, rank: int, *, fault: str) -> None:
-        """Cut a rank's machine off, unless it is; what the kernel says of its link then is evidence."""
+        """Cut a rank's machine off, unless it is.
+
+        What the kernel says of its link then is evidence.
+        """
         placed = self._launch.places.machines
         if placed is None or self._cables is None or (index := placed.of[rank]) in self._cut:
             return
@@ -102,7 +107,10 @@ class MachineControl:
         begun: int,
         world: str,
     ) -> None:
-        """Ask the machines for their ranks; what these stamp goes by their machines' clocks from now on."""
+        """Ask the machines for their ranks.
+
+        What these stamp goes by their machines' clocks from now on.
+        """
         placed = self._launch.places.machines
         assert placed is not None
         self._cables = server.cables
@@ -142,7 +150,10 @@ class MachineControl:
         return self._ending
 
     def hear(self, kind: str, message: dict[str, Any]) -> bool:
-        """Take what the relay says beside what a keeper says; returns whether an order was answered by it."""
+        """Take what the relay says beside what a keeper says.
+
+        Returns whether an order was answered by it.
+        """
         placed = self._launch.places.machines
         if placed is None or self._ending is None:
             return False

@@ -1,4 +1,6 @@
-"""Hostfiles that people have: the JSON of `mlx.launch`, and lines of `host slots=n` as Open MPI and DeepSpeed read."""
+"""Hostfiles that people have: the JSON of `mlx.launch`, and lines of `host slots=n` as Open MPI and
+DeepSpeed read.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from harness.forms.strict_json import strict_json
 MOST_HOSTS = 1024
 MOST_SLOTS = 1024
 MOST_BYTES = 2**20
-# A name, an address, `user@` before either, or an alias of the user's configuration. Never what ssh takes as an option.
+# A name, an address, `user@` before either, or an alias of the user's configuration. Never what ssh
+# takes as an option.
 NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]{0,252}")
 SLOTS = re.compile(r"(?:slots|max_slots|max-slots)=([0-9]{1,9})")
 
@@ -36,7 +39,8 @@ class Machine:
 
 
 def read(path: Path) -> tuple[Machine, ...]:
-    """The machines of a hostfile, each once, in the order of the file: slots of a name that comes again are added.
+    """The machines of a hostfile, each once, in the order of the file: slots of a name that comes
+    again are added.
 
     Raises:
         OSError: it cannot be read.
@@ -83,7 +87,8 @@ def _of_lines(path: Path, text: str) -> list[Machine]:
 def placement(
     given: str, *, machines: Sequence[Machine]
 ) -> Literal["spread", "pack"] | tuple[int, ...]:
-    """Where ranks are to be: a rule, or the machine of each rank as in `0=node-1,1=node-2`, by its place in the file.
+    """Where ranks are to be: a rule, or the machine of each rank as in `0=node-1,1=node-2`, by its
+    place in the file.
 
     Raises:
         ScenarioError: it is neither.

@@ -1,9 +1,11 @@
-"""What one run made for its test machines, written down before it is made: it can be taken away without the run.
+"""What one run made for its test machines, written down before it is made: it can be taken away
+without the run.
 
-A claim is a folder below /run. Its owner holds the lock of a file in it for as long as it lives, however it ends, and a
-guard, a process in a session of its own, waits for that lock: whoever gets it knows that the owner is gone, and takes
-away what the claim lists. The next run does the same for claims whose guard was killed too. A link is known by the
-random address that it was made with, a process by its start time: nothing is taken away because of its name.
+A claim is a folder below /run. Its owner holds the lock of a file in it for as long as it lives,
+however it ends, and a guard, a process in a session of its own, waits for that lock: whoever gets
+it knows that the owner is gone, and takes away what the claim lists. The next run does the same for
+claims whose guard was killed too. A link is known by the random address that it was made with, a
+process by its start time: nothing is taken away because of its name.
 """
 
 from __future__ import annotations
@@ -99,7 +101,10 @@ class Claim:
 
 
 def guard(folder: str) -> None:
-    """Wait until the owner of a claim is gone, and take away what it left. The program of the guard."""
+    """Wait until the owner of a claim is gone, and take away what it left.
+
+    The program of the guard.
+    """
     with contextlib.suppress(FileNotFoundError):
         print("here", flush=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -110,7 +115,8 @@ def guard(folder: str) -> None:
 def sweep() -> None:
     """Take away what runs left that are gone, and whose guard is gone too."""
     for folder in sorted(CLAIMS.glob("*")):
-        # A claim without its lock file was cut off before it had made anything, or is just being made.
+        # A claim without its lock file was cut off before it had made anything, or is just being
+        # made.
         with contextlib.suppress(OSError):
             # Held where its owner lives, or its guard is at it: that raises.
             lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +126,8 @@ def sweep() -> None:
 
 
 def _locked(folder: Path, how: int, *, create: int = 0) -> int:
-    """A descriptor that holds the lock of a claim; -1 where somebody took that claim away in the meantime.
+    """A descriptor that holds the lock of a claim; -1 where somebody took that claim away in the
+    meantime.
 
     Raises:
         OSError: there is no such claim, or its lock is held and `how` does not wait.

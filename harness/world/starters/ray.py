@@ -1,7 +1,8 @@
-"""Ray as it is set up: an actor on each node of a cluster that is there starts our process and hands its bytes on.
+"""Ray as it is set up: an actor on each node of a cluster that is there starts our process and
+hands its bytes on.
 
-Ray is not asked what became of a process: who waited for it says so. Of Ray counts only which nodes there are, and
-which of them it has lost.
+Ray is not asked what became of a process: who waited for it says so. Of Ray counts only which nodes
+there are, and which of them it has lost.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from harness.world.starters.relayed import ActorGone, NodeLost, Piped
 
 PREFIX = "ray://"
 STARTS_WITHIN = 60.0
-# Ray's own word comes 63 s after a link was cut. Control waits for a node's answer no longer than this.
+# Ray's own word comes 63 s after a link was cut. Control waits for a node's answer no longer than
+# this.
 SILENT = 15.0
 # Ray tells of a node's end when it has missed its heartbeats, long after that of its actors.
 TOLD_WITHIN = 90.0
@@ -61,8 +63,8 @@ class Cluster:
         """Join it.
 
         Args:
-            where: `ray` for the cluster that RAY_ADDRESS names or this machine is a node of, else `ray://HEAD:PORT` of
-                a head's client server.
+            where: `ray` for the cluster that RAY_ADDRESS names or this machine is a node of, else
+                `ray://HEAD:PORT` of a head's client server.
 
         Raises:
             NoCluster: it is not there, or Ray is not installed here.
@@ -78,7 +80,8 @@ class Cluster:
         # By its name: whoever has no Ray checks the types here too.
         self._ray: Any = importlib.import_module("ray")
         self._strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
-        # It brings packages of its own, which would be taken for those of this environment once it is left.
+        # It brings packages of its own, which would be taken for those of this environment once it
+        # is left.
         self._paths = [path for path in sys.path if path not in before]
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -140,7 +143,10 @@ class Cluster:
         interpreter: str,
         beat: bytes,
     ) -> Actor:
-        """Start our process on a node, without waiting for it; the arguments are those of `Relay`."""
+        """Start our process on a node, without waiting for it.
+
+        The arguments are those of `Relay`.
+        """
         if self._code is None:
             self._code = self._ray.put(code)
         return self._relay(
@@ -154,8 +160,8 @@ class Cluster:
     def _relay(
         self, place: Place, program: str, *, told_within: float = TOLD_WITHIN, **more: object
     ) -> Actor:
-        # One on each node, and never on another one instead: what a placement group with STRICT_SPREAD moves when a
-        # node is lost has to stay where it is here.
+        # One on each node, and never on another one instead: what a placement group with
+        # STRICT_SPREAD moves when a node is lost has to stay where it is here.
         strategy = self._strategies.NodeAffinitySchedulingStrategy(place.id, soft=False)
         actor = self._actor.options(
             num_cpus=place.cores, max_concurrency=4, max_restarts=0, scheduling_strategy=strategy

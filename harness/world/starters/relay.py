@@ -20,7 +20,8 @@ from collections.abc import Sequence
 
 CHUNK = 2**20
 MOST_SAID = 4096
-# Twice forked: what ends an actor's process may end its children too, and ours has worlds to end first.
+# Twice forked: what ends an actor's process may end its children too, and ours has worlds to end
+# first.
 TWICE = "import os, sys; os.fork() and os._exit(0); "
 # Control asks every second. Whom Ray leaves behind when control is gone, it asks no more.
 UNASKED = 30.0
@@ -42,12 +43,16 @@ class Relay:
         """Start it.
 
         Args:
-            program: text of what it runs. Its arguments are a folder of its own, empty where no code came, and others.
+            program: text of what it runs. Its arguments are a folder of its own, empty where no
+                code came, and others.
             arguments: the others.
             code: a zip archive of the package `harness`, laid out in that folder.
-            interpreter: path of the Python to run it in; where that is not there, the one that runs this.
-            beat: a message that says nothing, sent whenever control asks; empty where control has its own.
-            alone: whether this process is the relay's, and ends when nobody has asked anything for `UNASKED` seconds.
+            interpreter: path of the Python to run it in; where that is not there, the one that runs
+                this.
+            beat: a message that says nothing, sent whenever control asks; empty where control has
+                its own.
+            alone: whether this process is the relay's, and ends when nobody has asked anything for
+                `UNASKED` seconds.
         """
         self._beat = beat
         self._lock = threading.Lock()
@@ -102,7 +107,9 @@ class Relay:
         return None
 
     def write(self, content: bytes, number: int) -> None:
-        """Hand bytes on in the order of their numbers, from 0; none is the end: the channel is closed.
+        """Hand bytes on in the order of their numbers, from 0.
+
+        None is the end: the channel is closed.
 
         Calls of one caller may overtake each other where an actor has several threads.
         """
@@ -132,7 +139,10 @@ class Relay:
         self._writes = os.open(os.devnull, os.O_WRONLY)
 
     def said(self) -> str:
-        """The last that the process said beside its messages. Once it has ended, what it left behind goes."""
+        """The last that the process said beside its messages.
+
+        Once it has ended, what it left behind goes.
+        """
         size = os.fstat(self._log).st_size
         text = os.pread(self._log, MOST_SAID, max(0, size - MOST_SAID))
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -44,7 +44,8 @@ class Piped:
     """A process behind a relay.
 
     Attributes:
-        stdin, stdout, stderr: of it. The last tells what it said, and how the relay ended, once it has.
+        stdin, stdout, stderr: of it. The last tells what it said, and how the relay ended, once it
+            has.
     """
 
     def __init__(self, relay: Bytes) -> None:
@@ -64,7 +65,9 @@ class Piped:
         ).start()
 
     def poll(self) -> int | None:
-        """None while it is there; then 0, or 255 where the relay was lost: how a process ended no relay knows."""
+        """None while it is there; then 0, or 255 where the relay was lost: how a process ended no
+        relay knows.
+        """
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
@@ -78,7 +81,10 @@ class Piped:
         return self._code
 
     def kill(self) -> None:
-        """End the relay: the process hears that its channel is closed. Nobody waits longer for what is lost."""
+        """End the relay: the process hears that its channel is closed.
+
+        Nobody waits longer for what is lost.
+        """
         self._finish(LOST)
 
     def _finish(self, code: int) -> None:

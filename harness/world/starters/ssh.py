@@ -1,4 +1,6 @@
-"""OpenSSH as it is set up: the user's own configuration, keys and agent start a command on another machine."""
+"""OpenSSH as it is set up: the user's own configuration, keys and agent start a command on another
+machine.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-# Ended by itself within ten seconds where the other end is gone without a word, and never asks a question.
+# Ended by itself within ten seconds where the other end is gone without a word, and never asks a
+# question.
 OPTIONS = (
     "-T",
     *("-o", "BatchMode=yes"),

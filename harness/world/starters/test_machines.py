@@ -1,9 +1,10 @@
 """Test machines: what a hostfile names, made of this machine, each with a real sshd.
 
-Namespaces give each a network, a name, a /tmp, a cache, a boot id and a monotonic clock of its own. A bridge joins them
-to this machine, and what is pulled out of it is cut off without a word. By root, with `ip`, `unshare` and OpenSSH's
-server; they share the processors, the other files and the clock on the wall. Whatever is made is claimed before
-(`harness.world.starters.machine_claims`), so that a run that is killed leaves none of it.
+Namespaces give each a network, a name, a /tmp, a cache, a boot id and a monotonic clock of its own.
+A bridge joins them to this machine, and what is pulled out of it is cut off without a word. By
+root, with `ip`, `unshare` and OpenSSH's server; they share the processors, the other files and the
+clock on the wall. Whatever is made is claimed before (`harness.world.starters.machine_claims`), so
+that a run that is killed leaves none of it.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class TestMachines:
         return self._state(index)
 
     def _state(self, index: int) -> str:
-        # What the kernel was told is in force at once; whether a carrier is seen follows a moment later.
+        # What the kernel was told is in force at once; whether a carrier is seen follows a moment
+        # later.
         flags = int(Path("/sys/class/net", self.links[index], "flags").read_text("ascii"), 16)
         return "up" if flags & IFF_UP else "down"
 
@@ -245,7 +247,8 @@ def _join(
 ) -> int:
     """Join it to the bridge and let it go on; the pid of its first process, which listens."""
     child = _child(machine)
-    # Who is killed before this line leaves a process that ends by itself: it has no cable to set up.
+    # Who is killed before this line leaves a process that ends by itself: it has no cable to set
+    # up.
     claim.process(child)
     claim.process(machine.pid)
     address = claim.link(link)

@@ -1,4 +1,7 @@
-"""What holds for every test: how often a race is tried; and two transports with a way between them that breaks."""
+"""What holds for every test: how often a race is tried.
+
+And two transports with a way between them that breaks.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def often(pytestconfig: pytest.Config) -> Callable[..., range]:
-    """Turns of something that must never flake: a few in every run, as many as `soak` says with --soak."""
+    """Turns of something that must never flake: a few in every run, as many as `soak` says with
+    --soak.
+    """
     soaking = pytestconfig.getoption("--soak")
     return lambda few, *, soak: range(soak if soaking else few)
 

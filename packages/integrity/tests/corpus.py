@@ -1,8 +1,10 @@
-"""Clean texts, the same on every machine: twenty scripts, code, emoji, base64, and texts that look corrupt and are not.
+"""Clean texts, the same on every machine: twenty scripts, code, emoji, base64, and texts that look
+corrupt and are not.
 
-Each text follows from its kind and number alone, so that any part of the corpus can be made again by itself. Words are
-some that are in use, and others put together from the letters of the script, so that no list of words is needed.
-Only `code` depends on the interpreter: it is cut from the modules of the standard library.
+Each text follows from its kind and number alone, so that any part of the corpus can be made again
+by itself. Words are some that are in use, and others put together from the letters of the script,
+so that no list of words is needed. Only `code` depends on the interpreter: it is cut from the
+modules of the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pathlib import Path
 SEED = "rankproof-18"
 PER_SCRIPT, CODE, EMOJI, BASE64, MIXED, LOOKS_CORRUPT = 350, 1000, 700, 500, 400, 400
 
-# Of each script: words in use, the letters that others are made from, and what stands between words.
+# Of each script: words in use, the letters that others are made from, and what stands between
+# words.
 SCRIPTS: dict[str, tuple[str, tuple[tuple[int, int], ...], str]] = {
     "latin": (
         (

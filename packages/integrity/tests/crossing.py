@@ -12,7 +12,9 @@ QUICK = Limits(deadline=20, silence=0.5, shortest=0.02)
 
 
 class Crossing:
-    """A way for streams that a test can break: it hands bytes on, and changes, cuts or holds them when told."""
+    """A way for streams that a test can break: it hands bytes on, and changes, cuts or holds them
+    when told.
+    """
 
     def __init__(self, to: tuple[str, int]) -> None:
         self._to, self._listener = to, socket.create_server(("127.0.0.1", 0))
@@ -85,7 +87,9 @@ class Crossing:
 
 
 def let_go(end: socket.socket) -> None:
-    """Close a socket that another thread may read: until that is woken, the kernel keeps the connection."""
+    """Close a socket that another thread may read: until that is woken, the kernel keeps the
+    connection.
+    """
     with contextlib.suppress(OSError):  # it is closed
         end.shutdown(socket.SHUT_RD)
     end.close()

@@ -1,4 +1,6 @@
-"""What is done to outputs on purpose: each kind of corruption, to the text, to the ids, or to both."""
+"""What is done to outputs on purpose: each kind of corruption, to the text, to the ids, or to
+both.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,9 @@ DAMAGE: dict[str, Callable[[Output, random.Random], Output]] = {
 
 
 def damaged(kind: str, text: str, number: int) -> Output | None:
-    """An output with that damage; None where it left everything as it was (mojibake of ASCII): not counted."""
+    """An output with that damage; None where it left everything as it was (mojibake of ASCII): not
+    counted.
+    """
     made = clean(text)
     found = DAMAGE[kind](made, random.Random(f"{kind} {number}"))
     return None if (found.text, found.ids) == (made.text, made.ids) else found

@@ -1,4 +1,6 @@
-"""Ten kinds of tokenizers, made small here, texts in thirty scripts, and what detokenizers stream of both."""
+"""Ten kinds of tokenizers, made small here, texts in thirty scripts, and what detokenizers stream
+of both.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ MORE = {
 
 
 def texts(script: str, many: int) -> list[str]:
-    """Texts of a script: prose, the smallest case of the issue's kind (words repeated), and its mixture with others."""
+    """Texts of a script: prose, the smallest case of the issue's kind (words repeated), and its
+    mixture with others.
+    """
     if script in corpus.SCRIPTS:
         words = corpus.SCRIPTS[script][0].split()
         found = [corpus.text(script, number) for number in range(many)]
@@ -58,7 +62,8 @@ def texts(script: str, many: int) -> list[str]:
 SCRIPTS = (*corpus.SCRIPTS, *MORE)
 
 
-# What scripts alone do not have; the rare characters are spelled in bytes by all kinds with byte fallback.
+# What scripts alone do not have; the rare characters are spelled in bytes by all kinds with byte
+# fallback.
 HARD = {
     "marks": "e\u0301\u0323\u0308 q\u0307\u0323 Z̷̢̛͎a̶l̵g̴o̷ ṩ̇ ก็้ं ᄒ\u1161\u11ab글 ᄀᆞᆷ",
     "joined emoji": "👨‍👩‍👧‍👦👩🏽‍🚀🏳️‍🌈🧑🏿‍❤️‍💋‍🧑🏻 a👁️‍🗨️ 🇯🇵🇺🇳🏴󠁧󠁢󠁳󠁣󠁴󠁿🇦",
@@ -258,7 +263,9 @@ def by_stream(kind: str, ids: list[int]) -> list[str]:
 
 
 def by_offsets(kind: str, ids: list[int]) -> list[str]:
-    """What serving engines give out at each id: the text that is new, as soon as it does not end inside a character."""
+    """What serving engines give out at each id: the text that is new, as soon as it does not end
+    inside a character.
+    """
     out, begin, read = [], 0, 0
     for at in range(len(ids)):
         before = decode(kind, ids[begin:read])

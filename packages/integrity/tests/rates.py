@@ -1,4 +1,5 @@
-"""The tables of docs/integrity.md: what hints find in clean texts, and what is seen of each damage by which evidence.
+"""The tables of docs/integrity.md: what hints find in clean texts, and what is seen of each damage
+by which evidence.
 
 `PYTHONPATH=src:tests python -m rates` writes them into the page; tests make parts of them again.
 """

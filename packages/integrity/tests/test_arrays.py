@@ -1,4 +1,6 @@
-"""Arrays and tensors of every layout: they come exactly as they are, or are refused before anything is sent."""
+"""Arrays and tensors of every layout: they come exactly as they are, or are refused before anything
+is sent.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,9 @@ def tensors(count: int) -> dict[str, Any]:
 def test_a_tensor_of_any_layout_comes_as_it_is(
     two: tuple[TorchTensors, TorchTensors], count: int
 ) -> None:
-    """Strides, views that conjugate or negate, gradients and any dtype, of few elements and of many."""
+    """Strides, views that conjugate or negate, gradients and any dtype, of few elements and of
+    many.
+    """
     import torch
 
     for name, sent in tensors(count).items():

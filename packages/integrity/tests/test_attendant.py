@@ -28,7 +28,9 @@ class StoppedWhileWoken(Attendant):
 
 
 def test_a_stop_between_two_steps_of_waking_is_seen() -> None:
-    """A thread that is told to stop in the middle of waking up ends at once, and does not wait for an hour."""
+    """A thread that is told to stop in the middle of waking up ends at once, and does not wait for
+    an hour.
+    """
     attendant = StoppedWhileWoken(node="a", lines={}, limits=Limits())
     attendant.wake()
     thread = attendant._thread

@@ -1,4 +1,6 @@
-"""Tokens without texts: the same bytes as chunks have, and nothing else is taken for the one that is due."""
+"""Tokens without texts: the same bytes as chunks have, and nothing else is taken for the one that
+is due.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def tokens(stream: str = "3", maker: int = 1, epoch: int = 0) -> BareTokens:
 
 
 def test_both_ends_hold_the_same_ids_and_a_chunk_is_what_was_sent() -> None:
-    """What is made is a chunk with its checksum, as any receiver of chunks takes it; both ends chain the same ids."""
+    """What is made is a chunk with its checksum, as any receiver of chunks takes it.
+
+    Both ends chain the same ids.
+    """
     here, there = tokens(), tokens()
     for at, token in enumerate([7, 999, 0, 40]):
         made = here.made(token)
@@ -44,7 +49,9 @@ def test_both_ends_hold_the_same_ids_and_a_chunk_is_what_was_sent() -> None:
 
 
 def test_each_flipped_bit_is_refused_and_nothing_is_taken() -> None:
-    """Whichever bit of a message changed, it is an error, and the one that was sent is taken still."""
+    """Whichever bit of a message changed, it is an error, and the one that was sent is taken
+    still.
+    """
     there = tokens()
     made = tokens().made(7)
     for bit in range(8 * len(made)):
@@ -67,7 +74,9 @@ def test_each_flipped_bit_is_refused_and_nothing_is_taken() -> None:
     ],
 )
 def test_another_token_than_is_due_is_said(made: bytes, words: str) -> None:
-    """A token of another stream, epoch or maker, or what is none, is whole in itself and is not taken."""
+    """A token of another stream, epoch or maker, or what is none, is whole in itself and is not
+    taken.
+    """
     there = tokens()
     with pytest.raises((MessageCorrupt, OutOfStep), match=words):
         there.taken(made)

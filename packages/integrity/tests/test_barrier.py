@@ -1,4 +1,5 @@
-"""The barrier: whatever the order of arrivals, looks, restarts and giving up, nobody is through early or twice.
+"""The barrier: whatever the order of arrivals, looks, restarts and giving up, nobody is through
+early or twice.
 
 With --soak many more orders are tried.
 """
@@ -31,7 +32,10 @@ RANKS = st.integers(0, SIZE - 1)
 
 
 class Group(RuleBasedStateMachine):
-    """Ranks that arrive, look, give up, begin again and renew in any order; what each was told is held together."""
+    """Ranks that arrive, look, give up, begin again and renew in any order.
+
+    What each was told is held together.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +118,9 @@ class Group(RuleBasedStateMachine):
 
 
 def test_no_order_of_events_lets_a_rank_through_early_or_twice(pytestconfig: Any) -> None:
-    """A rank that is through was joined by all, is through once, and each number is open for all or broken for all."""
+    """A rank that is through was joined by all, is through once, and each number is open for all or
+    broken for all.
+    """
     examples = 5000 if pytestconfig.getoption("--soak") else 40
     run_state_machine_as_test(
         Group, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None)
@@ -122,7 +128,9 @@ def test_no_order_of_events_lets_a_rank_through_early_or_twice(pytestconfig: Any
 
 
 def test_a_rank_that_begins_while_another_looks_opens_nothing() -> None:
-    """Between two looks of one rank the last one begins: the first is not through before that one has arrived."""
+    """Between two looks of one rank the last one begins: the first is not through before that one
+    has arrived.
+    """
 
     class Late(MemoryStore):
         """A store in which rank 1 begins while rank 0 reads who there is."""
@@ -146,7 +154,9 @@ def stores(folder: Path) -> list[Store]:
 
 @pytest.mark.slow
 def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
-    """What is set is there, sums add up, the first claim holds, and a key that is not there is nothing, at once."""
+    """What is set is there, sums add up, the first claim holds, and a key that is not there is
+    nothing, at once.
+    """
     for store in stores(tmp_path):
         assert store.get("a/b") is None
         store.set("a/b", b"1")
@@ -171,7 +181,9 @@ print([barrier.wait(timeout=30).sequence for _ in range(20)])
 
 @pytest.mark.slow
 def test_processes_meet_in_a_folder(tmp_path: Path) -> None:
-    """Three processes pass twenty barriers over files, and leave no more than the last of them behind."""
+    """Three processes pass twenty barriers over files, and leave no more than the last of them
+    behind.
+    """
     command = [sys.executable, "-c", RANK, str(tmp_path)]
     ranks = [
         subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)
@@ -182,7 +194,9 @@ def test_processes_meet_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_who_is_missing_is_named_and_hears_of_it() -> None:
-    """A rank that waits in vain names the missing one, which, coming late, is told that it is broken and by whom."""
+    """A rank that waits in vain names the missing one, which, coming late, is told that it is
+    broken and by whom.
+    """
     store = MemoryStore()
     barriers = [
         DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2))
@@ -202,7 +216,10 @@ def test_who_is_missing_is_named_and_hears_of_it() -> None:
 
 
 def test_a_rank_that_begins_again_is_not_counted_for_its_former_self() -> None:
-    """It waits where nobody else is; the others hear that it began again, and meet it after renewing."""
+    """It waits where nobody else is.
+
+    The others hear that it began again, and meet it after renewing.
+    """
     store = MemoryStore()
     first, second = (
         DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2))

@@ -26,7 +26,10 @@ from rankproof_integrity import (
 
 
 def test_who_closed_is_said_and_nothing_that_was_sent_is_lost(pair: Callable[..., tuple]) -> None:
-    """What was sent before a close is received after it; then the error says that the peer closed after so many."""
+    """What was sent before a close is received after it.
+
+    Then the error says that the peer closed after so many.
+    """
     a, b, _ = pair()
     b.send(b"last", to="a")
     b.close()
@@ -38,7 +41,10 @@ def test_who_closed_is_said_and_nothing_that_was_sent_is_lost(pair: Callable[...
 
 
 def test_what_a_peer_that_closed_had_not_taken_is_named(pair: Callable[..., tuple]) -> None:
-    """They came there, so that they are not sent again; who sends the next is told which, and from which to go on."""
+    """They came there, so that they are not sent again.
+
+    Who sends the next is told which, and from which to go on.
+    """
     a, b, _ = pair()
     a.send(b"taken", to="b")
     b.receive(source="a")
@@ -76,7 +82,9 @@ def test_who_closes_while_a_connection_is_broken_tells_its_peer_first(
 
 
 def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
-    """A peer whose message was taken, and whose acknowledgements were lost, is answered after the goodbye."""
+    """A peer whose message was taken, and whose acknowledgements were lost, is answered after the
+    goodbye.
+    """
     ends = {
         name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")
     }
@@ -119,7 +127,9 @@ def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
 
 
 def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple]) -> None:
-    """A thread that polls and one that waits for it end at once when the transport is closed, each with one error."""
+    """A thread that polls and one that waits for it end at once when the transport is closed, each
+    with one error.
+    """
     a, b, _ = pair()
     b.send(b"x", to="a")
     a.receive(source="b")
@@ -152,7 +162,10 @@ def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple
 
 
 def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> None:
-    """Two that say goodbye at the same moment, with a last message on its way each, both close; none waits for long."""
+    """Two that say goodbye at the same moment, with a last message on its way each, both close.
+
+    None waits for long.
+    """
     for turn in often(5, soak=2000):
         a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
         a.listen(str(tmp_path / f"{turn}"))
@@ -181,7 +194,9 @@ def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> 
 def test_a_flush_is_answered_whatever_the_other_end_does(
     tmp_path: Path, often: Callable[..., range]
 ) -> None:
-    """Whether its callers poll, have just been or come no more, a peer answers who waits: long before its own time."""
+    """Whether its callers poll, have just been or come no more, a peer answers who waits: long
+    before its own time.
+    """
     limits = Limits(silence=40, deadline=40)  # of itself it would acknowledge after 10 seconds
     with (
         ReliableMessageTransport(node="a", limits=limits) as a,
@@ -230,7 +245,9 @@ def test_what_is_sent_after_the_goodbye_is_refused_at_once(pair: Callable[..., t
 
 @pytest.mark.slow
 def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[..., range]) -> None:
-    """Threads that close the same transport at once: one does, the others wait for it, and nothing is closed twice."""
+    """Threads that close the same transport at once: one does, the others wait for it, and nothing
+    is closed twice.
+    """
     for _ in often(10, soak=500):
         a, b, _ = pair()
         b.send(b"last", to="a")
@@ -330,7 +347,9 @@ finally:
     ("leaves", "said"), [("pass", "the transport of a was closed meanwhile\n"), ("sys.exit()", "")]
 )
 def test_a_signals_handler_may_close(turns: int, leaves: str, said: str) -> None:
-    """Its thread is in the midst of a receive, which ends after the handler only: neither waits for the other."""
+    """Its thread is in the midst of a receive, which ends after the handler only: neither waits for
+    the other.
+    """
     program = CLOSES_IN_A_HANDLER.replace("TURNS", str(turns)).replace("LEAVES", leaves)
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True

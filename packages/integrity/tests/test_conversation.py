@@ -1,4 +1,5 @@
-"""Two conversations, whatever Hypothesis does to the wire between them, and what was found out of them so far.
+"""Two conversations, whatever Hypothesis does to the wire between them, and what was found out of
+them so far.
 
 With --soak twenty times as many orders of events are tried.
 """
@@ -25,7 +26,9 @@ from two_nodes import LIMITS, OTHER, OverAStream, Side, TwoNodes
 def test_whatever_happens_on_the_wire_messages_come_once_and_in_order(
     machine: Any, pytestconfig: Any
 ) -> None:
-    """Loss, copies, another order, damage, cuts, restarts and renewals never give a message twice or out of order."""
+    """Loss, copies, another order, damage, cuts, restarts and renewals never give a message twice
+    or out of order.
+    """
     examples = 2000 if pytestconfig.getoption("--soak") else 25
     run_state_machine_as_test(
         machine, settings=settings(max_examples=examples, stateful_step_count=60, deadline=None)
@@ -39,7 +42,10 @@ def met(*, ordered: bool) -> TwoNodes:
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_greeting_that_is_lost_once_is_sent_again(ordered: bool) -> None:
-    """Who hears no greeting asks for another; else nothing it has to say would leave before its deadline."""
+    """Who hears no greeting asks for another.
+
+    Else nothing it has to say would leave before its deadline.
+    """
     nodes = met(ordered=ordered)
     nodes.cut()
     nodes.join()
@@ -60,7 +66,9 @@ def test_a_greeting_that_is_lost_once_is_sent_again(ordered: bool) -> None:
 
 
 def test_who_gave_up_while_apart_says_so_when_they_meet() -> None:
-    """A peer that is connected again hears that nothing will come, on each connection until it has."""
+    """A peer that is connected again hears that nothing will come, on each connection until it
+    has.
+    """
     nodes = met(ordered=True)
     nodes.cut()
     nodes.send("a", 10)
@@ -75,7 +83,9 @@ def test_who_gave_up_while_apart_says_so_when_they_meet() -> None:
 
 
 def test_a_frame_that_comes_damaged_twice_is_sent_a_third_time() -> None:
-    """Another damaged frame and a whole one after it hide from nobody that the second copy was damaged too."""
+    """Another damaged frame and a whole one after it hide from nobody that the second copy was
+    damaged too.
+    """
     nodes = met(ordered=True)
 
     def sent(*damaged: int) -> None:
@@ -101,7 +111,9 @@ def test_a_frame_that_comes_damaged_twice_is_sent_a_third_time() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_who_begins_again_under_its_old_epoch_is_told(ordered: bool) -> None:
-    """Its first messages would seem to be those it sent before: acknowledged, and never given to anybody."""
+    """Its first messages would seem to be those it sent before: acknowledged, and never given to
+    anybody.
+    """
     nodes = met(ordered=ordered)
     nodes.send_some("b", [10, 10])
     nodes.settle()
@@ -133,7 +145,9 @@ def test_who_begins_again_under_its_old_epoch_is_told(ordered: bool) -> None:
 
 @pytest.mark.parametrize("again", ["a", "b"])
 def test_what_was_said_between_former_selves_is_not_taken(again: str) -> None:
-    """One begins again and the other's epoch stays: what the one sent, or was sent, before then is dropped by both."""
+    """One begins again and the other's epoch stays: what the one sent, or was sent, before then is
+    dropped by both.
+    """
     nodes = met(ordered=False)
     nodes.send("b", 10)
     nodes.pump()
@@ -159,7 +173,9 @@ def test_what_was_said_between_former_selves_is_not_taken(again: str) -> None:
 
 
 def test_each_bit_of_a_frame_counts_over_a_stream() -> None:
-    """Whatever single bit of a frame is flipped on a stream: its payload is not given, and the next frame is whole."""
+    """Whatever single bit of a frame is flipped on a stream: its payload is not given, and the next
+    frame is whole.
+    """
     payload = bytes(range(24))
     whole = frame.packed(
         kind=frame.Kind.DATA, epoch=1, toward=1, length=len(payload), payload_digest=digest(payload)
@@ -183,7 +199,9 @@ def test_each_bit_of_a_frame_counts_over_a_stream() -> None:
 
 
 def test_what_waited_behind_a_lost_frame_does_not_make_the_time_out_longer() -> None:
-    """Of two datagrams the first is lost and sent again: the answer to both says nothing of the way of the second."""
+    """Of two datagrams the first is lost and sent again: the answer to both says nothing of the way
+    of the second.
+    """
     seen = RoundTrip()
     out = Outgoing(limits=LIMITS, round_trip=seen, counters=Counters(), ordered=False, largest=1000)
     for number in range(2):

@@ -27,7 +27,9 @@ PUBLISHED = rates.tables(rates.PAGE.read_text(encoding="utf-8"))
 
 
 def test_no_clean_text_is_called_corrupt(pytestconfig: pytest.Config) -> None:
-    """Every record of every text of the corpus agrees with every other: intact, whatever it looks like."""
+    """Every record of every text of the corpus agrees with every other: intact, whatever it looks
+    like.
+    """
     many, every = 0, 1 if pytestconfig.getoption("--soak") else 100
     for kind, number, text in corpus.texts(every=every):
         ids = encode(text)
@@ -48,9 +50,13 @@ def test_no_clean_text_is_called_corrupt(pytestconfig: pytest.Config) -> None:
 
 
 def test_the_published_rates_of_hints_are_those_of_the_corpus(pytestconfig: pytest.Config) -> None:
-    """Of every tenth text the page has the very numbers; with --soak of all, and the library's own are those."""
+    """Of every tenth text the page has the very numbers.
+
+    With --soak of all, and the library's own are those.
+    """
     soak = pytestconfig.getoption("--soak")
-    # The texts of `code`, and some of `mixed`, are cut from this interpreter's library; the page has those of 3.11.
+    # The texts of `code`, and some of `mixed`, are cut from this interpreter's library; the page
+    # has those of 3.11.
     slack = 0 if sys.version_info[:2] == (3, 11) else 3
     found, many = rates.false_alarms(every=rates.TENTH)
     whole, all_of = rates.false_alarms(every=1) if soak else (None, 10_000)
@@ -63,7 +69,10 @@ def test_the_published_rates_of_hints_are_those_of_the_corpus(pytestconfig: pyte
 
 
 def test_what_is_published_of_each_damage_is_what_is_seen() -> None:
-    """Where the page says always or never, it is so of every text; all evidence together sees every damage."""
+    """Where the page says always or never, it is so of every text.
+
+    All evidence together sees every damage.
+    """
     assert [row[0] for row in PUBLISHED["damage"]] == list(DAMAGE)
     few = list(corpus.texts(every=350))[::4]
     for row in PUBLISHED["damage"]:
@@ -123,7 +132,10 @@ def test_shifted_ids_are_told_from_others() -> None:
 
 
 def test_bytes_that_a_model_spells_itself_are_not_corruption() -> None:
-    """A stray byte from the ids is the model's own; the same byte without ids, or beside others, is corrupt."""
+    """A stray byte from the ids is the model's own.
+
+    The same byte without ids, or beside others, is corrupt.
+    """
     stray = next(one for one in range(528) if spell(one) == b"\xff")
     ids = [*encode("caf"), stray]
     text = decode(ids)
@@ -138,7 +150,9 @@ def test_bytes_that_a_model_spells_itself_are_not_corruption() -> None:
 
 
 def test_a_cut_generation_may_lack_its_last_character() -> None:
-    """Ids that end inside of a character, and a text without it: intact where the generation was cut, else not."""
+    """Ids that end inside of a character, and a text without it: intact where the generation was
+    cut, else not.
+    """
     ids = clean("ok 龍").ids[:-1]
     for detector in (rates.WITH_IDS, rates.DECODED):
         assert detector.analyze_output("ok ", ids=ids, cut=True).verdict is Verdict.INTACT
@@ -170,7 +184,9 @@ def test_chunks_are_held_against_their_checksums_and_their_text() -> None:
 
 
 def test_ids_without_a_spelling_are_corrupt_and_not_a_crash() -> None:
-    """What a damaged id does to the tokenizer's own table is an answer, also where nobody told the vocabulary."""
+    """What a damaged id does to the tokenizer's own table is an answer, also where nobody told the
+    vocabulary.
+    """
     report = rates.WITH_IDS.analyze_output("text", ids=[20, 2**40])
     assert [one.corruption_type for one in report.corruptions] == [CorruptionType.WRONG_VOCABULARY]
     assert (

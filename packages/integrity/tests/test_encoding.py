@@ -38,7 +38,10 @@ def test_a_text_is_valid_however_it_is_cut(text: str, cuts: list[int]) -> None:
 # The begin of a surrogate, which is no character whatever follows.
 @example(raw=b"\xed\xa0", cuts=[])
 def test_bytes_are_judged_as_python_judges_them(raw: bytes, cuts: list[int]) -> None:
-    """However they are cut, the first wrong byte is the one that decoding the whole names; a failure stays one."""
+    """However they are cut, the first wrong byte is the one that decoding the whole names.
+
+    A failure stays one.
+    """
     results = streamed(pieces(raw, cuts))
     error = None
     try:
@@ -60,7 +63,10 @@ def test_bytes_are_judged_as_python_judges_them(raw: bytes, cuts: list[int]) -> 
 
 @given(TEXT, st.integers(0, 40), st.booleans())
 def test_a_text_is_what_its_ids_spell(text: str, lag: int, cut: bool) -> None:
-    """A detokenizer that lags behind is not an error; a text that is short of what the ids spell at the end is one."""
+    """A detokenizer that lags behind is not an error.
+
+    A text that is short of what the ids spell at the end is one.
+    """
     output = clean(text)
     validator, out, spelled = EncodingValidator(token_bytes=spell), "", b""
     for number, one in enumerate(output.ids):
@@ -76,7 +82,9 @@ def test_a_text_is_what_its_ids_spell(text: str, lag: int, cut: bool) -> None:
 
 @given(TEXT.filter(bool), st.data(), st.booleans())
 def test_one_changed_character_is_found(text: str, data: st.DataObject, by_bytes: bool) -> None:
-    """Whatever character is put for another, it is found where it is, by either way to spell ids."""
+    """Whatever character is put for another, it is found where it is, by either way to spell
+    ids.
+    """
     at = data.draw(st.integers(0, len(text) - 1))
     other = data.draw(st.characters().filter(lambda one: one != text[at]))
     ids = clean(text).ids

@@ -1,4 +1,5 @@
-"""The library under engines of other shapes: an event loop, microbatches forth and back, a ring of tensors both ways.
+"""The library under engines of other shapes: an event loop, microbatches forth and back, a ring of
+tensors both ways.
 
 Each runs over ways that flip bits and end connections, and is held against one device.
 """
@@ -44,7 +45,10 @@ class Bent(MemoryStore):
 
 @contextmanager
 def ranks(count: int, seed: int) -> Iterator[tuple[list[DeviceCommunicationManager], Bent]]:
-    """So many ranks in one process, over bad ways; at the end all close, and something had to be mended."""
+    """So many ranks in one process, over bad ways.
+
+    At the end all close, and something had to be mended.
+    """
     with ExitStack() as held:
         store = Bent(held, random.Random(seed))
         lines = [
@@ -83,7 +87,9 @@ def together(works: list[Callable[[], None]]) -> None:
 
 
 def test_one_forward_one_backward() -> None:
-    """Four stages, twelve microbatches in the schedule of PipeDream: the gradients are those of one device."""
+    """Four stages, twelve microbatches in the schedule of PipeDream: the gradients are those of one
+    device.
+    """
     stages, batches, width = 4, 12, 300
     weights = [
         np.random.default_rng(at).standard_normal(width).astype("f4") for at in range(stages)
@@ -145,7 +151,9 @@ def test_one_forward_one_backward() -> None:
 
 
 def test_a_ring_of_tensors_both_ways() -> None:
-    """Four ranks add up their tensors around a ring, to the left and to the right at once, in a thread each."""
+    """Four ranks add up their tensors around a ring, to the left and to the right at once, in a
+    thread each.
+    """
     count, rounds = 4, 10
     mine = [np.arange(2_000, dtype="i8") * (rank + 1) for rank in range(count)]
     sums: dict[tuple[int, int, int], Any] = {}
@@ -154,7 +162,8 @@ def test_a_ring_of_tensors_both_ways() -> None:
         for turn in range(rounds):
             total, passing = mine[rank] + turn, mine[rank] + turn
             for _ in range(count - 1):
-                # A direction each has a thread, and all peers of a rank one line: three messages a side and turn.
+                # A direction each has a thread, and all peers of a rank one line: three messages a
+                # side and turn.
                 lines.send(np.concatenate([[step], passing]), to=(rank + step) % count)
                 came = np.frombuffer(lines.receive(source=(rank - step) % count).data, "i8")
                 assert came[0] == step
@@ -170,7 +179,9 @@ def test_a_ring_of_tensors_both_ways() -> None:
 
 
 def test_an_event_loop_that_gives_up_waiting_loses_nothing() -> None:
-    """Receives that are cancelled again and again, and more of them at once than asyncio has threads."""
+    """Receives that are cancelled again and again, and more of them at once than asyncio has
+    threads.
+    """
     peers = [f"peer {at}" for at in range(40)]
     hub = ReliableMessageTransport(node="hub", limits=QUICK)
     address = hub.listen(("127.0.0.1", 0))

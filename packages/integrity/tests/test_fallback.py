@@ -1,4 +1,6 @@
-"""The fallback to one device: one decision that all read, in any interleaving, and by real processes."""
+"""The fallback to one device: one decision that all read, in any interleaving, and by real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ TestDeciding.__doc__ = (
 
 
 def test_all_ranks_go_over_at_the_same_token() -> None:
-    """Ranks that come to it at different times wait for each other, and begin at what all have verified."""
+    """Ranks that come to it at different times wait for each other, and begin at what all have
+    verified.
+    """
     store = MemoryStore()
     ranks = [FallbackCoordinator(store, rank=rank, size=4, prefer=2) for rank in range(4)]
     ranks[3].propose("digests differ", position=40)
@@ -180,7 +184,10 @@ class Rank:
 
 
 def test_a_killed_rank_is_named_and_comes_back_only_with_all(tmp_path: Path) -> None:
-    """Without the killed one the others decide, alike; begun again it reads that; back only with it."""
+    """Without the killed one the others decide, alike; begun again it reads that.
+
+    Back only with it.
+    """
     ranks = [Rank(tmp_path, rank) for rank in range(3)]
     try:
         assert [rank.hear() for rank in ranks] == ["distributed"] * 3
@@ -202,7 +209,9 @@ def test_a_killed_rank_is_named_and_comes_back_only_with_all(tmp_path: Path) -> 
 
 
 def test_where_the_device_is_killed_another_takes_its_place(tmp_path: Path) -> None:
-    """It answered and ended: the others, asked to return, go on alone on one of them, which all read; nobody waits."""
+    """It answered and ended: the others, asked to return, go on alone on one of them, which all
+    read; nobody waits.
+    """
     ranks = [Rank(tmp_path, rank) for rank in range(3)]
     try:
         assert [rank.hear() for rank in ranks] == ["distributed"] * 3
@@ -244,7 +253,10 @@ def test_the_threshold_is_the_least_that_is_rare_enough(rate: float, window: int
 
 
 def test_failures_count_within_the_window_alone() -> None:
-    """So many within the window are enough, the same number over a longer time is not; one catastrophe is."""
+    """So many within the window are enough, the same number over a longer time is not.
+
+    One catastrophe is.
+    """
     threshold = FallbackThreshold(acceptable=1e-3, window=1000)
     assert threshold.failures == 10
     assert [threshold.failed(token=at * 10) for at in range(10)] == [False] * 9 + [True]

@@ -1,4 +1,6 @@
-"""A process that is forked from one with a transport: it says nothing in its parent's name, and keeps nothing open."""
+"""A process that is forked from one with a transport: it says nothing in its parent's name, and
+keeps nothing open.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def in_child(said: Callable[[], str]) -> str:
 
 
 def test_a_child_says_nothing_in_its_parents_name(pair: Callable[..., tuple]) -> None:
-    """To send there is the caller's slip, to close nothing; the parent's conversation goes on as if it had not been."""
+    """To send there is the caller's slip, to close nothing.
+
+    The parent's conversation goes on as if it had not been.
+    """
     a, b, way = pair()
     b.send(b"before", to="a")
     assert a.receive(source="b").data == b"before"
@@ -68,7 +73,9 @@ def test_a_child_keeps_nothing_of_its_parents_open(pair: Callable[..., tuple]) -
 
 
 def test_a_child_makes_its_own(pair: Callable[..., tuple]) -> None:
-    """A transport that is made in a child works there, however the parent's locks were at the fork."""
+    """A transport that is made in a child works there, however the parent's locks were at the
+    fork.
+    """
     a, b, _ = pair()
     b.send(b"x", to="a")
     assert a.receive(source="b").data == b"x"

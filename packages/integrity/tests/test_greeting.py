@@ -1,4 +1,6 @@
-"""Who greets another than he means, or as another than he is, or asks too much: both ends say what each of them has."""
+"""Who greets another than he means, or as another than he is, or asks too much: both ends say what
+each of them has.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def said(transport: ReliableMessageTransport, source: str, words: str) -> None:
 
 
 def test_who_dials_another_node_is_told_at_once_which(make: Make) -> None:
-    """Where the address is one and the same the conversation ends by an error with both names, at both ends."""
+    """Where the address is one and the same the conversation ends by an error with both names, at
+    both ends.
+    """
     a, b = make("c"), make("b")
     a.expect("b")
     b.connect("a", a.listen(("127.0.0.1", 0)))
@@ -59,7 +63,9 @@ def test_who_dials_another_node_is_told_at_once_which(make: Make) -> None:
 
 
 def test_who_finds_another_node_asks_again_where_its_peer_is(make: Make) -> None:
-    """Where the address is asked for each time, another may have the port of a peer that is about to begin again."""
+    """Where the address is asked for each time, another may have the port of a peer that is about
+    to begin again.
+    """
     a, b, other = make("a"), make("b"), make("c")
     where = [other.listen(("127.0.0.1", 0))]
     b.connect("a", lambda: where[0])
@@ -71,7 +77,10 @@ def test_who_finds_another_node_asks_again_where_its_peer_is(make: Make) -> None
 
 
 def test_who_is_not_expected_is_told_and_may_be_later(make: Make) -> None:
-    """A slip in a name is said at both ends; a node that listens before it expects is waited for."""
+    """A slip in a name is said at both ends.
+
+    A node that listens before it expects is waited for.
+    """
     a, b = make("a"), make("rnak 1")
     a.expect("rank 1")
     b.connect("a", a.listen(("127.0.0.1", 0)))
@@ -140,7 +149,10 @@ SMALL = Limits(message=1000, silence=0.5, shortest=0.02)
 def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(
     make: Make, whose: str
 ) -> None:
-    """Whichever has the lower limit, with the size, the limit and what to set; the next message goes."""
+    """Whichever has the lower limit, with the size, the limit and what to set.
+
+    The next message goes.
+    """
     a, b = (make(name, limits=SMALL if name == whose else QUICK) for name in "ab")
     a.expect("b")
     b.connect("a", a.listen(("127.0.0.1", 0)))
@@ -163,7 +175,10 @@ def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(
 def test_a_message_that_is_found_too_long_when_the_peer_is_met_is_one_error_at_both_ends(
     make: Make,
 ) -> None:
-    """It was offered before anybody could know, is not sent once, and the error names it; then both begin anew."""
+    """It was offered before anybody could know, is not sent once, and the error names it.
+
+    Then both begin anew.
+    """
     a, b = make("a", limits=SMALL), make("b")
     address = a.listen(("127.0.0.1", 0))
     b.connect("a", address)

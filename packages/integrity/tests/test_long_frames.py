@@ -1,4 +1,6 @@
-"""A frame that takes longer to come than a connection may be silent, and what came while a process stood still."""
+"""A frame that takes longer to come than a connection may be silent, and what came while a process
+stood still.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def met() -> tuple[Line, socket.socket]:
 
 
 def test_who_reads_a_long_frame_says_so_before_it_is_whole() -> None:
-    """A sender that never pauses keeps a reader busy, and hears of it: else it would take the connection for dead."""
+    """A sender that never pauses keeps a reader busy, and hears of it: else it would take the
+    connection for dead.
+    """
     line, peer = met()
     thread = threading.Thread(
         target=peer.sendall, args=(packed(Kind.DATA, bytes(LENGTH)),), daemon=True
@@ -85,7 +89,10 @@ def test_who_reads_a_long_frame_says_so_before_it_is_whole() -> None:
 
 
 def test_what_came_while_a_process_stood_still_came_in_time() -> None:
-    """Its clock says that nothing was heard for too long; the connection is kept, for something lies there."""
+    """Its clock says that nothing was heard for too long.
+
+    The connection is kept, for something lies there.
+    """
     line, peer = met()
     peer.sendall(packed(Kind.DATA, b"in time"))
     while not line.conversation.silent(now=time.monotonic()):
@@ -124,7 +131,9 @@ def test_a_line_with_limits_of_weeks_is_attended_to(pair: Callable[..., tuple]) 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, 0.0, -1.0])
 def test_limits_that_are_no_times_are_refused(odd: float) -> None:
-    """Not a number is neither more nor less than anything, and would be waited for without an end."""
+    """Not a number is neither more nor less than anything, and would be waited for without an
+    end.
+    """
     for name in ("deadline", "silence", "shortest", "longest"):
         with pytest.raises(Misused, match="limits must be positive and finite"):
             Limits(**{name: odd})
@@ -132,7 +141,10 @@ def test_limits_that_are_no_times_are_refused(odd: float) -> None:
 
 @pytest.mark.slow
 def test_a_connection_that_breaks_at_once_again_and_again_does_not_use_up_the_attempts() -> None:
-    """Each comes later than the one before, so that the deadline is what ends it; a few are enough for any deadline."""
+    """Each comes later than the one before, so that the deadline is what ends it.
+
+    A few are enough for any deadline.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     connections = 0
 

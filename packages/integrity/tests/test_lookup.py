@@ -1,4 +1,6 @@
-"""Where a peer listens: a store that is slow or gone, or raises what it likes, holds up neither callers nor lines."""
+"""Where a peer listens: a store that is slow or gone, or raises what it likes, holds up neither
+callers nor lines.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ SHORT = Limits(deadline=1, silence=0.3, shortest=0.02)
 
 
 def test_who_waits_for_a_peer_does_not_wait_for_its_address() -> None:
-    """While nobody answers where one peer is, a caller's time-out holds, and another peer is talked to."""
+    """While nobody answers where one peer is, a caller's time-out holds, and another peer is talked
+    to.
+    """
     answered = threading.Event()
     a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
     listens = a.listen(("127.0.0.1", 0))
@@ -54,7 +58,9 @@ def test_who_waits_for_a_peer_does_not_wait_for_its_address() -> None:
 
 
 def test_a_store_that_raises_is_said_and_asked_again() -> None:
-    """Whatever the error: the thread of all lines lives on, and once the store answers the message comes."""
+    """Whatever the error: the thread of all lines lives on, and once the store answers the message
+    comes.
+    """
     a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
     listens = a.listen(("127.0.0.1", 0))
     a.expect("b")
@@ -95,7 +101,9 @@ def test_a_store_that_is_gone_is_named_in_the_error() -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_renewed_a_line_is_known_again_after_its_restart() -> None:
-    """The epoch of a renewal comes from the store like that of a start: a later start is greater than it."""
+    """The epoch of a renewal comes from the store like that of a start: a later start is greater
+    than it.
+    """
     store = MemoryStore()
 
     def rank(number: int) -> DeviceCommunicationManager:
@@ -145,7 +153,9 @@ def test_an_address_that_others_cannot_use_is_refused() -> None:
 
 
 def test_a_rank_that_cannot_begin_keeps_nothing_open() -> None:
-    """Who tries again until a store or an address is there does not run out of descriptors or threads."""
+    """Who tries again until a store or an address is there does not run out of descriptors or
+    threads.
+    """
 
     class Gone(MemoryStore):
         def set(self, key: str, value: bytes) -> None:
@@ -170,7 +180,9 @@ def test_a_rank_that_cannot_begin_keeps_nothing_open() -> None:
 
 
 def test_a_host_with_several_addresses_is_tried_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `localhost` is two on most machines, of which the peer listens at one: the first may be the other."""
+    """As `localhost` is two on most machines, of which the peer listens at one: the first may be
+    the other.
+    """
     known = socket.getaddrinfo
 
     def both(host: str, port: int, **given: Any) -> list[Any]:

@@ -1,4 +1,6 @@
-"""Callers that run an event loop: turns, those who are cancelled, and a loop that ends before its calls do."""
+"""Callers that run an event loop: turns, those who are cancelled, and a loop that ends before its
+calls do.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ async def begun(*coroutines: object) -> list[asyncio.Task[Message]]:
 
 
 def test_messages_go_in_the_order_in_which_they_are_awaited(pair: Callable[..., tuple]) -> None:
-    """Of many tasks that send to one peer, the first to ask sends first, though each waits in a thread of its own."""
+    """Of many tasks that send to one peer, the first to ask sends first, though each waits in a
+    thread of its own.
+    """
     a, b, _ = pair()
 
     async def send() -> list[int]:
@@ -70,7 +74,9 @@ def test_who_asks_first_is_given_the_first(pair: Callable[..., tuple]) -> None:
 
 
 def test_who_is_cancelled_disturbs_nobody(pair: Callable[..., tuple]) -> None:
-    """Others wait at the same time: what comes is given to the first of those that are left, and to each one."""
+    """Others wait at the same time: what comes is given to the first of those that are left, and to
+    each one.
+    """
     a, b, _ = pair()
 
     async def receive() -> None:
@@ -178,7 +184,9 @@ def test_a_slip_is_said_before_a_thread_is_asked(pair: Callable[..., tuple]) -> 
 
 @pytest.mark.parametrize("what", ["barrier", "stream"])
 def test_who_no_longer_waits_for_others_holds_up_nobody(what: str) -> None:
-    """Neither its loop, which waits for threads, nor a barrier, which would break for all in the end."""
+    """Neither its loop, which waits for threads, nor a barrier, which would break for all in the
+    end.
+    """
     store = MemoryStore()
     ranks = [Membership(store=store, rank=rank, world_size=2) for rank in range(2)]
     barriers = [DistributedBarrier(membership=one) for one in ranks]
@@ -239,7 +247,10 @@ CLOSE
     "close", ["a.close(timeout=0.1); b.close(timeout=0.1)", ""], ids=["closed", "not closed"]
 )
 def test_a_loop_that_ends_leaves_no_noise_and_holds_up_nobody(close: str) -> None:
-    """Nothing on stderr of tasks, loops and exceptions nobody retrieved; the process ends long before calls do."""
+    """Nothing on stderr of tasks, loops and exceptions nobody retrieved.
+
+    The process ends long before calls do.
+    """
     found = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", ENDS.replace("CLOSE", close)],
         capture_output=True,

@@ -1,4 +1,6 @@
-"""No memory where a message comes: it is sent again, and the thread that attends to all lines lives on."""
+"""No memory where a message comes: it is sent again, and the thread that attends to all lines lives
+on.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ assert sum(one.name == "integrity-attendant" for one in threading.enumerate()) =
 def test_a_message_for_which_there_is_no_memory_is_sent_again_or_named(
     deadline: float, memory: str
 ) -> None:
-    """Once there is memory it comes, whole and once; else both ends hear of one message that is lost."""
+    """Once there is memory it comes, whole and once.
+
+    Else both ends hear of one message that is lost.
+    """
     command = [sys.executable, "-c", PROGRAM, str(deadline), memory]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -26,7 +26,8 @@ from rankproof_integrity.strictness import AdaptiveStrictness
 from rankproof_integrity.token_validator import TokenValidator
 from rankproof_integrity.validation import RecoveryAction
 
-# What the format allows, from its specification: no more, so that a line that is off is not read kindly.
+# What the format allows, from its specification: no more, so that a line that is off is not read
+# kindly.
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
 LINE = re.compile(
     rf"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{(?P<labels>{LABEL}(?:,{LABEL})*)\}})? (?P<value>\S+)"
@@ -67,7 +68,10 @@ def read(text: str) -> tuple[dict[str, str], dict[tuple[str, tuple[tuple[str, st
 def test_what_is_counted_is_what_is_written(
     counts: list[tuple[str, float]], times: list[float]
 ) -> None:
-    """Any label, and any number, comes back from the text; a histogram's buckets grow to its count."""
+    """Any label, and any number, comes back from the text.
+
+    A histogram's buckets grow to its count.
+    """
     metrics = Metrics()
     for error, by in counts:
         metrics.count("integrity_failures_total", by, error=error)
@@ -110,7 +114,9 @@ def test_a_name_that_nothing_counts_is_refused() -> None:
 
 
 def test_each_part_counts_what_it_does() -> None:
-    """Attempts, decisions, levels, and how late a thread found a failure are there after they happened."""
+    """Attempts, decisions, levels, and how late a thread found a failure are there after they
+    happened.
+    """
     metrics = Metrics()
     manager = RecoveryManager(
         actions={RecoveryAction.FALL_BACK: lambda _mode, _number: 1 / 0},
@@ -167,7 +173,9 @@ def test_without_opentelemetry_a_sentence_says_what_to_install() -> None:
 
 
 def test_opentelemetry_reads_what_was_counted() -> None:
-    """Each counter and gauge of the library is observed with its labels, a histogram by its sum and count."""
+    """Each counter and gauge of the library is observed with its labels, a histogram by its sum and
+    count.
+    """
     sdk = pytest.importorskip("opentelemetry.sdk.metrics")
     export = pytest.importorskip("opentelemetry.sdk.metrics.export")
     reader = export.InMemoryMetricReader()

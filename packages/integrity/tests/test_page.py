@@ -43,7 +43,10 @@ def alone() -> list[int]:
 
 @pytest.mark.parametrize("wrong", [None, 4])
 def test_the_lines_for_engine_authors_run(tmp_path: Path, wrong: int | None) -> None:
-    """Three stages give the tokens of one device; where the last gives an id of no vocabulary, the first raises."""
+    """Three stages give the tokens of one device.
+
+    Where the last gives an id of no vocabulary, the first raises.
+    """
     block, *_ = re.findall(
         r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )

@@ -35,7 +35,9 @@ RAISED = [
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_an_error_reaches_another_process_whole(error: IntegrityError) -> None:
-    """By multiprocessing or a future: an error that cannot be read there is another error, or ends a pool."""
+    """By multiprocessing or a future: an error that cannot be read there is another error, or ends
+    a pool.
+    """
     for made in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own bytes
         assert type(made) is type(error)
         assert (str(made), made.__dict__, made.failure) == (

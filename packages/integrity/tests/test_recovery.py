@@ -1,4 +1,6 @@
-"""Recovery by a plan: in its order, as often as it says, all of it written down, and never without an end."""
+"""Recovery by a plan: in its order, as often as it says, all of it written down, and never without
+an end.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def failing(mode: FailureMode, number: int) -> None:
 
 
 def test_what_comes_back_ends() -> None:
-    """A failure that returns after each recovery goes on in its plan, with longer waits, and is exhausted at last."""
+    """A failure that returns after each recovery goes on in its plan, with longer waits, and is
+    exhausted at last.
+    """
     waits: list[float] = []
     manager = RecoveryManager(actions=dict.fromkeys(STEPS, working), wait=waits.append)
     results = [manager.recover_from_corruption(TRANSIENT) for _ in range(6)]
@@ -127,7 +131,9 @@ def test_an_interrupted_attempt_is_recorded_and_counted() -> None:
 
 
 def test_no_recovery_begins_inside_of_another() -> None:
-    """An action that recovers would recurse without an end: it is an error of its own, and the next step is taken."""
+    """An action that recovers would recurse without an end: it is an error of its own, and the next
+    step is taken.
+    """
     manager: RecoveryManager
 
     def again(mode: FailureMode, number: int) -> None:

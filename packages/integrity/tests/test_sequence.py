@@ -37,7 +37,9 @@ def holding(ids: list[int], stream: str = "") -> SequenceIntegrityChecker:
 def test_any_order_of_arrival_ends_in_order_or_names_what_is_missing(
     ids: list[int], data: st.DataObject
 ) -> None:
-    """Chunks lost, doubled and mixed: what is taken is a prefix of what was sent, and all else is named."""
+    """Chunks lost, doubled and mixed: what is taken is a prefix of what was sent, and all else is
+    named.
+    """
     positions = data.draw(st.lists(st.integers(0, len(ids) - 1), max_size=80))
     receiver = SequenceIntegrityChecker()
     for position in positions:
@@ -61,7 +63,9 @@ def test_any_order_of_arrival_ends_in_order_or_names_what_is_missing(
 
 @given(IDS, IDS)
 def test_the_first_difference_is_found_by_halves(here: list[int], there: list[int]) -> None:
-    """Two ends find the first position they differ at, by digests alone, in as many questions as it has bits."""
+    """Two ends find the first position they differ at, by digests alone, in as many questions as it
+    has bits.
+    """
     there = here[: len(there) // 2] + there
     asked = []
     other = holding(there)
@@ -100,7 +104,9 @@ def test_a_conflict_is_not_a_duplicate() -> None:
 
 
 def test_an_epoch_goes_on_where_the_ids_are_held() -> None:
-    """After a restart stale chunks are told from new ones, and the digest is that of the ids, whoever made them."""
+    """After a restart stale chunks are told from new ones, and the digest is that of the ids,
+    whoever made them.
+    """
     receiver = holding([1, 2, 3, 4])
     assert receiver.check(chunk(5, 4, epoch=1)).error_type is ValidationError.UNKNOWN_EPOCH
     receiver.begin(epoch=1, position=2)

@@ -1,4 +1,6 @@
-"""Messages of every size at which a wire changes how it reads, in any order, over streams and datagrams."""
+"""Messages of every size at which a wire changes how it reads, in any order, over streams and
+datagrams.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def test_over_datagrams() -> None:
 
 @pytest.mark.slow
 def test_small_messages_among_large_ones(tmp_path: Path) -> None:
-    """Ten thousand of a few bytes and three of 64 MiB, from several threads: each thread's come once and in order."""
+    """Ten thousand of a few bytes and three of 64 MiB, from several threads: each thread's come
+    once and in order.
+    """
     a, b = (ReliableMessageTransport(node=name, limits=Limits(deadline=120)) for name in "ab")
     large = bytes(64 * 2**20)
     with a, b:

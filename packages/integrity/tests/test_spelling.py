@@ -1,4 +1,5 @@
-"""Clean texts of every kind of tokenizer are not accused at any cut, and damage in the same streams is found.
+"""Clean texts of every kind of tokenizer are not accused at any cut, and damage in the same streams
+is found.
 
 With --soak all texts of thirty scripts are cut at every token; else a few are.
 """
@@ -33,7 +34,9 @@ OF_REPLACEMENT = frozenset(f"<0x{byte:02X}>" for byte in REPLACEMENT.encode())
 
 
 def streams(kind: str, *, soak: bool) -> Iterator[tuple[list[int], str]]:
-    """Ids and texts: of every script with --soak, the beginnings of one text of each seventh script without."""
+    """Ids and texts: of every script with --soak, the beginnings of one text of each seventh script
+    without.
+    """
     for script in SCRIPTS if soak else SCRIPTS[::7]:
         for text in texts(script, SOAKED) if soak else texts(script, 0)[1:]:
             ids = list(tokenizer(kind).encode(text, add_special_tokens=False).ids)
@@ -70,7 +73,9 @@ def held(kind: str, ids: list[int]) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_cut_of_a_clean_stream_is_accused(kind: str, pytestconfig: pytest.Config) -> None:
-    """Every cut of a stream is clean, by whichever detokenizer, also where it writes U+FFFD for half a character."""
+    """Every cut of a stream is clean, by whichever detokenizer, also where it writes U+FFFD for
+    half a character.
+    """
     found, tried = detector(kind), 0
     for ids, _ in streams(kind, soak=pytestconfig.getoption("--soak")):
         for detokenizer in (by_stream, by_offsets):
@@ -95,7 +100,9 @@ def test_no_cut_of_a_clean_stream_is_accused(kind: str, pytestconfig: pytest.Con
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_cut_of_a_hard_text_is_accused(kind: str) -> None:
-    """Marks, joined emoji, high planes, U+FFFD of the text's own and special tokens: no cut of them is accused."""
+    """Marks, joined emoji, high planes, U+FFFD of the text's own and special tokens: no cut of them
+    is accused.
+    """
     found = detector(kind)
     for text in HARD.values():
         ids = list(tokenizer(kind).encode(text, add_special_tokens=False).ids)
@@ -134,7 +141,9 @@ def test_what_a_detokenizer_holds_back_at_a_cut_is_not_missed(kind: str) -> None
 def test_whatever_bytes_are_spelled_no_cut_is_accused(
     kind: str, pytestconfig: pytest.Config
 ) -> None:
-    """Words, rare characters, special tokens and lone bytes in any order: no cut of what is streamed is accused."""
+    """Words, rare characters, special tokens and lone bytes in any order: no cut of what is
+    streamed is accused.
+    """
     chance, found = random.Random(f"any {kind}"), detector(kind)
     pieces = (
         "語",
@@ -172,7 +181,9 @@ def test_whatever_bytes_are_spelled_no_cut_is_accused(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_in_the_same_streams_is_found(kind: str, pytestconfig: pytest.Config) -> None:
-    """A changed character, two swapped tokens and a text that is cut elsewhere are each found, at any place."""
+    """A changed character, two swapped tokens and a text that is cut elsewhere are each found, at
+    any place.
+    """
     found, tried = detector(kind), 0
     for ids, _ in streams(kind, soak=pytestconfig.getoption("--soak")):
         text = held(kind, ids)
@@ -192,7 +203,8 @@ def test_damage_in_the_same_streams_is_found(kind: str, pytestconfig: pytest.Con
         whole, names = decode(kind, ids), [tokenizer(kind).id_to_token(one) for one in ids]
         for at in range(len(ids) - 1):
             swapped = [*ids[:at], ids[at + 1], ids[at], *ids[at + 2 :]]
-            # The bytes of a U+FFFD in another order are no character, and U+FFFD is what a decoder may write for them.
+            # The bytes of a U+FFFD in another order are no character, and U+FFFD is what a decoder
+            # may write for them.
             seen = not OF_REPLACEMENT.issuperset(names[at : at + 2])
             if seen and not whole.endswith(REPLACEMENT) and decode(kind, swapped) != whole:
                 assert (
@@ -204,7 +216,9 @@ def test_damage_in_the_same_streams_is_found(kind: str, pytestconfig: pytest.Con
 
 @pytest.mark.parametrize("kind", FALLBACK)
 def test_damage_in_a_run_that_goes_on_is_found_where_it_is(kind: str) -> None:
-    """A run of byte tokens need not end: the next comparison finds a changed character, and names its place."""
+    """A run of byte tokens need not end: the next comparison finds a changed character, and names
+    its place.
+    """
     ids = list(tokenizer(kind).encode("語龍" * 60, add_special_tokens=False).ids)
     parts = by_stream(kind, ids)
     at = next(at for at in range(100, 200) if parts[at] == "語")
@@ -218,7 +232,10 @@ def test_damage_in_a_run_that_goes_on_is_found_where_it_is(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FALLBACK)
 def test_the_smallest_case_is_valid(kind: str) -> None:
-    """A text of 360 byte tokens, compared at the 256th, which is the first byte of a character; and cut there."""
+    """A text of 360 byte tokens, compared at the 256th, which is the first byte of a character.
+
+    And cut there.
+    """
     ids = [tokenizer(kind).token_to_id(f"<0x{byte:02X}>") for byte in ("日本語" * 40).encode()]
     one = validator(kind, interval=256)
     for token, part in zip(ids, by_stream(kind, ids), strict=True):
@@ -236,7 +253,10 @@ def test_the_smallest_case_is_valid(kind: str) -> None:
 def test_bytes_of_the_model_that_are_no_character_are_not_corruption(
     kind: str, pytestconfig: pytest.Config
 ) -> None:
-    """A model may spell any bytes: what a detokenizer streams of them is clean; the rest is compared with the ids."""
+    """A model may spell any bytes: what a detokenizer streams of them is clean.
+
+    The rest is compared with the ids.
+    """
     chance, found = random.Random(kind), detector(kind)
     many = 400 if pytestconfig.getoption("--soak") else 12
     for _ in range(many):
@@ -266,7 +286,9 @@ def test_bytes_of_the_model_that_are_no_character_are_not_corruption(
 
 @pytest.mark.parametrize("kind", FALLBACK)
 def test_a_stream_that_begins_inside_a_character_is_clean(kind: str) -> None:
-    """The prompt ended inside a character: the first bytes are of none, and what follows is the text."""
+    """The prompt ended inside a character: the first bytes are of none, and what follows is the
+    text.
+    """
     ids = [tokenizer(kind).token_to_id(f"<0x{byte:02X}>") for byte in "日本語の文".encode()][1:]
     for text in (f"{REPLACEMENT}本語の文", f"{REPLACEMENT * 2}本語の文", decode(kind, ids)):
         assert detector(kind).analyze_output(text, ids=ids, cut=True).verdict is Verdict.INTACT
@@ -280,7 +302,9 @@ def test_a_stream_that_begins_inside_a_character_is_clean(kind: str) -> None:
 
 
 def test_a_replacement_for_half_a_character_is_clean_only_at_the_cut() -> None:
-    """By the bytes of ids too: U+FFFD at the end of a cut stream is right, and in the middle of a character is not."""
+    """By the bytes of ids too: U+FFFD at the end of a cut stream is right, and in the middle of a
+    character is not.
+    """
     raw = "ok 龍 龍".encode()
     for end in range(1, len(raw) + 1):
         one, complete = (
@@ -305,7 +329,10 @@ def test_a_replacement_for_half_a_character_is_clean_only_at_the_cut() -> None:
 
 
 def test_bytes_that_a_cut_left_incomplete_are_clean() -> None:
-    """Raw bytes may end inside a character where the generation was cut, and nowhere else; other bytes are compared."""
+    """Raw bytes may end inside a character where the generation was cut, and nowhere else.
+
+    Other bytes are compared.
+    """
     raw, found = "日本".encode(), CorruptionDetector()
     assert found.analyze_output("日", raw=raw[:4], cut=True).verdict is Verdict.INTACT
     assert found.analyze_output(f"日{REPLACEMENT}", raw=raw[:4], cut=True).verdict is Verdict.INTACT

@@ -1,4 +1,6 @@
-"""The straight path of a message, beside the general one: whatever comes or goes, both leave the same behind."""
+"""The straight path of a message, beside the general one: whatever comes or goes, both leave the
+same behind.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ BEFORE = {
 def test_what_comes_by_itself_leaves_what_it_leaves_by_the_general_way(
     before: str, came: str
 ) -> None:
-    """Whatever frame comes after whatever other: the same messages, counts, answers and errors by both ways."""
+    """Whatever frame comes after whatever other: the same messages, counts, answers and errors by
+    both ways.
+    """
     straight, general = joined(), joined()
     for talk in (straight, general):
         if (first := BEFORE[before]) is not None:
@@ -189,7 +193,9 @@ STATES = {
 @pytest.mark.parametrize("size", [0, 5, 600, 601])
 @pytest.mark.parametrize("state", STATES)
 def test_what_goes_at_once_leaves_what_it_leaves_by_the_general_way(state: str, size: int) -> None:
-    """In whatever state: the same frames in the same order, the same number, or the same refusal by both ways."""
+    """In whatever state: the same frames in the same order, the same number, or the same refusal by
+    both ways.
+    """
     found = []
     for way in ("straight", "general"):
         talk = joined()
@@ -217,7 +223,9 @@ def whole(payload: bytes) -> bytes:
 
 
 def test_each_flipped_bit_of_a_frame_that_came_alone_is_seen() -> None:
-    """In its payload it is damage, and in its header the end of the connection, as where frames come together."""
+    """In its payload it is damage, and in its header the end of the connection, as where frames
+    come together.
+    """
     sent = whole(b"state")
     for bit in range(8 * len(sent)):
         near, far = socket.socketpair()
@@ -239,7 +247,9 @@ def test_each_flipped_bit_of_a_frame_that_came_alone_is_seen() -> None:
 
 @pytest.mark.parametrize("cut", [1, 63, 64, 65, 68, 69, 70, 132, 137, 138])
 def test_what_is_not_one_whole_frame_is_read_as_ever(cut: int) -> None:
-    """Two frames, of which so many bytes come first: each is given once and whole, by one way or the other."""
+    """Two frames, of which so many bytes come first: each is given once and whole, by one way or
+    the other.
+    """
     near, far = socket.socketpair()
     wire = StreamWire(near, longest=600)
     sent = whole(b"state") + whole(b"other")
@@ -276,7 +286,10 @@ class Attends:
 
 @contextmanager
 def in_turn() -> Iterator[tuple[Line, Attends, socket.socket]]:
-    """A line of a's on which calls followed each other of late, so that nobody watches; and b's bare socket."""
+    """A line of a's on which calls followed each other of late, so that nobody watches.
+
+    And b's bare socket.
+    """
     near, far = socket.socketpair()
     attends = Attends()
     line = Line(joined(), attendant=attends, wire=StreamWire(near, longest=600))
@@ -298,7 +311,9 @@ def in_turn() -> Iterator[tuple[Line, Attends, socket.socket]]:
 
 
 def test_an_error_that_is_known_is_waited_for_by_nobody() -> None:
-    """After the peer gave up each receive leaves the straight path at once, however soon it follows another."""
+    """After the peer gave up each receive leaves the straight path at once, however soon it follows
+    another.
+    """
     with in_turn() as (line, _, _):
         assert line.conversation.quiet(time.monotonic())
         line.conversation.came(header(Kind.FAIL, 0, b"why"), b"why", now=time.monotonic())
@@ -306,7 +321,9 @@ def test_an_error_that_is_known_is_waited_for_by_nobody() -> None:
 
 
 def test_who_only_sends_hears_what_its_peer_says() -> None:
-    """Once no caller has read for as long as one is expected, the attendant does, and an error comes with the next."""
+    """Once no caller has read for as long as one is expected, the attendant does, and an error
+    comes with the next.
+    """
     with in_turn() as (line, attends, far):
         assert line.send(b"x") is not None
         assert attends.watched == []

@@ -1,4 +1,6 @@
-"""Whoever else reaches a transport's port: garbage, other protocols, silence, and headers that announce too much."""
+"""Whoever else reaches a transport's port: garbage, other protocols, silence, and headers that
+announce too much.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_a_stranger_is_told_nothing_and_disturbs_nobody(
 
 
 def test_no_memory_is_given_to_a_stranger_before_he_says_who_he_is() -> None:
-    """A header that announces 200 MiB, which a peer might send, has nothing made ready for it, and ends at once."""
+    """A header that announces 200 MiB, which a peer might send, has nothing made ready for it, and
+    ends at once.
+    """
     with ReliableMessageTransport(node="a") as a:
         address = a.listen(("127.0.0.1", 0))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -69,7 +73,9 @@ def test_no_memory_is_given_to_a_stranger_before_he_says_who_he_is() -> None:
 
 
 def test_those_who_say_nothing_keep_no_peer_out() -> None:
-    """With more silent connections than are borne, a peer that connects is met within its first tries."""
+    """With more silent connections than are borne, a peer that connects is met within its first
+    tries.
+    """
     a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
     address = a.listen(("127.0.0.1", 0))
     a.expect("b")
@@ -82,7 +88,10 @@ def test_those_who_say_nothing_keep_no_peer_out() -> None:
 
 
 def test_a_full_table_of_descriptors_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While none is free nobody can be accepted, and the attendant does not spin; once one is, the peer is met."""
+    """While none is free nobody can be accepted, and the attendant does not spin.
+
+    Once one is, the peer is met.
+    """
     tries = 0
     accept = Attendant._accept
 

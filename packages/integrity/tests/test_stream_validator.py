@@ -51,7 +51,10 @@ def validator(level: Level = Level.FULL, **more: object) -> StreamValidator:
 
 @pytest.mark.parametrize("level", Level)
 def test_a_whole_stream_is_valid_at_every_level(level: Level) -> None:
-    """Every chunk, and the end: both ends hold the same ids. At off nothing is held, for nothing is looked at."""
+    """Every chunk, and the end: both ends hold the same ids.
+
+    At off nothing is held, for nothing is looked at.
+    """
     one = validator(level)
     assert all(one.check(chunk).is_valid for chunk in stream())
     end = one.finish(held=(len(IDS), digest_of(IDS)))
@@ -62,7 +65,9 @@ def test_a_whole_stream_is_valid_at_every_level(level: Level) -> None:
 
 
 def test_texts_that_nothing_is_compared_with_are_not_called_valid() -> None:
-    """`full` without the spelling of ids looks at no text, and says so at the end; `light` never promised to."""
+    """`full` without the spelling of ids looks at no text, and says so at the end; `light` never
+    promised to.
+    """
     for level, error in ((Level.FULL, ValidationError.NOT_LOOKED_AT), (Level.LIGHT, None)):
         one = StreamValidator(tokens=vocabulary(), level=level)
         assert all(one.check(chunk).is_valid for chunk in stream())
@@ -73,7 +78,9 @@ def test_texts_that_nothing_is_compared_with_are_not_called_valid() -> None:
     "wrong", [{"token_id": 2**70}, {"token_id": 1.5}, {"sequence_position": -1}, {"text": None}]
 )
 def test_what_cannot_be_a_chunk_is_an_answer_and_not_an_error(wrong: dict[str, object]) -> None:
-    """An id that is not an integer of 64 bits, a place before the first, a text that is none: not intact, and named."""
+    """An id that is not an integer of 64 bits, a place before the first, a text that is none: not
+    intact, and named.
+    """
     chunk = dataclasses.replace(stream()[0], **wrong)  # type: ignore[arg-type]
     assert not chunk.intact
     assert validator().check(chunk).error_type is ValidationError.CHECKSUM
@@ -81,7 +88,10 @@ def test_what_cannot_be_a_chunk_is_an_answer_and_not_an_error(wrong: dict[str, o
 
 @given(st.integers(0, len(IDS) - 1), st.integers(0, 40), st.sampled_from([Level.LIGHT, Level.FULL]))
 def test_a_flipped_bit_of_any_id_is_seen(at: int, bit: int, level: Level) -> None:
-    """Light sees it by the checksum of the chunk, and does not take it; what is sent again is taken."""
+    """Light sees it by the checksum of the chunk, and does not take it.
+
+    What is sent again is taken.
+    """
     one, chunks = validator(level), stream()
     for chunk in chunks[:at]:
         assert one.check(chunk).is_valid
@@ -94,7 +104,10 @@ def test_a_flipped_bit_of_any_id_is_seen(at: int, bit: int, level: Level) -> Non
 
 @given(st.integers(0, len(IDS) - 1))
 def test_a_wrong_text_is_seen_at_full_alone(at: int) -> None:
-    """A text that was damaged before its maker made the checksum: the ids tell; decoded again, it is valid."""
+    """A text that was damaged before its maker made the checksum: the ids tell.
+
+    Decoded again, it is valid.
+    """
     chunks = stream()
     fields = {
         name: getattr(chunks[at], name)
@@ -115,7 +128,9 @@ def test_a_wrong_text_is_seen_at_full_alone(at: int) -> None:
 
 @given(st.integers(1, len(IDS) - 1), st.data())
 def test_a_stream_goes_on_after_a_restart(at: int, data: st.DataObject) -> None:
-    """From any position that is held: late chunks of before are stale, the end is that of an undisturbed stream."""
+    """From any position that is held: late chunks of before are stale, the end is that of an
+    undisturbed stream.
+    """
     back = data.draw(st.integers(0, at))
     one = validator()
     for chunk in stream()[:at]:
@@ -128,7 +143,9 @@ def test_a_stream_goes_on_after_a_restart(at: int, data: st.DataObject) -> None:
 
 
 def test_a_stream_without_its_end_is_unfinished() -> None:
-    """Chunks that never came at the end show, by the missing last one and by the maker's own count."""
+    """Chunks that never came at the end show, by the missing last one and by the maker's own
+    count.
+    """
     one = validator()
     for chunk in stream()[:-1]:
         assert one.check(chunk).is_valid
@@ -174,7 +191,10 @@ def test_strictness_rises_at_a_failure_and_compares_what_came_before() -> None:
 def test_the_level_never_falls_before_enough_clean_tokens(
     steps: list[bool | int], floor: Level
 ) -> None:
-    """After a failure the level is full for at least as many clean tokens as rule out its rate; the floor is kept."""
+    """After a failure the level is full for at least as many clean tokens as rule out its rate.
+
+    The floor is kept.
+    """
     strictness = AdaptiveStrictness(floor=floor)
     assert strictness.enough == 2995
     since: int | None = None
@@ -197,7 +217,10 @@ def test_the_level_never_falls_before_enough_clean_tokens(
 
 
 def test_relapses_are_watched_for_longer() -> None:
-    """Each further failure at full doubles the clean tokens that are asked for, to a bound; a long calm undoes that."""
+    """Each further failure at full doubles the clean tokens that are asked for, to a bound.
+
+    A long calm undoes that.
+    """
     strictness = AdaptiveStrictness(rate=0.5, confidence=0.75, patience=4)
     assert strictness.enough == 2
     lengths = []
@@ -230,7 +253,10 @@ class Held:
 
 
 def test_the_token_path_never_waits_and_hears_what_was_passed_over() -> None:
-    """With its thread held up, offers return at once; what did not fit is named, and never counts as valid."""
+    """With its thread held up, offers return at once.
+
+    What did not fit is named, and never counts as valid.
+    """
     held, skipped = Held(), list[Behind]()
     beside = ValidationBeside(held, capacity=4, skipped=skipped.append)
     assert [beside.offer(item) for item in range(7)] == [True] * 4 + [False] * 3
@@ -253,7 +279,9 @@ def test_the_token_path_never_waits_and_hears_what_was_passed_over() -> None:
 
 
 def test_a_validation_that_ends_early_is_never_a_valid_one() -> None:
-    """An error inside of the check, or a thread that did not get through in time: the account says so."""
+    """An error inside of the check, or a thread that did not get through in time: the account says
+    so.
+    """
 
     def broken(item: int) -> ValidationResult:
         raise OSError("the tokenizer is gone")
@@ -286,7 +314,10 @@ def _closed(check: Callable[[int], ValidationResult], items: list[int]) -> Accou
 
 
 def test_a_stream_that_is_validated_beside_says_where_it_was_not() -> None:
-    """A stretch that was passed over is not a gap of the stream; at its end nobody calls it valid either."""
+    """A stretch that was passed over is not a gap of the stream.
+
+    At its end nobody calls it valid either.
+    """
     metrics = Metrics()
     one, chunks = validator(metrics=metrics), stream()
     for chunk in chunks[:3]:

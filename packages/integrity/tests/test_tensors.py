@@ -1,4 +1,6 @@
-"""Sealed tensors over the engines' own send and recv, between two real processes: gloo, and MLX's ring."""
+"""Sealed tensors over the engines' own send and recv, between two real processes: gloo, and MLX's
+ring.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def ranks(program: str, *arguments: str, environments: list[dict[str, str]]) -> 
 
 
 def the_third_is_refused(lines: list[str]) -> None:
-    """Three tensors of four come as they were sent, and the one that was struck is named in one error."""
+    """Three tensors of four come as they were sent, and the one that was struck is named in one
+    error.
+    """
     assert [*lines[:2], lines[3]] == ["0 True", "1 True", "3 True"]
     assert lines[2].startswith(
         "tensor 2 from rank 0 to rank 1 changed on its way: 4000 bytes came with digest "
@@ -110,7 +114,10 @@ def the_third_is_refused(lines: list[str]) -> None:
 
 
 def test_a_tensor_that_changed_over_gloo_is_named(tmp_path: Path) -> None:
-    """Of tensors of several shapes and dtypes, the one with a flipped bit is one clear error; the others pass."""
+    """Of tensors of several shapes and dtypes, the one with a flipped bit is one clear error.
+
+    The others pass.
+    """
     the_third_is_refused(
         ranks(GLOO, str(tmp_path / "meet"), environments=[{"GLOO_SOCKET_IFNAME": "lo"}] * 2)
     )

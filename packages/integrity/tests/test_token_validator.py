@@ -63,7 +63,10 @@ def test_what_is_not_an_integer_is_not_an_id(wrong: Any) -> None:
 
 @pytest.mark.slow
 def test_arrays_of_each_library_are_taken() -> None:
-    """Tensors of torch and of MLX are judged like lists; one of floats, or of two dimensions, is refused."""
+    """Tensors of torch and of MLX are judged like lists.
+
+    One of floats, or of two dimensions, is refused.
+    """
     torch = pytest.importorskip("torch")
     mlx = pytest.importorskip("mlx.core")
     for array in (
@@ -107,7 +110,9 @@ def test_a_tokenizers_own_ids_are_its_vocabulary() -> None:
     [{"vocabulary": 0}, {"vocabulary": 5, "unassigned": [5]}, {"vocabulary": 5, "longest": 0}],
 )
 def test_a_vocabulary_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    """A validator that could find nothing, or knows of ids that are not there, is a slip of whoever makes it."""
+    """A validator that could find nothing, or knows of ids that are not there, is a slip of whoever
+    makes it.
+    """
     with pytest.raises(Misused):
         TokenValidator(**wrong)
 

@@ -1,4 +1,6 @@
-"""Tokens on their way, the stages of a stream, the lines of a group, tensors with a seal, and time-outs."""
+"""Tokens on their way, the stages of a stream, the lines of a group, tensors with a seal, and
+time-outs.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ def test_a_token_comes_as_it_was_sent(
 
 
 def test_each_bit_of_a_token_counts() -> None:
-    """Whatever single bit of a token's bytes is flipped, it is refused; so is one that is cut or longer."""
+    """Whatever single bit of a token's bytes is flipped, it is refused.
+
+    So is one that is cut or longer.
+    """
     data = chunk_bytes(chunk(5, finish_reason="stop"))
     for bit in range(8 * len(data)):
         changed = bytearray(data)
@@ -79,7 +84,9 @@ def test_each_bit_of_a_token_counts() -> None:
 
 
 def test_another_token_is_not_the_one_that_was_sent() -> None:
-    """A token that is whole in itself but is not the one that was sent is told apart, and by which field."""
+    """A token that is whole in itself but is not the one that was sent is told apart, and by which
+    field.
+    """
     validator = TokenTransferValidator()
     assert not validator.validate_transfer(chunk(), chunk(token_id=8))
     assert (
@@ -90,7 +97,9 @@ def test_another_token_is_not_the_one_that_was_sent() -> None:
 
 
 def test_each_bit_of_a_frame_counts() -> None:
-    """Of ten thousand frames with one flipped bit none passes, and of as many clean ones each does."""
+    """Of ten thousand frames with one flipped bit none passes, and of as many clean ones each
+    does.
+    """
     chance = random.Random(1)
     for _ in range(2000):
         payload = chance.randbytes(chance.randrange(300))
@@ -126,13 +135,19 @@ def test_each_bit_of_a_frame_counts() -> None:
     ],
 )
 def test_the_first_disorder_is_said(tokens: list[EnhancedTokenChunk], words: str | None) -> None:
-    """Tokens that follow each other are in order; a gap, a copy, another stream, an old epoch are said."""
+    """Tokens that follow each other are in order.
+
+    A gap, a copy, another stream, an old epoch are said.
+    """
     found = disorder(tokens)
     assert found is None if words is None else words in str(found)
 
 
 def test_a_stage_waits_for_the_one_before_and_for_the_last() -> None:
-    """A stage goes on when the one before has handed on, and nobody is too far behind; who is behind is said."""
+    """A stage goes on when the one before has handed on, and nobody is too far behind.
+
+    Who is behind is said.
+    """
     store = MemoryStore()
     first, last = (
         TokenStreamSynchronizer(store=store, stream="s", stage=n, stages=2, lead=2)
@@ -158,7 +173,9 @@ def test_a_stage_waits_for_the_one_before_and_for_the_last() -> None:
 
 
 def test_ranks_find_each_other_and_hand_on_tokens() -> None:
-    """Three ranks meet in a store, pass a barrier, and hand a token around the ring as it was made."""
+    """Three ranks meet in a store, pass a barrier, and hand a token around the ring as it was
+    made.
+    """
     store = MemoryStore()
     found: dict[int, EnhancedTokenChunk] = {}
 
@@ -181,7 +198,9 @@ def test_ranks_find_each_other_and_hand_on_tokens() -> None:
 
 
 def test_a_seal_holds_for_its_tensor_alone() -> None:
-    """A changed byte, a changed seal, another tensor than the next and another epoch are each told."""
+    """A changed byte, a changed seal, another tensor than the next and another epoch are each
+    told.
+    """
     data, other = b"tensor bytes", b"tensor bytez"
     sender = _Seals(rank=0, epoch=3)
     seals = [sender.seal(data, form=5, to=1) for _ in range(4)]
@@ -200,7 +219,9 @@ def test_a_seal_holds_for_its_tensor_alone() -> None:
 
 
 def test_a_time_out_follows_what_was_seen_within_its_bounds() -> None:
-    """It grows with slow and uneven answers, shrinks with quick ones, doubles when in vain, and never leaves bounds."""
+    """It grows with slow and uneven answers, shrinks with quick ones, doubles when in vain, and
+    never leaves bounds.
+    """
     seen = RoundTrip(shortest=0.05, longest=5.0)
     assert seen.timeout() == 1.0
     for _ in range(50):

@@ -1,4 +1,6 @@
-"""The transport between real processes: killed, started again, reset, stopped, and over datagrams that are lost."""
+"""The transport between real processes: killed, started again, reset, stopped, and over datagrams
+that are lost.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,16 @@ def echo() -> Iterator[Callable[[tuple[str, int]], subprocess.Popen[bytes]]]:
 
 
 def test_messages_pass_flips_and_resets_unchanged_and_in_order(pair: Callable[..., tuple]) -> None:
-    """With bits flipped in headers and payloads and the connection reset, what was sent comes, once and in order."""
+    """With bits flipped in headers and payloads and the connection reset, what was sent comes, once
+    and in order.
+    """
     a, b, way = pair()
     chance = random.Random(5)
     sizes = [chance.choice([0, 1, 100, 5000, 70_000]) for _ in range(200)]
     sent = [chance.randbytes(size) for size in sizes]
     total = sum(sizes)
-    # Some behind the last cut: of what lies in a buffer when a connection is reset, nobody sees that it was changed.
+    # Some behind the last cut: of what lies in a buffer when a connection is reset, nobody sees
+    # that it was changed.
     way.flip_at += sorted(chance.randrange(total // 4) for _ in range(20))
     way.cut_after += [total // 10, total // 20]
     thread = threading.Thread(target=lambda: [b.send(data, to="a") for data in sent])
@@ -87,7 +92,10 @@ def test_messages_pass_flips_and_resets_unchanged_and_in_order(pair: Callable[..
 def test_by_the_names_of_the_design_who_sends_waits_until_it_is_there(
     pair: Callable[..., tuple],
 ) -> None:
-    """`send_with_validation` says when the peer has a message whose digest it checked; a clean link mended nothing."""
+    """`send_with_validation` says when the peer has a message whose digest it checked.
+
+    A clean link mended nothing.
+    """
     a, b, _ = pair()
 
     async def both() -> tuple[TransferResult, ValidatedMessage]:
@@ -102,7 +110,9 @@ def test_by_the_names_of_the_design_who_sends_waits_until_it_is_there(
 
 @pytest.mark.slow
 def test_a_stalled_connection_is_made_anew(pair: Callable[..., tuple]) -> None:
-    """Where nothing is heard for a while, the connection is given up, and what was on it is sent on the next."""
+    """Where nothing is heard for a while, the connection is given up, and what was on it is sent on
+    the next.
+    """
     a, b, way = pair()
     b.send(b"before", to="a")
     assert a.receive(source="b").data == b"before"
@@ -129,7 +139,9 @@ def process_is_there(a: ReliableMessageTransport) -> bool:
 def test_a_peer_that_is_gone_is_one_error_that_names_the_message(
     echo: Callable[..., subprocess.Popen],
 ) -> None:
-    """A killed peer that never comes back: the first message that it did not take is named, with what was tried."""
+    """A killed peer that never comes back: the first message that it did not take is named, with
+    what was tried.
+    """
     limits = Limits(deadline=1, silence=0.3, shortest=0.02)
     a = ReliableMessageTransport(node="a", limits=limits)
     process = echo(a.listen(("127.0.0.1", 0)))
@@ -153,7 +165,10 @@ def test_a_peer_that_is_gone_is_one_error_that_names_the_message(
 def test_a_peer_that_begins_again_is_said_and_can_be_renewed(
     echo: Callable[..., subprocess.Popen],
 ) -> None:
-    """After a kill and a new start the error says what the old one may not have had; renewed, numbers begin at 0."""
+    """After a kill and a new start the error says what the old one may not have had.
+
+    Renewed, numbers begin at 0.
+    """
     with ReliableMessageTransport(node="a", limits=QUICK) as a:
         address = a.listen(("127.0.0.1", 0))
         a.expect("b")
@@ -178,7 +193,9 @@ def test_a_peer_that_begins_again_is_said_and_can_be_renewed(
 
 @pytest.mark.slow
 def test_a_stopped_peer_is_waited_for(echo: Callable[..., subprocess.Popen]) -> None:
-    """A peer that stands still for longer than a connection lives goes on where it was: nothing is lost or doubled."""
+    """A peer that stands still for longer than a connection lives goes on where it was: nothing is
+    lost or doubled.
+    """
     with ReliableMessageTransport(node="a", limits=QUICK) as a:
         address = a.listen(("127.0.0.1", 0))
         a.expect("b")
@@ -194,7 +211,9 @@ def test_a_stopped_peer_is_waited_for(echo: Callable[..., subprocess.Popen]) -> 
 
 
 def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> None:
-    """Buffers are bounded: with nobody receiving, send waits and then says who has not taken what."""
+    """Buffers are bounded: with nobody receiving, send waits and then says who has not taken
+    what.
+    """
     a, b, _ = pair(Limits(window=100_000, deadline=20))
     sent = 9
     for _ in range(sent):
@@ -211,7 +230,9 @@ def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> 
 def test_datagrams_that_are_lost_doubled_and_reordered_become_messages(
     often: Callable[..., range],
 ) -> None:
-    """Over a way that loses, doubles and reorders datagrams, messages of many datagrams come once and in order."""
+    """Over a way that loses, doubles and reorders datagrams, messages of many datagrams come once
+    and in order.
+    """
     for seed in often(1, soak=20):
         over_a_bad_way(seed)
 
@@ -272,7 +293,9 @@ def over_a_bad_way(seed: int) -> None:
 
 
 def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
-    """A peer that does not exist, one that is there twice, a message too long or no buffer, a closed transport."""
+    """A peer that does not exist, one that is there twice, a message too long or no buffer, a
+    closed transport.
+    """
     a = ReliableMessageTransport(node="a", limits=Limits(message=10))
     a.listen(str(tmp_path / "a"))
     a.expect("b")
@@ -290,7 +313,10 @@ def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_changed_after_it_was_sent_is_sent_as_it_was(tmp_path: Path) -> None:
-    """A buffer that its owner may change is copied; nobody is connected yet when it is changed here."""
+    """A buffer that its owner may change is copied.
+
+    Nobody is connected yet when it is changed here.
+    """
     with ReliableMessageTransport(node="a") as a, ReliableMessageTransport(node="b") as b:
         a.listen(str(tmp_path / "a"))
         b.connect("a", str(tmp_path / "a"))
@@ -302,7 +328,9 @@ def test_what_is_changed_after_it_was_sent_is_sent_as_it_was(tmp_path: Path) -> 
 
 
 def test_several_threads_share_a_line(pair: Callable[..., tuple]) -> None:
-    """Threads that send and receive at once on both ends of one line neither wait for each other nor mix messages."""
+    """Threads that send and receive at once on both ends of one line neither wait for each other
+    nor mix messages.
+    """
     a, b, _ = pair()
     found: dict[str, list[bytes]] = {"a": [], "b": []}
 
@@ -328,7 +356,9 @@ def test_several_threads_share_a_line(pair: Callable[..., tuple]) -> None:
 
 
 def test_messages_that_come_by_turns_take_the_straight_path(pair: Callable[..., tuple]) -> None:
-    """Where two ask and answer in turn, no message but the first few needs the general way, and each is counted."""
+    """Where two ask and answer in turn, no message but the first few needs the general way, and
+    each is counted.
+    """
     a, b, _ = pair()
     general: list[str] = []
     for name, transport, other in (("a", a, "b"), ("b", b, "a")):
@@ -368,7 +398,10 @@ def test_messages_that_come_by_turns_take_the_straight_path(pair: Callable[..., 
 def test_a_frame_that_is_not_whole_when_it_is_read_is_waited_for(
     pair: Callable[..., tuple],
 ) -> None:
-    """Whatever a read gives (a part, one frame, two and a part), messages come whole; none is kept back."""
+    """Whatever a read gives (a part, one frame, two and a part), messages come whole.
+
+    None is kept back.
+    """
     a, b, _ = pair()
     sizes = [1, 40_000, 10, 10, 300_000, 5, 32_768 - 64, 32_768, 7]
     for round_ in range(6):

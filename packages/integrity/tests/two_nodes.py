@@ -1,4 +1,6 @@
-"""Two conversations over a wire in memory that Hypothesis drives: it loses, doubles, reorders, damages and cuts."""
+"""Two conversations over a wire in memory that Hypothesis drives: it loses, doubles, reorders,
+damages and cuts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Side:
 
 
 class TwoNodes(RuleBasedStateMachine):
-    """What holds whatever happens: a message is given once, in order, unchanged, or an error names the first lost."""
+    """What holds whatever happens: a message is given once, in order, unchanged, or an error names
+    the first lost.
+    """
 
     ordered = False
 
@@ -220,7 +224,8 @@ class TwoNodes(RuleBasedStateMachine):
             ready = {data for data in side.sent if self.ever[data]}
             assert ready == set(side.sent[:given])
             if isinstance(problem, PeerRestarted) and side.talk.outgoing.untaken is not None:
-                # What came before the first that is named was given; nothing after the last was sent.
+                # What came before the first that is named was given; nothing after the last was
+                # sent.
                 assert given >= problem.sequence
                 assert side.talk.outgoing.untaken[1] == len(side.sent) - 1
             assert (
@@ -230,7 +235,9 @@ class TwoNodes(RuleBasedStateMachine):
             ), node
 
     def teardown(self) -> None:
-        """Without further faults all that was sent is given, or there is an error that says why not."""
+        """Without further faults all that was sent is given, or there is an error that says why
+        not.
+        """
         for _ in range(400):
             if self.ordered and not self.joined:
                 self.join()
@@ -251,7 +258,9 @@ class TwoNodes(RuleBasedStateMachine):
 
     @staticmethod
     def before_it_all_came(side: Side, other: Side) -> None:
-        """All before the message that is given up on were given, where both are still who sent and received."""
+        """All before the message that is given up on were given, where both are still who sent and
+        received.
+        """
         problem, same = side.talk.problem, (side.talk.peer_epoch, side.talk.epoch)
         named = isinstance(problem, MessageLost) and f"to {side.talk.peer} is lost" in str(problem)
         if named and same == (other.talk.epoch, other.talk.peer_epoch) and problem is not None:

@@ -1,4 +1,6 @@
-"""The digests of the models that are made here: sha256 over their files, as an input of them is named."""
+"""The digests of the models that are made here: sha256 over their files, as an input of them is
+named.
+"""
 
 DIGESTS = {
     "llama": "fe65cecb4c54c901a26d91c80517d92768fe7ec2ca89d378b2eb72a8b1374a5a",

@@ -1,4 +1,6 @@
-"""The models that are made here: the same bytes everywhere, whole in the cache, and loaded by those who shall."""
+"""The models that are made here: the same bytes everywhere, whole in the cache, and loaded by those
+who shall.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from tests.engines.models.pinned import DIGESTS
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_the_same_bytes_everywhere(name: str) -> None:
-    """Its digest is pinned: another one is another model, and old reports could not be reproduced."""
+    """Its digest is pinned: another one is another model, and old reports could not be
+    reproduced.
+    """
     assert digest(name) == DIGESTS[name]
 
 
@@ -71,7 +75,10 @@ def test_two_three_and_four_ranks_are_legal(name: str) -> None:
 
 
 def test_a_cached_model_is_made_once_and_checked(tmp_path: Path) -> None:
-    """The second one finds what the first one made; a folder that was changed, or cut off, is made anew."""
+    """The second one finds what the first one made.
+
+    A folder that was changed, or cut off, is made anew.
+    """
     place = cached("llama", cache=tmp_path)
     before = (place / "config.json").stat().st_mtime_ns
     assert cached("llama", cache=tmp_path) == place
@@ -130,7 +137,10 @@ def test_what_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 def test_a_description_is_of_the_files(tmp_path: Path) -> None:
-    """Architecture, sizes, parameters and the digest come from the folder; one that is damaged is named."""
+    """Architecture, sizes, parameters and the digest come from the folder.
+
+    One that is damaged is named.
+    """
     folder = write("minimax", tmp_path / "model")
     told = describe(folder)
     assert (told["architecture"], told["layers"], told["KV heads"], told["experts"]) == (
@@ -155,7 +165,9 @@ def test_a_description_is_of_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_both_tokenizers_are_one(tmp_path: Path) -> None:
-    """transformers and mlx-lm give the same ids, every text returns, and the chat template is there."""
+    """transformers and mlx-lm give the same ids, every text returns, and the chat template is
+    there.
+    """
     from mlx_lm.utils import load_tokenizer
     from transformers import AutoTokenizer
 
@@ -197,7 +209,9 @@ def test_the_command_lists_makes_and_describes(
 
 
 def test_what_takes_long_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of `models describe` is named on standard error at once, and again with its time while it goes on."""
+    """A step of `models describe` is named on standard error at once, and again with its time while
+    it goes on.
+    """
     from harness.cli import models
 
     said: list[str] = []

@@ -37,7 +37,9 @@ def test_every_answer_is_one_keys_own() -> None:
 def test_weights_that_are_not_the_pinned_ones_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One changed byte of the weights, or of what they are packed in, and no model is made of them."""
+    """One changed byte of the weights, or of what they are packed in, and no model is made of
+    them.
+    """
     path, digest = MODELS["recall"].pinned or (tmp_path, "")
     packed = bytearray(path.read_bytes())
     data = bytearray(lzma.decompress(packed))
@@ -56,7 +58,9 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_key_is_known_by_a_margin(tmp_path: Path, dtype: str) -> None:
-    """Each of three tokens of each of 256 values leads by more than 5, wherever in the prompt the key stands."""
+    """Each of three tokens of each of 256 values leads by more than 5, wherever in the prompt the
+    key stands.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 

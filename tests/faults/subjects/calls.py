@@ -30,7 +30,9 @@ def sums_of_mlx(context, *, steps=12, count=8):
 
 
 def one_sided(context):
-    """What cannot be struck: a root's payload on another rank, a maximum, and what is the same once more."""
+    """What cannot be struck: a root's payload on another rank, a maximum, and what is the same once
+    more.
+    """
     import torch
     import torch.distributed as dist
 

@@ -1,4 +1,6 @@
-"""Subjects whose ranks exchange data that each can work out for itself, so that every wrong byte is seen."""
+"""Subjects whose ranks exchange data that each can work out for itself, so that every wrong byte is
+seen.
+"""
 
 
 def pattern(rank, step, size):
@@ -7,7 +9,9 @@ def pattern(rank, step, size):
 
 
 def exchange(context, *, size=65536, steps=4):
-    """Gather everybody's bytes, step by step, and say of each step who sent what was not his, and where it begins."""
+    """Gather everybody's bytes, step by step, and say of each step who sent what was not his, and
+    where it begins.
+    """
     for step in range(steps):
         context.emit("step.begin", step=step)
         gathered = context.group.all_gather(pattern(context.rank, step, size))
@@ -31,6 +35,8 @@ def exchange(context, *, size=65536, steps=4):
 
 
 def exchange_and_say(context, *, size=65536, steps=4):
-    """Exchange, and say when the last collective is over: only the ends of connections pass after that."""
+    """Exchange, and say when the last collective is over: only the ends of connections pass after
+    that.
+    """
     exchange(context, size=size, steps=steps)
     context.emit("exchange.over")

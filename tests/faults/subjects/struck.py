@@ -36,7 +36,8 @@ def report(context):
 
 def end_when_continued(context, *, by=None):
     """End at the very moment it is continued, without its gate: with code 0, or by a signal."""
-    # Whichever thread the kernel gives the signal to, this pipe tells of it; the main thread waits at its gate.
+    # Whichever thread the kernel gives the signal to, this pipe tells of it; the main thread waits
+    # at its gate.
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     signal.signal(signal.SIGCONT, lambda *_: None)
@@ -53,7 +54,10 @@ def end_when_continued(context, *, by=None):
 
 
 def probe(context):
-    """After the door, open a file, write a large one, map much memory, compute; tell what came of each."""
+    """After the door, open a file, write a large one, map much memory, compute.
+
+    Tell what came of each.
+    """
     import mmap
     import tempfile
     import time
@@ -85,7 +89,9 @@ def probe(context):
 
 
 def store(context, *, own="home"):
-    """Keep a file in a folder of its own and one that all share; after the door use both, and tell what came of it.
+    """Keep a file in a folder of its own and one that all share.
+
+    After the door use both, and tell what came of it.
 
     Then again, as soon as nothing is refused any more, or after a while.
     """
@@ -192,7 +198,10 @@ def ask(context):
 
 
 def ask_until_answered(context):
-    """Ask the hub for one thing again and again until it gives it; tell what came back, each change of it once."""
+    """Ask the hub for one thing again and again until it gives it.
+
+    Tell what came back, each change of it once.
+    """
     context.emit("door")
     told = [_asked()]
     while told[-1] != 200:
@@ -233,7 +242,9 @@ def outlive(context):
 
 
 def gather(context, *, rounds, inside):
-    """Gather in a loop; half-way the door is passed before a round, or by another thread while rounds go on."""
+    """Gather in a loop; half-way the door is passed before a round, or by another thread while
+    rounds go on.
+    """
     digest, thread = hashlib.sha256(), None
     for turn in range(rounds):
         if turn == rounds // 2 and context.rank == 1:
@@ -244,7 +255,8 @@ def gather(context, *, rounds, inside):
                 context.emit("door")
         for found in context.group.all_gather(f"{context.rank} {turn}".encode()):
             digest.update(found)
-    # A ring does two hundred rounds in milliseconds: go on until the thread came through, so that the pause lands.
+    # A ring does two hundred rounds in milliseconds: go on until the thread came through, so that
+    # the pause lands.
     passed = b"0"
     while inside and passed == b"0":
         alive = thread is not None and thread.is_alive()
@@ -260,7 +272,9 @@ def meet(context, *, how):
 
 
 def reduce_and_swallow(context):
-    """Meet the others in sums; rank 2 waits for good where one of them fails, and says what it counted before."""
+    """Meet the others in sums; rank 2 waits for good where one of them fails, and says what it
+    counted before.
+    """
     for number in range(1000):
         context.emit("round", number=number)
         context.emit("door")

@@ -1,4 +1,6 @@
-"""The recorder in C: it writes the calls that were met before, and leaves every other one to Python."""
+"""The recorder in C: it writes the calls that were met before, and leaves every other one to
+Python.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class Kept:
 
 
 def test_a_call_that_was_met_is_written_with_a_time_index_and_number_of_its_own() -> None:
-    """The rest is as Python wrote it, and the last of more than there is room for take the places of the first."""
+    """The rest is as Python wrote it, and the last of more than there is room for take the places
+    of the first.
+    """
     kept = Kept()
     for _ in range(SLOTS + 2):
         found = kept.operation.write(kept.frame, kept.given(), OPEN)
@@ -115,7 +119,9 @@ def test_a_group_of_other_members_is_not_the_one_that_was_met() -> None:
 
 
 def test_more_code_of_libraries_than_it_holds_leaves_all_to_python() -> None:
-    """A frame that is passed is never taken for the caller: another one may stand behind it the next time."""
+    """A frame that is passed is never taken for the caller: another one may stand behind it the
+    next time.
+    """
     kept, standing = Kept(), []
     for number in range(1025):
         assert kept.operation.write(kept.frame, kept.given(), OPEN) is not None
@@ -135,7 +141,9 @@ def library() -> Iterator[None]:
 def test_without_a_compiler_python_writes_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is compiled once, found again where there is no compiler, and what was not made for this is not loaded."""
+    """It is compiled once, found again where there is no compiler, and what was not made for this
+    is not loaded.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = compiled.__wrapped__()
     monkeypatch.setenv("PATH", str(tmp_path))

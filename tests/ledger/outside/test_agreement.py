@@ -1,4 +1,6 @@
-"""Ledgers held against each other: what has to be alike, what may differ, and the first call that does."""
+"""Ledgers held against each other: what has to be alike, what may differ, and the first call that
+does.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_what_has_to_be_alike_is_compared(other: dict[str, Any]) -> None:
 
 
 def test_what_may_differ_is_not_compared() -> None:
-    """Shapes with as many elements, places in the code, threads, and the splits of an all-to-all."""
+    """Shapes with as many elements, places in the code, threads, and the splits of an
+    all-to-all.
+    """
     for one, other in (
         (call(shape="2x2"), call(shape="4", site="other.py:1 in f", thread=1)),
         (call("all_to_all_single", elements=9), call("all_to_all_single", elements=3)),
@@ -110,7 +114,10 @@ def test_the_first_difference_is_told() -> None:
 
 
 def test_groups_are_told_apart_by_name_and_members() -> None:
-    """Calls in two groups may come in another order on another rank; the same name with other members is another."""
+    """Calls in two groups may come in another order on another rank.
+
+    The same name with other members is another.
+    """
     assert (
         of([call(), call("barrier", group=PAIR)], [call("barrier", group=PAIR), call()]).difference
         is None
@@ -120,7 +127,10 @@ def test_groups_are_told_apart_by_name_and_members() -> None:
 
 
 def test_sends_and_receives_belong_together_in_order() -> None:
-    """By source, destination and tag; each end that has no other is a difference, and so is another type or size."""
+    """By source, destination and tag.
+
+    Each end that has no other is a difference, and so is another type or size.
+    """
     assert (
         of([send(1, tag=1), send(1, tag=2)], [receive(0, tag=2), receive(0, tag=1)]).difference
         is None
@@ -136,7 +146,10 @@ def test_sends_and_receives_belong_together_in_order() -> None:
 
 
 def test_who_takes_from_anybody_takes_as_many_as_were_sent() -> None:
-    """Which of them belong together nobody can say; one too many, on either side, is a difference."""
+    """Which of them belong together nobody can say.
+
+    One too many, on either side, is a difference.
+    """
     anybody = [receive(None, group=FOUR), receive(None, group=FOUR)]
     to = [send(0, group=FOUR)]
     assert of(anybody, to, to, []).difference is None
@@ -150,7 +163,10 @@ def test_who_takes_from_anybody_takes_as_many_as_were_sent() -> None:
 
 
 def test_of_full_ledgers_what_both_hold_is_compared() -> None:
-    """Calls that one holds no more are left out on both sides; a difference in the rest is found."""
+    """Calls that one holds no more are left out on both sides.
+
+    A difference in the rest is found.
+    """
     whole = ledger(0, *[call() for _ in range(6)], call("barrier"))
     full = last(ledger(1, *whole.calls), kept=3)
     assert agree({0: whole, 1: full}) == Agreement(difference=None, matched={0: 3, 1: 3})
@@ -171,7 +187,9 @@ def test_calls_with_a_rank_that_is_not_asked_are_left_out() -> None:
 
 
 def test_a_record_that_was_cut_off_is_not_a_call_that_was_not_made() -> None:
-    """What a rank was writing as it was killed is unknown: that is not a difference, and what follows is compared."""
+    """What a rank was writing as it was killed is unknown: that is not a difference, and what
+    follows is compared.
+    """
     whole = ledger(0, call(), call("barrier"), call(), send(1))
     other = ledger(1, call(), call("barrier"), call(), receive(0))
     kept = other.calls

@@ -1,4 +1,6 @@
-"""Digests at both ends held against each other: what arrived as it was sent, what did not, and what nobody knows."""
+"""Digests at both ends held against each other: what arrived as it was sent, what did not, and what
+nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def of(*ledgers: Ledger) -> Transfers:
 
 
 def gathered(*given: list[int], got: dict[tuple[int, int, int], int] | None = None) -> list[Ledger]:
-    """Three ranks that gather: what each gave in each call; `got` is what (rank, call, source) got otherwise."""
+    """Three ranks that gather: what each gave in each call; `got` is what (rank, call, source) got
+    otherwise.
+    """
     found = []
     for rank in range(3):
         parts: list[Part] = []
@@ -42,7 +46,9 @@ def gathered(*given: list[int], got: dict[tuple[int, int, int], int] | None = No
 def added(
     *totals: dict[int, list[float]], result: dict[tuple[int, int], float] | None = None, **rest: Any
 ) -> list[Ledger]:
-    """Three ranks that add: what each gave, call by call; `result` is what (rank, call) got otherwise."""
+    """Three ranks that add: what each gave, call by call; `result` is what (rank, call) got
+    otherwise.
+    """
     found = []
     for rank in range(3):
         parts = list[Part]()
@@ -62,7 +68,9 @@ def added(
 
 
 def test_what_arrived_as_it_was_sent_is_counted() -> None:
-    """A send, a broadcast, a gather and a sum: every call of every rank was held against the other end."""
+    """A send, a broadcast, a gather and a sum: every call of every rank was held against the other
+    end.
+    """
     pair = [
         digested(
             ledger(0, send(1), call("broadcast", peer=1)),
@@ -97,7 +105,9 @@ def test_a_payload_of_the_call_before_is_named() -> None:
 
 
 def test_swapped_receives_of_one_shape_are_named() -> None:
-    """Two messages of one channel that came in the other order: each got what belongs to the other call."""
+    """Two messages of one channel that came in the other order: each got what belongs to the other
+    call.
+    """
     sender = digested(
         ledger(0, send(1), send(1)), part(1, "sent", 1, whom=1), part(2, "sent", 2, whom=1)
     )
@@ -123,7 +133,10 @@ def test_swapped_receives_of_one_shape_are_named() -> None:
 def test_who_is_to_blame_for_a_part(
     got: dict[tuple[int, int, int], int], ranks: tuple[int, ...]
 ) -> None:
-    """The rank that gave it, where every other got the same wrong thing, or it has it wrong itself; else both ends."""
+    """The rank that gave it, where every other got the same wrong thing, or it has it wrong itself.
+
+    Else both ends.
+    """
     found = of(*gathered([1, 2, 3], [4, 5, 6], got=got)).damage
     assert found is not None
     assert (found.ranks, found.sender) == (ranks, 1)
@@ -141,7 +154,10 @@ def test_who_is_to_blame_for_a_part(
 def test_a_sum_that_is_not_one_is_found_and_explained(
     result: float, ranks: tuple[int, ...], like: str
 ) -> None:
-    """A lost part, one that is there twice, and that of the call before are named; of another sum all ranks are."""
+    """A lost part, one that is there twice, and that of the call before are named.
+
+    Of another sum all ranks are.
+    """
     calls: list[dict[int, list[float]]] = [{0: [5.0, 26.0, 9.0]}, {0: [2.0, 20.0, 9.0]}]
     found = of(*added(*calls, result={(rank, 2): result for rank in range(3)})).damage
     assert found is not None
@@ -165,7 +181,9 @@ KEPT: dict[str, Callable[[float], float]] = {
 
 @pytest.mark.parametrize("dtype", sorted(ROUNDING))
 def test_no_order_of_additions_is_an_alarm(dtype: str) -> None:
-    """Sums rounded at every step to the type, in any order, of numbers of any sizes, are what the parts make."""
+    """Sums rounded at every step to the type, in any order, of numbers of any sizes, are what the
+    parts make.
+    """
     chance = random.Random(dtype)
     keep = KEPT[dtype]
     for _ in range(60):
@@ -231,7 +249,9 @@ def test_a_maximum_is_held_against_what_the_others_got() -> None:
 
 
 def test_what_nobody_knows_is_not_compared() -> None:
-    """A missing end or part, a product, values that are not finite, and what follows a step out of line are left."""
+    """A missing end or part, a product, values that are not finite, and what follows a step out of
+    line are left.
+    """
     whole = gathered([1, 2, 3])
     torn = [
         replace(one, parts=one.parts[:-1]) if rank == 2 else one for rank, one in enumerate(whole)
@@ -263,7 +283,9 @@ def test_the_last_digests_are_held_when_there_were_more() -> None:
 
 
 def test_no_two_of_few_elements_have_one_weight() -> None:
-    """Halves of a small array in the other order would have the same sum, and be taken for whole."""
+    """Halves of a small array in the other order would have the same sum, and be taken for
+    whole.
+    """
     for count in range(1, FEW + 1):
         weights = few_weights(count, power=1)
         assert sorted(weights, reverse=True) == [1.0 / place for place in range(1, count + 1)]

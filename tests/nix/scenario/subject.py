@@ -1,4 +1,6 @@
-"""Ranks add their numbers, and each lets MLX compile a kernel for the CPU, which takes the shell's C++ compiler."""
+"""Ranks add their numbers, and each lets MLX compile a kernel for the CPU, which takes the shell's
+C++ compiler.
+"""
 
 from __future__ import annotations
 

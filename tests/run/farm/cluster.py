@@ -1,4 +1,6 @@
-"""Nodes without Ray: the same relay and the same process of ours, each with its own folder, on this machine."""
+"""Nodes without Ray: the same relay and the same process of ours, each with its own folder, on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ class LocalCluster:
     Attributes:
         count: of nodes.
         spoil: changes what a node sends.
-        lost: node to the number of the trial that it takes along: it is asked for it, and never answers.
+        lost: node to the number of the trial that it takes along: it is asked for it, and never
+            answers.
     """
 
     where: str = "ray"

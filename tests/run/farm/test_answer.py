@@ -47,7 +47,9 @@ def taken(
 
 
 def test_what_a_world_left_arrives() -> None:
-    """What control takes is what the world left, and a list of loaded files is sent once for each node."""
+    """What control takes is what the world left, and a list of loaded files is sent once for each
+    node.
+    """
     capture = left()
     known: dict[str, bytes] = {}
     for _ in range(2):
@@ -57,7 +59,9 @@ def test_what_a_world_left_arrives() -> None:
 
 
 def test_what_a_node_has_kept_at_control_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of loaded files stay in memory for the whole run: together they are no more than a limit."""
+    """Lists of loaded files stay in memory for the whole run: together they are no more than a
+    limit.
+    """
     listing, content = pack(left(), known=())
     monkeypatch.setattr(answer, "MOST", len(LIST) + 5)
     take(listing, content, about=ABOUT, size=2, known={"a": b"12345"})
@@ -100,7 +104,9 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
 
 @pytest.mark.parametrize("lie", LIES)
 def test_what_is_not_a_trial_is_refused(lie: str) -> None:
-    """Names of a closed list, sizes within bounds, and bytes that the list accounts for: else it is refused."""
+    """Names of a closed list, sizes within bounds, and bytes that the list accounts for: else it is
+    refused.
+    """
     change, why = LIES[lie]
     with pytest.raises(AnswerRefused, match=why):
         taken(left(), change)
@@ -166,7 +172,9 @@ class Sends:
     ],
 )
 def test_a_node_that_does_not_speak_as_ours(content: bytes, why: str) -> None:
-    """Whatever else a node sends ends it, with the reason, before it takes more memory than one answer may."""
+    """Whatever else a node sends ends it, with the reason, before it takes more memory than one
+    answer may.
+    """
     node = Node(Sends(content), number=0, name="")
     first = node.ask("facts")
     assert node.await_end(10.0)

@@ -80,7 +80,10 @@ def shape(record: Record) -> object:
 def test_a_farmed_run_is_the_local_one(
     farmed: Callable[..., Ran], rankproof: Callable[..., Ran]
 ) -> None:
-    """Seeds, outcomes, verdict and counts are those of a local run; it verifies, and names no host unless asked to."""
+    """Seeds, outcomes, verdict and counts are those of a local run.
+
+    It verifies, and names no host unless asked to.
+    """
     there = farmed(LocalCluster())
     assert there.code == 0, there.out + there.err
     folder, record = there.folder, there.record
@@ -97,7 +100,10 @@ def test_a_farmed_run_is_the_local_one(
 
 
 def test_a_lost_node_uses_one_void(farmed: Callable[..., Ran]) -> None:
-    """What a lost node takes along is void with that reason and made again; together that uses one of `max_voids`."""
+    """What a lost node takes along is void with that reason and made again.
+
+    Together that uses one of `max_voids`.
+    """
     cluster = LocalCluster(lost={1: 2})
     ran = farmed(cluster, "--jobs", "2")
     assert ran.code == 0, ran.out + ran.err
@@ -127,7 +133,9 @@ def meet(context, *, broken):
 
 
 def test_our_process_gone_from_a_living_node_is_a_failure(farmed: Callable[..., Ran]) -> None:
-    """A rank that ends what serves it does not void its trial: where its node is there, the trial failed."""
+    """A rank that ends what serves it does not void its trial: where its node is there, the trial
+    failed.
+    """
     ran = farmed(
         LocalCluster(count=2),
         subject=ENDS,
@@ -144,7 +152,9 @@ def other_seed(_number: int, part: bytes) -> bytes:
 
 
 def test_a_node_that_is_not_believed_ends_the_run(farmed: Callable[..., Ran]) -> None:
-    """A node that sends what it was not asked for is named with the reason, and nothing is signed."""
+    """A node that sends what it was not asked for is named with the reason, and nothing is
+    signed.
+    """
     ran = farmed(LocalCluster(count=1, spoil=other_seed))
     assert ran.code == 2
     assert (
@@ -155,7 +165,9 @@ def test_a_node_that_is_not_believed_ends_the_run(farmed: Callable[..., Ran]) ->
 
 
 def test_an_agent_ends_without_control(tmp_path: Path) -> None:
-    """Our process on a node ends by itself when nothing has come for as long as its lease, and leaves no folder."""
+    """Our process on a node ends by itself when nothing has come for as long as its lease, and
+    leaves no folder.
+    """
     with patch.dict(os.environ, environment(tmp_path)), patch("tempfile.tempdir", str(tmp_path)):
         relay = Relay(
             PROGRAM, arguments=["1.0"], code=cargo.own_code(), interpreter=sys.executable, beat=BEAT

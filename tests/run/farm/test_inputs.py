@@ -15,7 +15,10 @@ from harness.run.inputs import ResolvedInput
 @pytest.mark.parametrize("name", ["a/config.json", "b/config.json", "readme"])
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_file_that_a_rank_changes_or_removes(tmp_path: Path, name: str, gone: bool) -> None:
-    """Each file counts, those of two folders that have one name too; a file that is gone was changed."""
+    """Each file counts, those of two folders that have one name too.
+
+    A file that is gone was changed.
+    """
     model, readme = tmp_path / "model", tmp_path / "model/readme"
     for folder in ("a", "b"):
         (model / folder).mkdir(parents=True)
@@ -40,7 +43,9 @@ def test_a_file_that_a_rank_changes_or_removes(tmp_path: Path, name: str, gone: 
 
 @pytest.mark.parametrize("told", [{}, {"changed": None}, {"changed": ["model/config.json"]}])
 def test_a_trial_of_which_an_input_was_changed_ends_the_run(told: dict[str, object]) -> None:
-    """With each trial a node says whether an input was changed there: one that is lost later says it of none."""
+    """With each trial a node says whether an input was changed there: one that is lost later says
+    it of none.
+    """
     with pytest.raises(FarmError, match="was changed there by a rank"):
         _demand_unchanged(told)
     _demand_unchanged({"changed": []})

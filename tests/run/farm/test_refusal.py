@@ -21,7 +21,9 @@ CHANGED = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_what_is_not_farmed_is_refused(name: str) -> None:
-    """What a node cannot do yet as it is done here is refused with the reason, before anything runs."""
+    """What a node cannot do yet as it is done here is refused with the reason, before anything
+    runs.
+    """
     before, after, why = CHANGED[name]
     assert before in SCENARIO
     scenario = parse_scenario(
@@ -38,7 +40,9 @@ def test_an_ordinary_scenario_is_farmed() -> None:
 
 
 def test_a_node_of_another_lock_is_refused() -> None:
-    """Another wheel of the same version, another version, another Python: each is named with the remedy."""
+    """Another wheel of the same version, another version, another Python: each is named with the
+    remedy.
+    """
     here = capture()
     assert _unlike(here, here) is None
     first = next(one for one in here.packages if one.name == "pydantic")

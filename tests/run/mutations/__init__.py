@@ -1,4 +1,7 @@
-"""What a signer can do to a run's folder; importing the modules here registers their operators, in this order."""
+"""What a signer can do to a run's folder.
+
+Importing the modules here registers their operators, in this order.
+"""
 
 from tests.run.mutations import events, sources, times, counts, records, consistent  # isort: skip
 from tests.run.mutations.operators import (

@@ -40,7 +40,9 @@ def a_trial_left_out(copy: Copy) -> None:
 
 @refused(RefusalWord.TRIALS_NOT_PLANNED, removes=True)
 def more_trials_than_voids_allow(copy: Copy) -> None:
-    """So many that no other change of the count makes up for them: with one left out and one void, two would fit."""
+    """So many that no other change of the count makes up for them: with one left out and one void,
+    two would fit.
+    """
     made = copy.trials(0, "candidate")
     if not made:
         return
@@ -82,7 +84,8 @@ def a_trial_beside_those_that_count(copy: Copy) -> None:
     shutil.copytree(path.parent, path.parent.with_name("candidate-00077"))
 
 
-# --- skipped cells --------------------------------------------------------------------------------------------------
+# --- skipped cells
+# --------------------------------------------------------------------------------------------------
 
 
 def call_skipped(copy: Copy, code: SkipCode, why: str, *, both: bool = False) -> None:

@@ -102,7 +102,8 @@ def the_start_of_a_rank_of_another_trial(copy: Copy) -> None:
     write(other, [*events[:index], taken, *events[index + 1 :]])
 
 
-# --- events of another trial ----------------------------------------------------------------------------------------
+# --- events of another trial
+# ----------------------------------------------------------------------------------------
 
 
 def swap_bodies(one: Path, other: Path, *, mended: bool) -> None:

@@ -1,7 +1,9 @@
-"""What a signer can do to a run's folder: operators, each of which changes one thing, with the words that refuse it.
+"""What a signer can do to a run's folder: operators, each of which changes one thing, with the
+words that refuse it.
 
-`words` is empty where the result is consistent with itself: then nothing can tell it from a run. What an operator
-writes is as good as it can be: what follows from its change is mended where the operator is about something else.
+`words` is empty where the result is consistent with itself: then nothing can tell it from a run.
+What an operator writes is as good as it can be: what follows from its change is mended where the
+operator is about something else.
 """
 
 from __future__ import annotations
@@ -123,7 +125,10 @@ OPERATORS: list[Operator] = []
 def refused(
     *words: str, removes: bool = False, on_record: bool = False
 ) -> Callable[[Change], Change]:
-    """Register an operator, refused by one of these words; without any it makes what nothing can tell from a run."""
+    """Register an operator, refused by one of these words.
+
+    Without any it makes what nothing can tell from a run.
+    """
 
     def register(change: Change) -> Change:
         OPERATORS.append(Operator(change, frozenset(words), removes, on_record))
@@ -151,7 +156,9 @@ def other_pids(events: Events, by: int = 1000) -> Events:
 
 
 def jittered(events: Events, dice: random.Random) -> Events:
-    """The same, every moment a little later, in the same order: what no clock would have said is still possible."""
+    """The same, every moment a little later, in the same order: what no clock would have said is
+    still possible.
+    """
     moved, later = [], 0
     for event in events:
         later += dice.randrange(1, 2000)

@@ -89,7 +89,9 @@ def test_trials_needed_are_59_and_299() -> None:
 
 
 def test_a_bound_at_the_limit_is_not_below_it() -> None:
-    """One clean trial bounds the rate by just 50 % at 50 % confidence: the verdict asks for less than that."""
+    """One clean trial bounds the rate by just 50 % at 50 % confidence: the verdict asks for less
+    than that.
+    """
     assert trials_needed(below=0.5, confidence=0.5) == 2
 
 
@@ -112,7 +114,9 @@ def test_a_share_is_met_in_whole_trials() -> None:
 
 
 def test_what_no_number_can_show_is_said_at_once(notes: Any) -> None:
-    """Beside four trials of the candidate, a failure in a fifth of the trials could always be chance."""
+    """Beside four trials of the candidate, a failure in a fifth of the trials could always be
+    chance.
+    """
     assert control_trials_needed(Share(every=False, at_least=0.2), candidate=4) is None
     ((kind, key, message),) = notes(candidate=4, control=300, share='">=20%"')
     assert (kind, key) == ("note", "subject.control.must_fail.share")
@@ -120,7 +124,9 @@ def test_what_no_number_can_show_is_said_at_once(notes: Any) -> None:
 
 
 def test_a_control_that_always_fails_needs_trials_too(notes: Any) -> None:
-    """The verdict asks Fisher's test of every control, so one of one beside four is not enough, and that is said."""
+    """The verdict asks Fisher's test of every control, so one of one beside four is not enough, and
+    that is said.
+    """
     ((kind, key, message),) = notes(candidate=4, control=1, share="every")
     assert (kind, key) == ("note", "trials.control")
     assert "needs 3 trials of the control" in message
@@ -159,7 +165,9 @@ def test_who_does_not_mean_to_pass_is_not_advised(role: str, said: int, notes: A
 def test_a_control_that_may_fail_by_a_slip_is_refused(
     end: str, key: str | None, notes: Any
 ) -> None:
-    """A rank ends by a slip as well: a check of its end counts only with the end that is the bug, and one of it."""
+    """A rank ends by a slip as well: a check of its end counts only with the end that is the bug,
+    and one of it.
+    """
     found = notes(candidate=59, control=5, share="every", error=end)
     # Without an end, a rank that returns and never emits the event still counts.
     told = "error" if end else "note"

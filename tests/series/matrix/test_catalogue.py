@@ -1,4 +1,6 @@
-"""The catalogue of the matrix: no kind is forgotten, and what a cell must show follows from the kind's effect."""
+"""The catalogue of the matrix: no kind is forgotten, and what a cell must show follows from the
+kind's effect.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def test_every_kind_of_fault_has_a_case_and_an_effect() -> None:
 
 
 def test_every_kind_of_check_is_needed_on_every_backend() -> None:
-    """A check that no cell can do without could be one that never fails; a new kind without a cell is found here."""
+    """A check that no cell can do without could be one that never fails.
+
+    A new kind without a cell is found here.
+    """
     lacking = plan.unused(plan.chosen(only=[], backends=[], sample=False))
     # Of machines: scenarios/host-lost has a control that it alone sees.
     assert [kind for kind in lacking if kind.partition(" ")[0] not in checks.KINDS.plugins] == [
@@ -45,7 +50,10 @@ def test_cases_are_told_apart_and_leave_no_backend_out_without_a_reason() -> Non
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_a_case_demands_can_come_true(case: object) -> None:
-    """Its scenario has no mistake; only a masked fault, or one that a defect takes badly, strikes both."""
+    """Its scenario has no mistake.
+
+    Only a masked fault, or one that a defect takes badly, strikes both.
+    """
     (case,) = [one for one in CASES if one is case]
     backend = case.backends[-1]
     (part,) = plan.parts([(case, backend)], seeds=2, seed="1")
@@ -65,7 +73,9 @@ def test_what_a_case_demands_can_come_true(case: object) -> None:
 
 
 def test_the_sample_is_eight_cells_of_every_effect() -> None:
-    """Sentinels are cells of the catalogue, half of them on each backend, and every effect is among them."""
+    """Sentinels are cells of the catalogue, half of them on each backend, and every effect is among
+    them.
+    """
     assert len(SENTINELS) == 8
     assert SENTINELS <= CELLS
     assert {case.does for case in CASES for name, _ in SENTINELS if case.name == name} == set(

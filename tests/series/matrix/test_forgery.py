@@ -1,4 +1,6 @@
-"""What a signer may try with the evidence of a matrix, each refused by what it says of itself or counted as it is."""
+"""What a signer may try with the evidence of a matrix, each refused by what it says of itself or
+counted as it is.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,10 @@ def test_what_an_honest_plan_says_of_itself_agrees() -> None:
 
 
 def test_a_case_left_out_is_refused_or_told() -> None:
-    """Of this very code it is refused; whoever names other code is told what this version would have made."""
+    """Of this very code it is refused.
+
+    Whoever names other code is told what this version would have made.
+    """
     short = without(facts("kill/plain", "exit", seeds=1), lambda part: part.kind == "kill")
     assert "would have planned otherwise: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(
         Matrix(), short
@@ -135,14 +140,18 @@ def test_a_case_left_out_is_refused_or_told() -> None:
     ],
 )
 def test_a_part_is_counted_as_what_it_ran(update: dict[str, Any], why: str) -> None:
-    """Another label, other checks, another backend, more trials: the scenario of the part says otherwise."""
+    """Another label, other checks, another backend, more trials: the scenario of the part says
+    otherwise.
+    """
     part = facts("kill/plain", seeds=1).parts[0]
     assert part.backend == "gloo"
     assert why in unlike(part.model_copy(update=update), scenario_of(part))
 
 
 def test_fewer_checks_that_have_to_see_it_are_refused() -> None:
-    """The first is in the scenario, the others in the plan: without one of them it is not this code's plan."""
+    """The first is in the scenario, the others in the plan: without one of them it is not this
+    code's plan.
+    """
     honest = facts("kill/plain", seeds=1)
     lax = told_otherwise(honest, sees={"struck-finishes": [1]})
     assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(Matrix(), lax)
@@ -161,7 +170,10 @@ def test_a_part_dropped_is_missed() -> None:
 
 
 def test_a_part_counted_twice_is_refused() -> None:
-    """Under another name, or under another name and seed; so is one that asks less than its fellows."""
+    """Under another name, or under another name and seed.
+
+    So is one that asks less than its fellows.
+    """
     honest = facts("kill/plain")
     twin = honest.parts[0].model_copy(update={"name": "kill-gloo-01"})
     first, *rest = (part for part in honest.parts if part.name != twin.name)
@@ -177,7 +189,10 @@ def test_a_part_counted_twice_is_refused() -> None:
 
 
 def test_a_void_is_not_proved() -> None:
-    """A fault without proof is counted as put in, and not as proved; a trial that is left out is missed."""
+    """A fault without proof is counted as put in, and not as proved.
+
+    A trial that is left out is missed.
+    """
     part, *_ = facts("kill/plain", seeds=3).parts
     good, void = (
         trial(part),
@@ -222,7 +237,9 @@ def test_a_record_of_another_format_is_refused() -> None:
 
 
 def test_one_case_can_be_chosen_alone() -> None:
-    """By kind and variant; the kind alone means all of its cases, and what was left out is not told as lacking."""
+    """By kind and variant; the kind alone means all of its cases, and what was left out is not told
+    as lacking.
+    """
     assert len({case.choice for case in CASES}) == len(CASES)
     assert {part.case for part in facts("perturb/text", seeds=1).parts} == {"perturb-text"}
     assert {part.case for part in facts("perturb/plain", seeds=1).parts} == {"perturb"}

@@ -1,4 +1,6 @@
-"""A matrix of real runs: killed again and again, resumed, counted once, and refused where a count was changed."""
+"""A matrix of real runs: killed again and again, resumed, counted once, and refused where a count
+was changed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from harness.trust.verification import Verification
 
 pytestmark = pytest.mark.whole
 ASKED = ("--only", "perturb/plain", "--only", "perturb/text", "--backend", "gloo", "--seeds", "2")
-# What is printed before it is killed: a part is being made, one was kept, the other one is being made.
+# What is printed before it is killed: a part is being made, one was kept, the other one is being
+# made.
 MOMENTS = ("1/2 perturb-gloo-00 ...", "1/2 perturb-gloo-00 kept", "2/2 perturb-text-gloo-00 ...")
 
 
@@ -47,7 +50,9 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Path:
-    """A matrix of two cells, killed with SIGKILL at every moment of MOMENTS, and gone on with each time."""
+    """A matrix of two cells, killed with SIGKILL at every moment of MOMENTS, and gone on with each
+    time.
+    """
     results = tmp_path_factory.mktemp("results")
     common = ("--results", str(results), "--key", str(key))
     words = (*ASKED, *common)
@@ -77,7 +82,9 @@ def verified(folder: Path, key: Path) -> Verification:
 
 
 def forged(made: Path, place: Path, key: Path, *, record: MatrixRecord) -> Path:
-    """A copy in which the record is another one, and all that is made of it fits, signed by the key of the matrix."""
+    """A copy in which the record is another one, and all that is made of it fits, signed by the key
+    of the matrix.
+    """
     folder = place / "forged"
     if not folder.exists():
         shutil.copytree(made, folder)
@@ -104,7 +111,9 @@ def record_of(folder: Path) -> MatrixRecord:
 
 
 def test_a_matrix_that_was_killed_has_every_trial_once(made: Path, key: Path) -> None:
-    """Killed while a part was made and right after one was kept: it ends with exactly the trials it was asked for."""
+    """Killed while a part was made and right after one was kept: it ends with exactly the trials it
+    was asked for.
+    """
     record = record_of(made)
     assert [
         (cell.injected, cell.proved, cell.named, cell.clean, cell.alarms) for cell in record.cells
@@ -141,7 +150,9 @@ def test_a_part_is_of_its_own_seeds_and_scenario(made: Path, tmp_path: Path, key
 
 
 def test_a_case_that_was_left_out_is_refused_or_told(made: Path, tmp_path: Path, key: Path) -> None:
-    """Whoever signs can leave out what fell short: refused, or if other code is named, the verifier says what lacks."""
+    """Whoever signs can leave out what fell short: refused, or if other code is named, the verifier
+    says what lacks.
+    """
     record = record_of(made)
     fewer = record.facts.model_copy(update={"parts": record.facts.parts[:1]})
     folder = forged(made, tmp_path, key, record=record)
@@ -159,7 +170,9 @@ def test_a_case_that_was_left_out_is_refused_or_told(made: Path, tmp_path: Path,
 
 
 def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path, key: Path) -> None:
-    """Another code, no whole plan, or a folder of something else: said in one line, and nothing is changed."""
+    """Another code, no whole plan, or a folder of something else: said in one line, and nothing is
+    changed.
+    """
     place = tmp_path / "matrix" / "20261122T000000Z-00000000.unfinished"
     (place / FACTS).parent.mkdir(parents=True)
     facts = json.loads((made / FACTS).read_text())
@@ -178,7 +191,9 @@ def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path,
 
 
 def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) -> None:
-    """Who has not the key that a matrix was begun with is told so, and no key is made: it could not be that one."""
+    """Who has not the key that a matrix was begun with is told so, and no key is made: it could not
+    be that one.
+    """
     place = tmp_path / "matrix" / "20261122T000000Z-00000000.unfinished"
     home = tmp_path / "home"
     (place / FACTS).parent.mkdir(parents=True)

@@ -20,7 +20,10 @@ ARMS = ("candidate", "control")
 
 
 def test_fifty_prompts_lie_around_the_boundaries() -> None:
-    """One shorter than the chunk, as long, and longer, once and twice over; and none stands there twice."""
+    """One shorter than the chunk, as long, and longer, once and twice over.
+
+    And none stands there twice.
+    """
     found = prompts()
     assert len(found) == len({str(one) for one in found}) == 50
     lengths = {len(one) for one in found if isinstance(one, list)}
@@ -43,7 +46,9 @@ def test_the_space_is_four_models_in_every_sharding_of_both_engines() -> None:
 
 
 def test_a_part_is_an_ordinary_scenario() -> None:
-    """It lints, asks its cells and no others, and shares one reference that is not told how the ranks go about it."""
+    """It lints, asks its cells and no others, and shares one reference that is not told how the
+    ranks go about it.
+    """
     *_, part = plan.parts(["qwen2"])
     scenario = parse_scenario(plan.scenario(part), name="scenario.yaml")
     own = [(cell.axes["sharding"], cell.ranks) for cell in cells(scenario)]
@@ -56,7 +61,9 @@ def test_a_part_is_an_ordinary_scenario() -> None:
 
 
 def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
-    """Whoever signs counts no other run for it: another engine, fewer prompts, a wider margin, other code."""
+    """Whoever signs counts no other run for it: another engine, fewer prompts, a wider margin,
+    other code.
+    """
     part, *_ = plan.parts(["qwen2"])
     text = plan.scenario(part)
     listed = {

@@ -1,4 +1,6 @@
-"""A search of real runs: made, verified by whoever has its folder, and refused where a word was changed."""
+"""A search of real runs: made, verified by whoever has its folder, and refused where a word was
+changed.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[None]:
-    """A plan of one part: a model whole in one rank, and split by layers over two, with two prompts."""
+    """A plan of one part: a model whole in one rank, and split by layers over two, with two
+    prompts.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "prompts", lambda: PROMPTS)
         patch.setattr(plan, "LIBRARIES", ("hf",))
@@ -81,7 +85,9 @@ def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -
 
 
 def test_a_part_without_arrays_holds_none_and_says_so(made: Path) -> None:
-    """Its scenario limits them, its report names what it lacks, and it is small enough to be shipped."""
+    """Its scenario limits them, its report names what it lacks, and it is small enough to be
+    shipped.
+    """
     (part,) = (made / "evidence/parts").iterdir()
     assert part.stat().st_size < 200_000
     with tarfile.open(part) as packed:
@@ -104,7 +110,9 @@ def test_a_search_of_less_is_refused_where_this_code_would_ask_more(
 def test_a_changed_word_is_refused_under_a_good_signature(
     made: Path, tmp_path: Path, key: Path
 ) -> None:
-    """Whoever signs it again, with all that is made of the record: the part's evidence gives another word."""
+    """Whoever signs it again, with all that is made of the record: the part's evidence gives
+    another word.
+    """
     folder = tmp_path / "forged"
     shutil.copytree(made, folder)
     content = json.loads((folder / PATH).read_text())

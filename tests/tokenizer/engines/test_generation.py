@@ -28,7 +28,10 @@ def infer(model: Path, *more: str) -> int:
 def test_the_tokens_are_those_of_the_model_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ids from the GGUF file are those that the model it was written from gives; the device is said both ways."""
+    """The ids from the GGUF file are those that the model it was written from gives.
+
+    The device is said both ways.
+    """
     import torch
 
     model = tmp_path / "tiny.gguf"
@@ -58,7 +61,9 @@ def test_the_tokens_are_those_of_the_model_itself(
 def test_weights_that_are_missing_are_not_made_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file without one of its layers' weights is refused: transformers fills it with random numbers and goes on."""
+    """A file without one of its layers' weights is refused: transformers fills it with random
+    numbers and goes on.
+    """
     tiny_llama(tmp_path / "tiny.gguf", without="blk.1.attn_q.weight")
     tokenizer_of_it(tmp_path)
     assert infer(tmp_path / "tiny.gguf") == ENGINE
@@ -72,7 +77,9 @@ def test_weights_that_are_missing_are_not_made_up(
 def test_llama_cpp_gives_the_tokens_of_the_model_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What transformers refuses llama.cpp runs: it is named, and gives the model's own ids, if no weight is missing."""
+    """What transformers refuses llama.cpp runs: it is named, and gives the model's own ids, if no
+    weight is missing.
+    """
     pytest.importorskip("llama_cpp")
     import torch
 
@@ -107,7 +114,9 @@ def test_llama_cpp_gives_the_tokens_of_the_model_itself(
 def test_the_tokenizer_inside_a_model_is_offered_and_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A model that names no repository is run with its own tokenizer, which gives the ids of the one it came from."""
+    """A model that names no repository is run with its own tokenizer, which gives the ids of the
+    one it came from.
+    """
     model = tmp_path / "models" / "tiny.gguf"
     model.parent.mkdir()
     tiny_llama(model)
@@ -124,7 +133,9 @@ def test_the_tokenizer_inside_a_model_is_offered_and_used(
 
 
 def test_nothing_stands_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a tokenizer that is proven, with another one, with a mock, or for an unknown engine nothing is run."""
+    """Without a tokenizer that is proven, with another one, with a mock, or for an unknown engine
+    nothing is run.
+    """
     model = tmp_path / "model.gguf"
     made = of_serialised(llama_3())
     model.write_bytes(made.bytes())

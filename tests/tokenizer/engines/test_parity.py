@@ -1,4 +1,6 @@
-"""Engines in processes of their own: the same ids on the same texts, the shortest text that differs, golden files."""
+"""Engines in processes of their own: the same ids on the same texts, the shortest text that
+differs, golden files.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_an_engine_is_chosen_by_what_the_file_is(tmp_path: Path) -> None:
 def test_one_lost_merge_is_found_and_shortened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A tokenizer without one of the merges differs on a text of two characters, and from itself on nothing."""
+    """A tokenizer without one of the merges differs on a text of two characters, and from itself on
+    nothing.
+    """
     whole, changed = (
         write_json(tmp_path, "a.json", by_merges()),
         write_json(tmp_path, "b.json", without_a_merge()),
@@ -126,7 +130,9 @@ def test_one_lost_merge_is_found_and_shortened(
 
 @pytest.mark.whole
 def test_a_space_at_the_beginning_is_what_metaspace_loses(tmp_path: Path) -> None:
-    """sentencepiece and a tokenizer.json that puts no space before a space differ on the space alone."""
+    """sentencepiece and a tokenizer.json that puts no space before a space differ on the space
+    alone.
+    """
     model = tmp_path / "tokenizer.model"
     model.write_bytes(llama_model(900))
     space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
@@ -171,7 +177,10 @@ def server() -> Iterator[http.server.ThreadingHTTPServer]:
 
 @pytest.mark.whole
 def test_a_server_is_asked_like_a_file(server: Any, tmp_path: Path) -> None:
-    """A server with the same tokenizer agrees; one that lost a merge is found; one that is gone is said."""
+    """A server with the same tokenizer agrees; one that lost a merge is found.
+
+    One that is gone is said.
+    """
     file = write_json(tmp_path, "a.json", by_merges())
     address = f"http://127.0.0.1:{server.server_port}"
     for content, differs in ((by_merges(), False), (without_a_merge(), True)):
@@ -186,7 +195,9 @@ def test_a_server_is_asked_like_a_file(server: Any, tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_an_engine_that_dies_is_said(tmp_path: Path) -> None:
-    """An engine that is killed, that does not load or that gives no answer in time is EngineFailed, never parity."""
+    """An engine that is killed, that does not load or that gives no answer in time is EngineFailed,
+    never parity.
+    """
     file = write_json(tmp_path, "a.json", llama_3())
     with Engine(file) as engine:
         os.kill(engine._process.pid, signal.SIGKILL)
@@ -206,7 +217,9 @@ def test_an_engine_that_dies_is_said(tmp_path: Path) -> None:
 def test_a_contract_holds_until_an_id_changes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A golden file is kept by the tokenizer that made it and broken by one that lost a merge, which is named."""
+    """A golden file is kept by the tokenizer that made it and broken by one that lost a merge,
+    which is named.
+    """
     golden = str(tmp_path / "golden.json")
     whole, changed = (
         write_json(tmp_path, "a.json", by_merges()),
@@ -233,7 +246,9 @@ def test_a_contract_holds_until_an_id_changes(
 
 @pytest.mark.whole
 def test_llama_cpp_agrees_with_what_a_file_was_made_from(tmp_path: Path) -> None:
-    """llama.cpp, where it is installed, gives the ids of the tokenizer.json and of the model file."""
+    """llama.cpp, where it is installed, gives the ids of the tokenizer.json and of the model
+    file.
+    """
     pytest.importorskip("llama_cpp")
     (tmp_path / "bpe.gguf").write_bytes(of_serialised(llama_3()).bytes())
     (tmp_path / "a.model").write_bytes(llama_model(900))
@@ -254,7 +269,9 @@ def test_llama_cpp_agrees_with_what_a_file_was_made_from(tmp_path: Path) -> None
 )
 @pytest.mark.parametrize("records", [True, False])
 def test_a_contract_takes_what_resolve_takes(kind: str, records: bool, tmp_path: Path) -> None:
-    """A tokenizer that `resolve` refuses is neither recorded nor held against a golden file, though engines load it."""
+    """A tokenizer that `resolve` refuses is neither recorded nor held against a golden file, though
+    engines load it.
+    """
     golden = tmp_path / "golden.json"
     good = write_json(tmp_path, "good.json", llama_3())
     command = ["tokenizer", "contract", "--golden", str(golden), "--texts", "1"]

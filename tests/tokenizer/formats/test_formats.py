@@ -1,4 +1,6 @@
-"""The same tokenizer in several formats: equal where they say the same, undecided where one cannot say it."""
+"""The same tokenizer in several formats: equal where they say the same, undecided where one cannot
+say it.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,10 @@ def test_unigram_and_bpe_are_never_the_same(trained: dict[str, bytes], tmp_path:
 
 
 def test_merges_of_scores(tmp_path: Path) -> None:
-    """A tokenizer.json with the merges that a model's scores make is undecided; without one of them it differs."""
+    """A tokenizer.json with the merges that a model's scores make is undecided.
+
+    Without one of them it differs.
+    """
     model = layout("llama2")["tokenizer.model"]
     scored = file_form(tmp_path, "tokenizer.model", model)
     content = with_merges(scored)
@@ -223,7 +228,9 @@ def test_a_piece_with_a_space_is_not_taken_for_another() -> None:
 
 @given(st.lists(st.tuples(*[st.text('a"\\\\,[]é\x00\n', min_size=1, max_size=6)] * 2), max_size=5))
 def test_merges_are_cut_as_they_are_parsed(pairs: list[tuple[str, str]]) -> None:
-    """Merges cut out of the text are those that a parser gives, whatever quotes and marks the pieces hold."""
+    """Merges cut out of the text are those that a parser gives, whatever quotes and marks the
+    pieces hold.
+    """
     text = json.dumps(pairs, ensure_ascii=False, separators=(",", ":")).encode()
     assert _cut(text) == [f"{left} {right}".encode() for left, right in pairs]
 
@@ -235,7 +242,9 @@ def test_letters_and_bytes_are_one(token: str) -> None:
 
 
 def test_an_identity_has_the_fingerprint_of_its_file(tmp_path: Path) -> None:
-    """The identities of an object, a tokenizer.json and a GGUF file hold one fingerprint, and say so when compared."""
+    """The identities of an object, a tokenizer.json and a GGUF file hold one fingerprint, and say
+    so when compared.
+    """
     (tmp_path / "tokenizer.json").write_text(json.dumps(llama_3()))
     (tmp_path / "model.gguf").write_bytes(of_serialised(llama_3()).bytes())
     made = Tokenizer.from_str(json.dumps(llama_3()))
@@ -253,7 +262,9 @@ def test_an_identity_has_the_fingerprint_of_its_file(tmp_path: Path) -> None:
 
 
 def test_a_missing_byte_is_said_of_a_tokenizer_json() -> None:
-    """A byte-level vocabulary without the letter of a byte loses text, and its identity says which."""
+    """A byte-level vocabulary without the letter of a byte loses text, and its identity says
+    which.
+    """
     content = copy.deepcopy(llama_3())
     vocabulary = content["model"]["vocab"]
     letter = next(one for one in ("Ā", "ÿ", "ö") if one in vocabulary)
@@ -268,7 +279,9 @@ def test_a_missing_byte_is_said_of_a_tokenizer_json() -> None:
 # What stands between two texts has no field in any other format.
 @pytest.mark.parametrize("name", [name for name in CHANGES_IDS if name != "another end of a pair"])
 def test_what_changes_ids_is_never_the_same(name: str) -> None:
-    """A change that can change ids is a difference of the forms, and of the fingerprint unless it is around a text."""
+    """A change that can change ids is a difference of the forms, and of the fingerprint unless it
+    is around a text.
+    """
     sort, change_ = CHANGES_IDS[name]
     content = copy.deepcopy(raw(sort))
     change_(content)
@@ -279,6 +292,8 @@ def test_what_changes_ids_is_never_the_same(name: str) -> None:
 
 
 def test_every_split_has_a_known_name() -> None:
-    """A name that stands in the table of splits is one that GGUF files have, and its split is described."""
+    """A name that stands in the table of splits is one that GGUF files have, and its split is
+    described.
+    """
     assert {*SPLITS} - PRE_TOKENIZERS == set()
     assert {*SPLITS.values()} - {*PATTERNS} == {"digits, gpt-2"}

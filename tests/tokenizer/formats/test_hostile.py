@@ -1,4 +1,6 @@
-"""Files that nobody vouches for, of every format: refused with their path and the reason, at once and for little."""
+"""Files that nobody vouches for, of every format: refused with their path and the reason, at once
+and for little.
+"""
 
 from __future__ import annotations
 
@@ -233,7 +235,9 @@ def test_all_of_them_cost_little(tmp_path: Path) -> None:
 def test_the_exit_code_is_that_of_the_class(
     file: str, content: bytes | None, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever asks for the identity of a file that is refused gets 5, and 3 where it is not there."""
+    """Whoever asks for the identity of a file that is refused gets 5, and 3 where it is not
+    there.
+    """
     if content is not None:
         (tmp_path / file).write_bytes(content)
     assert main(["tokenizer", "identity", str(tmp_path / file)]) == code

@@ -1,4 +1,6 @@
-"""One change to a GGUF file at a time: found against the tokenizer.json that it was made from, and named."""
+"""One change to a GGUF file at a time: found against the tokenizer.json that it was made from, and
+named.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +198,10 @@ def test_a_faithful_conversion_is_the_same(original: Form, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", FOUND)
 def test_the_fingerprint_sees_what_decides_ids(name: str, original: Form, tmp_path: Path) -> None:
-    """It changes with every fault that changes the ids of a text; names and what is put around one stand beside it."""
+    """It changes with every fault that changes the ids of a text.
+
+    Names and what is put around one stand beside it.
+    """
     mutate, part, _ = FOUND[name]
     assert (made(mutate, tmp_path).fingerprint == original.fingerprint) == (
         part in {"around", "eos", "bos"}
@@ -204,7 +209,10 @@ def test_the_fingerprint_sees_what_decides_ids(name: str, original: Form, tmp_pa
 
 
 def test_padding_is_allowed(original: Form, tmp_path: Path) -> None:
-    """Unused ids at the end change nothing and are said; so are rows of the model that no id has."""
+    """Unused ids at the end change nothing and are said.
+
+    So are rows of the model that no id has.
+    """
     form = made(padded, tmp_path)
     assert form.fingerprint == original.fingerprint
     assert [one.words for one in compare(form, original) if one.part == "padding"] == [

@@ -1,4 +1,6 @@
-"""The tokenizer inside a model, written out: the same ids as the one that the model was made from, or refused."""
+"""The tokenizer inside a model, written out: the same ids as the one that the model was made from,
+or refused.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ ONE_OF_EACH = {split: name for name, split in SPLITS.items()}
 
 
 def test_the_ids_are_those_of_the_original(tmp_path: Path) -> None:
-    """What is written out gives the ids of the tokenizer.json that the model was made from, text by text."""
+    """What is written out gives the ids of the tokenizer.json that the model was made from, text by
+    text.
+    """
     (tmp_path / "model.gguf").write_bytes(of_serialised(llama_3()).bytes())
     ours = Tokenizer.from_str(written_out(tmp_path / "model.gguf").decode())
     theirs = Tokenizer.from_str(json.dumps(llama_3()))
@@ -45,7 +49,9 @@ def test_each_split_that_is_known_is_proven(split: str, tmp_path: Path) -> None:
 
 
 def test_nothing_is_guessed(tmp_path: Path) -> None:
-    """Another kind of vocabulary, a split whose patterns are not known, and a file without a tokenizer are refused."""
+    """Another kind of vocabulary, a split whose patterns are not known, and a file without a
+    tokenizer are refused.
+    """
     file = tmp_path / "model.gguf"
     without = of_serialised(llama_3())
     without.keys["tokenizer.ggml.model"] = ("string", "none")
@@ -63,7 +69,9 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_what_cannot_be_written_is_not_proven(tmp_path: Path) -> None:
-    """Two ids with one text cannot both be in a tokenizer.json: what is written out then is another tokenizer."""
+    """Two ids with one text cannot both be in a tokenizer.json: what is written out then is another
+    tokenizer.
+    """
     made = of_serialised(llama_3())
     change(made, "tokens", 6, made.keys["tokenizer.ggml.tokens"][1][5])
     (tmp_path / "model.gguf").write_bytes(made.bytes())

@@ -375,7 +375,10 @@ def test_what_is_lost_is_worked_out(missing: tuple[int, ...], words: str) -> Non
 
 
 def test_a_byte_that_every_character_can_do_without_is_not_missed(tmp_path: Path) -> None:
-    """A SentencePiece character with a token of its own needs no bytes; a byte-level one always does."""
+    """A SentencePiece character with a token of its own needs no bytes.
+
+    A byte-level one always does.
+    """
     made = spm()
     element(GGML + "tokens", 3 + 0x61, "a")(made)
     element(GGML + "token_type", 3 + 0x61, 1)(made)
@@ -385,7 +388,9 @@ def test_a_byte_that_every_character_can_do_without_is_not_missed(tmp_path: Path
 
 
 def test_a_tokenizer_without_a_rare_byte_is_usable(tmp_path: Path) -> None:
-    """A byte-level vocabulary without byte 0xF1 is offered, with a warning that says what is lost."""
+    """A byte-level vocabulary without byte 0xF1 is offered, with a warning that says what is
+    lost.
+    """
     from harness.tokenizer.discovery import resolve
 
     made = bpe()
@@ -399,7 +404,9 @@ def test_a_tokenizer_without_a_rare_byte_is_usable(tmp_path: Path) -> None:
 
 
 def test_a_template_is_not_run(tmp_path: Path) -> None:
-    """A template that would compute for ever, or allocate without end, compiles and is not worked out."""
+    """A template that would compute for ever, or allocate without end, compiles and is not worked
+    out.
+    """
     made = bpe()
     put(
         "tokenizer.chat_template",
@@ -426,7 +433,9 @@ def test_what_is_in_a_file_cannot_act_on_a_terminal(
 
 
 def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code says which class it is, of several files the highest, and each line of JSON is one file."""
+    """The exit code says which class it is, of several files the highest, and each line of JSON is
+    one file.
+    """
     good, warned, wrong, damaged = (
         tmp_path / name for name in ("good", "warned", "wrong", "damaged")
     )

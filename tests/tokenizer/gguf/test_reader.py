@@ -150,7 +150,9 @@ def test_damage_is_refused_by_its_kind_and_place(name: str, tmp_path: Path) -> N
 
 
 def test_all_hostile_files_cost_little(tmp_path: Path) -> None:
-    """All of them together, with a file of two million empty strings, need little time and almost no memory."""
+    """All of them together, with a file of two million empty strings, need little time and almost
+    no memory.
+    """
     for number, (content, _) in enumerate(HOSTILE.values()):
         (tmp_path / f"{number}.gguf").write_bytes(content)
     many = one_key(struct.pack("<IIQ", 9, 8, 2_000_000), padding=16_000_000)
@@ -215,7 +217,9 @@ def test_what_was_written_is_read(made: Callable[[], File], version: int, tmp_pa
 
 
 def test_strings_longer_than_what_is_read_at_a_time(tmp_path: Path) -> None:
-    """Strings that end at, before and after the edge of the window come back whole, and longer ones too."""
+    """Strings that end at, before and after the edge of the window come back whole, and longer ones
+    too.
+    """
     lengths = [0, 1, WINDOW - 20, WINDOW, 3 * WINDOW + 5, 0, 7, *([1000] * 600)]
     strings = [os.urandom(length) for length in lengths]
     path = tmp_path / "model.gguf"
@@ -255,7 +259,9 @@ def test_what_is_not_a_regular_file(what: str, tmp_path: Path) -> None:
 
 @given(st.binary(max_size=200), st.integers(0, 2000), st.sampled_from([bpe, spm]))
 def test_any_change_is_read_or_refused(change: bytes, at: int, made: Callable[[], File]) -> None:
-    """Whatever bytes are written over a file, it is read or refused as damaged, and nothing else happens."""
+    """Whatever bytes are written over a file, it is read or refused as damaged, and nothing else
+    happens.
+    """
     content = bytearray(made().bytes())
     content[at : at + len(change)] = change
     with tempfile.NamedTemporaryFile() as written:

@@ -1,4 +1,6 @@
-"""A hub whose every answer a test can hold back or replace: for what no well-behaved hub, and no fault rule, does."""
+"""A hub whose every answer a test can hold back or replace: for what no well-behaved hub, and no
+fault rule, does.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,8 @@ class OwnTokenizer(PreTrainedTokenizer):
 
 
 class FakeHub:
-    """Serves `files` as the repository `org/name` at COMMIT; `replace` maps a path's end to who answers instead.
+    """Serves `files` as the repository `org/name` at COMMIT; `replace` maps a path's end to who
+    answers instead.
 
     Attributes:
         paths: the path of every request, in order.

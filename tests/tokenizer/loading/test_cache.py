@@ -47,7 +47,10 @@ def made(
 
 
 def test_files_by_name_have_a_snapshot_of_their_own(fake: FakeHub, tmp_path: Path) -> None:
-    """A model file that is named is fetched and kept beside the tokenizer; a name that is not there is refused."""
+    """A model file that is named is fetched and kept beside the tokenizer.
+
+    A name that is not there is refused.
+    """
     from harness.tokenizer.loading import SourceRefused
 
     model = get(fake, tmp_path, names=("model.safetensors",))
@@ -64,7 +67,10 @@ def test_files_by_name_have_a_snapshot_of_their_own(fake: FakeHub, tmp_path: Pat
 
 
 def test_pruning_goes_by_age_and_keeps_the_newest(fake: FakeHub, tmp_path: Path) -> None:
-    """What is older goes, unless it is among the newest; a dry run says the same and removes nothing."""
+    """What is older goes, unless it is among the newest.
+
+    A dry run says the same and removes nothing.
+    """
     old = made(fake, tmp_path, days=40)
     older = made(fake, tmp_path, days=50, names=("model.safetensors",))
     new = made(fake, tmp_path, days=1, names=("README.md",))
@@ -80,7 +86,10 @@ def test_pruning_goes_by_age_and_keeps_the_newest(fake: FakeHub, tmp_path: Path)
 
 @pytest.mark.slow
 def test_what_is_in_use_is_passed_over(fake: FakeHub, tmp_path: Path) -> None:
-    """A snapshot that another process holds stays, with the reason; when that process is killed, it goes."""
+    """A snapshot that another process holds stays, with the reason.
+
+    When that process is killed, it goes.
+    """
     one = made(fake, tmp_path, days=40)
     hold = (
         "import sys; from pathlib import Path; from harness.tokenizer.loading.locks import Lease\n"
@@ -119,7 +128,9 @@ def test_what_is_being_fetched_is_passed_over(fake: FakeHub, tmp_path: Path) -> 
 
 
 def test_a_lease_knows_that_its_snapshot_went(fake: FakeHub, tmp_path: Path) -> None:
-    """Where locks do nothing a snapshot may be taken from under a load: it finds out, even if a new one lies there."""
+    """Where locks do nothing a snapshot may be taken from under a load: it finds out, even if a new
+    one lies there.
+    """
     folder = get(fake, tmp_path).folder
     lease = Lease(folder)
     assert lease.holds()
@@ -134,7 +145,9 @@ def test_a_lease_knows_that_its_snapshot_went(fake: FakeHub, tmp_path: Path) -> 
 def test_a_load_from_a_snapshot_that_went_is_an_error(
     fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tokenizer that was built while its files were taken away is never handed back: it may lack one of them."""
+    """A tokenizer that was built while its files were taken away is never handed back: it may lack
+    one of them.
+    """
     loading = importlib.import_module("harness.tokenizer.loading.load")
     plain = loading.build
 
@@ -152,7 +165,10 @@ def test_a_load_from_a_snapshot_that_went_is_an_error(
     "kind", ["flipped", "truncated", "gone", "one more", "link", "loop", "dangling", "manifest"]
 )
 def test_damage_is_found_offline_and_put_aside(fake: FakeHub, tmp_path: Path, kind: str) -> None:
-    """A flipped byte, a shorter, a missing or a further file is found without a request; it is kept, and replaced."""
+    """A flipped byte, a shorter, a missing or a further file is found without a request.
+
+    It is kept, and replaced.
+    """
     one, store = made(fake, tmp_path), SnapshotStore(tmp_path)
     file = one.place / "files" / "tokenizer.json"
     content = file.read_bytes()
@@ -216,7 +232,10 @@ def hub_cache(root: Path, fake: FakeHub) -> HubCache:
 def test_the_hubs_own_cache_saves_requests_and_is_not_believed(
     fake: FakeHub, tmp_path: Path
 ) -> None:
-    """A blob with the promised digest is copied; one whose bytes are not its name is fetched, and named."""
+    """A blob with the promised digest is copied.
+
+    One whose bytes are not its name is fetched, and named.
+    """
     cache = hub_cache(tmp_path / "hub", fake)
     content = fake.files["tokenizer.json"]
     blob = next(path for path in cache.blobs() if path.read_bytes() == content)
@@ -232,7 +251,10 @@ def test_the_hubs_own_cache_saves_requests_and_is_not_believed(
 def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(
     fake: FakeHub, tmp_path: Path
 ) -> None:
-    """What a lock pins and the other cache has needs no request; what it has not is an error, and no request either."""
+    """What a lock pins and the other cache has needs no request.
+
+    What it has not is an error, and no request either.
+    """
     first = get(fake, tmp_path / "first")
     lock = Lock.model_construct(
         schema_=2,
@@ -243,7 +265,8 @@ def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(
         options={},
         made_with={},
     )
-    # git's ids name most of its blobs, and a lock knows sha256 alone; one is named by that, as in large-file storage.
+    # git's ids name most of its blobs, and a lock knows sha256 alone; one is named by that, as in
+    # large-file storage.
     cache, before = hub_cache(tmp_path / "hub", fake), len(fake.paths)
     blobs = cache.root / "models--org--name" / "blobs"
     large = fake.files["tokenizer.json"]

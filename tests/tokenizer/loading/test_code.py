@@ -1,4 +1,6 @@
-"""Code that lies beside a tokenizer: when it runs, which bytes of it, and that its identity covers it."""
+"""Code that lies beside a tokenizer: when it runs, which bytes of it, and that its identity covers
+it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_code_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_code_is_imported_from_verified_bytes(tmp_path: Path) -> None:
-    """The repository's own class is built, with its relative imports, and neither bytecode nor a copy is written."""
+    """The repository's own class is built, with its relative imports, and neither bytecode nor a
+    copy is written.
+    """
     folder = write(tmp_path / "own", CODE)
     loaded = load(folder, trust_remote_code=True)
     assert type(loaded.tokenizer).__name__ == "OwnTokenizer"
@@ -100,7 +104,9 @@ def test_code_that_changed_is_not_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_reference_to_other_code_is_refused(tmp_path: Path, reference: str) -> None:
-    """An auto_map that names another repository, a module that is not there or no class runs nothing."""
+    """An auto_map that names another repository, a module that is not there or no class runs
+    nothing.
+    """
     config = json.dumps({"auto_map": {"AutoTokenizer": [reference, None]}}).encode()
     folder = write(tmp_path / "own", CODE | {"tokenizer_config.json": config})
     with pytest.raises(SourceRefused, match="auto_map"):
@@ -117,7 +123,9 @@ def test_code_in_eight_threads(tmp_path: Path) -> None:
 
 
 def test_a_configurations_code_is_not_copied(tmp_path: Path, copies: Path) -> None:
-    """A repository whose configuration is code too, with or without a tokenizer of its own, leaves no copy."""
+    """A repository whose configuration is code too, with or without a tokenizer of its own, leaves
+    no copy.
+    """
     config = json.dumps(
         {"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.OwnConfig"}}
     ).encode()
@@ -132,7 +140,9 @@ def test_a_configurations_code_is_not_copied(tmp_path: Path, copies: Path) -> No
 
 
 def test_identity_does_not_depend_on_who_imported_the_code(tmp_path: Path, copies: Path) -> None:
-    """Copied by transformers or compiled in place, and whatever else lies there, it is the same tokenizer."""
+    """Copied by transformers or compiled in place, and whatever else lies there, it is the same
+    tokenizer.
+    """
     from transformers import AutoTokenizer
 
     folder = write(
@@ -158,7 +168,9 @@ def test_identity_does_not_depend_on_who_imported_the_code(tmp_path: Path, copie
 def test_a_change_of_code_that_no_probe_shows_is_another_tokenizer(
     tmp_path: Path, file: str, text: bytes
 ) -> None:
-    """What the class's file imports from beside it, in a function or through another file, is part of what it is."""
+    """What the class's file imports from beside it, in a function or through another file, is part
+    of what it is.
+    """
     far = {
         "alphabet.py": (
             b"OFFSET = 3\n\ndef later():\n    from .deep import (\n        inside,\n    )\n"
@@ -175,7 +187,9 @@ def test_a_change_of_code_that_no_probe_shows_is_another_tokenizer(
 def test_a_class_made_from_half_of_its_file_is_another_tokenizer(
     tmp_path: Path, copies: Path
 ) -> None:
-    """A copy that was not finished when it was imported has another identity, although it is whole by now."""
+    """A copy that was not finished when it was imported has another identity, although it is whole
+    by now.
+    """
     from transformers import AutoTokenizer
 
     folder = write(tmp_path / "own", CODE)

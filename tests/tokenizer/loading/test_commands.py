@@ -15,7 +15,9 @@ from tests.tokenizer.loading.hubs import COMMIT, FakeHub, send, write
 def test_lock_then_verify(
     fake: FakeHub, small_files: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A lock of a repository verifies that repository and a folder with its files, and tells another folder apart."""
+    """A lock of a repository verifies that repository and a folder with its files, and tells
+    another folder apart.
+    """
     lock = tmp_path / "tokenizer.lock.json"
     hub = ["--endpoint", fake.endpoint, "--cache", str(tmp_path / "cache"), "--deadline", "10s"]
     assert main(["tokenizer", "lock", "org/name", "-o", str(lock), *hub]) == PASS
@@ -36,7 +38,10 @@ def test_lock_then_verify(
 def test_what_cannot_be_found_out_is_no_verdict(
     fake: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A failing hub exits 2 with the cause and every failed attempt; a source that may not be used exits 64."""
+    """A failing hub exits 2 with the cause and every failed attempt.
+
+    A source that may not be used exits 64.
+    """
     fake.replace["/main"] = lambda handler: send(handler, b"", status=503)
     lock = tmp_path / "tokenizer.lock.json"
     hub = ["--endpoint", fake.endpoint, "--cache", str(tmp_path / "cache"), "--deadline", "500ms"]

@@ -1,8 +1,10 @@
-"""What a hub does wrong and what becomes of it: the fault list that tokenizer discovery was judged by, row by row.
+"""What a hub does wrong and what becomes of it: the fault list that tokenizer discovery was judged
+by, row by row.
 
-The faults are the local hub's own (docs/hub.md). Rows that a rule cannot make have tests beside: ranges and kills in
-test_transfer.py, lies about names and sizes in test_wire.py, proxies in test_proxies.py, disks and locks in
-test_snapshot.py and test_processes.py, damaged caches in test_cache.py.
+The faults are the local hub's own (docs/hub.md). Rows that a rule cannot make have tests beside:
+ranges and kills in test_transfer.py, lies about names and sizes in test_wire.py, proxies in
+test_proxies.py, disks and locks in test_snapshot.py and test_processes.py, damaged caches in
+test_cache.py.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ FILE = "tokenizer.json"
 
 @dataclass(frozen=True)
 class Row:
-    """A fault, and its intended outcome: the exit code, and how often the file was asked for (None: do not care)."""
+    """A fault, and its intended outcome: the exit code, and how often the file was asked for (None:
+    do not care).
+    """
 
     name: str
     answer: str
@@ -127,7 +131,10 @@ def test_a_fault_of_the_hub_has_its_intended_outcome(
     small_files: dict[str, bytes],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The file comes whole and right, or the exit code says why not; nothing is written outside of the cache."""
+    """The file comes whole and right, or the exit code says why not.
+
+    Nothing is written outside of the cache.
+    """
     rules = f"""
 schema: 1
 rules:
@@ -140,7 +147,8 @@ rules:
         struck = [request for request in hub.requests() if request.rules]
     said = capsys.readouterr()
     assert code == row.code, said.err
-    # A request that is made to wait is written down when its answer leaves, and nobody waits for that.
+    # A request that is made to wait is written down when its answer leaves, and nobody waits for
+    # that.
     assert struck or "latency" in row.answer
     assert row.said in said.err
     if row.asked is not None:
@@ -151,7 +159,9 @@ rules:
 
 
 def test_what_is_not_json_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that the hub truly has, and that is empty or no JSON, is refused before anybody loads it."""
+    """A file that the hub truly has, and that is empty or no JSON, is refused before anybody loads
+    it.
+    """
     for content in (b"", b'{"a": 1, "a": 2}', b"<html>"):
         (folder / "org" / "name" / FILE).write_bytes(content)
         with Hub(folder) as hub:
@@ -160,7 +170,10 @@ def test_what_is_not_json_is_refused(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_is_not_there_or_may_not_be_asked(folder: Path) -> None:
-    """A repository or a revision that is missing is one class; names that leave their place are bad usage."""
+    """A repository or a revision that is missing is one class.
+
+    Names that leave their place are bad usage.
+    """
     with Hub(folder) as hub:
         assert main(["tokenizer", "fetch", "org/other", "--endpoint", hub.endpoint]) == ABSENT
         assert fetch(hub, "--revision", "v2") == ABSENT

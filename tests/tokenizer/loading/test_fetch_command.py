@@ -1,4 +1,6 @@
-"""`rankproof tokenizer fetch` and `cache`, as a user calls them, with the variables of BitNet.rs."""
+"""`rankproof tokenizer fetch` and `cache`, as a user calls them, with the variables of
+BitNet.rs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def fetch(fake: FakeHub, *more: str) -> int:
 def test_fetch_prints_where_the_files_lie(
     fake: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last line is the folder; a second fetch of the same commit makes no request, and JSON says so."""
+    """The last line is the folder.
+
+    A second fetch of the same commit makes no request, and JSON says so.
+    """
     assert fetch(fake, "org/name") == PASS
     folder = Path(capsys.readouterr().out.splitlines()[-1])
     assert (folder / "tokenizer.json").read_bytes() == fake.files["tokenizer.json"]
@@ -54,9 +59,13 @@ def test_fetch_prints_where_the_files_lie(
 def test_each_failure_has_its_exit_code(
     fake: FakeHub, capsys: pytest.CaptureFixture[str], end: str, answer: object, code: int
 ) -> None:
-    """A script tells by the exit code what to do: log in, wait, free space, try again; no snapshot is left."""
+    """A script tells by the exit code what to do: log in, wait, free space, try again.
+
+    No snapshot is left.
+    """
     fake.replace[end] = answer  # type: ignore[assignment]
-    # What is asked for ever ends at the deadline; the others end by themselves, after three requests.
+    # What is asked for ever ends at the deadline; the others end by themselves, after three
+    # requests.
     assert (
         fetch(fake, "org/name", "--deadline", "600ms" if code == failed.NETWORK else "20s") == code
     )
@@ -68,7 +77,10 @@ def test_each_failure_has_its_exit_code(
 def test_bytes_beyond_the_cap_are_not_fetched(
     fake: FakeHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--max-bytes is held against the listing, before a byte is fetched; the same size without a unit is refused."""
+    """--max-bytes is held against the listing, before a byte is fetched.
+
+    The same size without a unit is refused.
+    """
     assert fetch(fake, "org/name", "--file", "model.safetensors", "--max-bytes", "100B") == USAGE
     assert "model.safetensors has 700 bytes, more than 100" in capsys.readouterr().err
     assert not [path for path in fake.paths if "/resolve/" in path]
@@ -83,7 +95,10 @@ def test_the_variables_of_bitnet_are_read_by_one_rule(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """=0 is off and =1 is on, everywhere; the cache and the time are theirs; what is neither is an error."""
+    """=0 is off and =1 is on, everywhere; the cache and the time are theirs.
+
+    What is neither is an error.
+    """
     monkeypatch.delenv("RANKPROOF_TOKENIZERS")
     monkeypatch.setenv("BITNET_CACHE_DIR", str(tmp_path / "theirs"))
     monkeypatch.setenv("BITNET_OFFLINE", "0")
@@ -125,7 +140,9 @@ def test_a_switch_has_two_positions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cache_commands(fake: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
-    """ls lists, verify finds a changed byte without a request, quarantine puts it aside, prune leaves what is new."""
+    """ls lists, verify finds a changed byte without a request, quarantine puts it aside, prune
+    leaves what is new.
+    """
     assert fetch(fake, "org/name") == PASS
     folder = Path(capsys.readouterr().out.splitlines()[-1])
     asked = len(fake.paths)

@@ -115,7 +115,9 @@ MORE = {
 
 @pytest.fixture
 def served() -> Iterator[FakeHub]:
-    """A hub whose org/name has the tokenizer of the models here, and every kind of file beside it."""
+    """A hub whose org/name has the tokenizer of the models here, and every kind of file beside
+    it.
+    """
     files = {
         "tokenizer.json": json.dumps(llama_3()).encode(),
         "tokenizer_config.json": json.dumps(CONFIG | {"extra_special_tokens": []}).encode(),
@@ -148,7 +150,10 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_what_cache_verify_sees_every_user_sees(kind: str, served: FakeHub, tmp_path: Path) -> None:
-    """Each damage is found where the cache is verified and where its files are used; a fetch replaces the snapshot."""
+    """Each damage is found where the cache is verified and where its files are used.
+
+    A fetch replaces the snapshot.
+    """
     folder = get(served, tmp_path)
     store = SnapshotStore(tmp_path / "cache")
     content = {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
@@ -180,7 +185,9 @@ def test_what_cache_verify_sees_every_user_sees(kind: str, served: FakeHub, tmp_
 def test_a_snapshot_counts_at_its_own_place_alone(
     where: str, served: FakeHub, tmp_path: Path
 ) -> None:
-    """A copy of a snapshot under another name is nobody's: it would be taken for what the name says."""
+    """A copy of a snapshot under another name is nobody's: it would be taken for what the name
+    says.
+    """
     folder = get(served, tmp_path)
     repository = folder.parents[1]
     copied = {
@@ -195,7 +202,9 @@ def test_a_snapshot_counts_at_its_own_place_alone(
 
 
 def test_a_few_files_are_not_the_whole_tokenizer(served: FakeHub, tmp_path: Path) -> None:
-    """Files that were fetched by name, and were put where the tokenizer belongs, are not taken for all of it."""
+    """Files that were fetched by name, and were put where the tokenizer belongs, are not taken for
+    all of it.
+    """
     few = get(served, tmp_path, names=("tokenizer.json",))
     whole = few.parents[1] / COMMIT
     few.parent.rename(whole)
@@ -223,7 +232,9 @@ def test_a_link_to_another_snapshot_is_damage(name: str, served: FakeHub, tmp_pa
 def test_a_copy_outside_of_a_cache_is_held_against_its_manifest(
     served: FakeHub, tmp_path: Path
 ) -> None:
-    """A snapshot that was copied elsewhere whole may be used for as long as it is what its manifest says."""
+    """A snapshot that was copied elsewhere whole may be used for as long as it is what its manifest
+    says.
+    """
     shutil.copytree(get(served, tmp_path).parent, tmp_path / "mine")
     assert damage(tmp_path / "mine/files") is None
     add_a_key(tmp_path / "mine/files")
@@ -243,7 +254,9 @@ def test_a_link_into_a_cache_is_followed_to_the_damage(served: FakeHub, tmp_path
 def test_a_link_that_leads_through_a_cache_is_followed_step_by_step(
     served: FakeHub, tmp_path: Path
 ) -> None:
-    """A link to a file of a snapshot which is itself a link out of it: neither end lies in the cache."""
+    """A link to a file of a snapshot which is itself a link out of it: neither end lies in the
+    cache.
+    """
     folder = get(served, tmp_path)
     (tmp_path / "mine.json").symlink_to(tmp_path / "second.json")
     (tmp_path / "second.json").symlink_to(folder / "tokenizer.json")
@@ -258,7 +271,9 @@ def test_a_link_that_leads_through_a_cache_is_followed_step_by_step(
 def test_what_was_put_aside_is_found_however_it_is_named(
     how: str, served: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative path, a link and a path through another folder lead to the quarantine as an absolute one does."""
+    """A relative path, a link and a path through another folder lead to the quarantine as an
+    absolute one does.
+    """
     store = SnapshotStore(tmp_path / "cache")
     folder = get(served, tmp_path)
     store.put_aside(folder.parent, "for a test")
@@ -278,7 +293,9 @@ def test_what_was_put_aside_is_found_however_it_is_named(
 def test_what_lies_beside_the_files_of_a_snapshot_is_not_used(
     served: FakeHub, tmp_path: Path
 ) -> None:
-    """A tokenizer.json next to the manifest is not in it, and `cache verify` does not look there."""
+    """A tokenizer.json next to the manifest is not in it, and `cache verify` does not look
+    there.
+    """
     place = get(served, tmp_path).parent
     (place / "tokenizer.json").write_text(json.dumps(llama_3()))
     for path in (place, place / "tokenizer.json"):
@@ -288,7 +305,10 @@ def test_what_lies_beside_the_files_of_a_snapshot_is_not_used(
 
 
 def test_a_snapshot_that_is_a_link_is_fetched_anew(served: FakeHub, tmp_path: Path) -> None:
-    """`cache ls` and `cache verify` follow no link, so nobody uses what is behind one; nothing is written there."""
+    """`cache ls` and `cache verify` follow no link, so nobody uses what is behind one.
+
+    Nothing is written there.
+    """
     folder = get(served, tmp_path)
     shutil.move(folder.parent, tmp_path / "moved")
     folder.parent.symlink_to(tmp_path / "moved")
@@ -304,7 +324,9 @@ def test_a_snapshot_that_is_a_link_is_fetched_anew(served: FakeHub, tmp_path: Pa
 def test_what_is_exchanged_and_put_back_is_found(
     what: str, served: FakeHub, tmp_path: Path
 ) -> None:
-    """A folder, or a link that leads there, which is replaced while it is used and back in its place afterwards."""
+    """A folder, or a link that leads there, which is replaced while it is used and back in its
+    place afterwards.
+    """
     folder = get(served, tmp_path)
     shutil.copytree(folder.parent, tmp_path / "evil")
     add_a_key(tmp_path / "evil/files")
@@ -332,7 +354,9 @@ def test_what_is_exchanged_and_put_back_is_found(
 def test_what_is_described_is_said_to_be_damaged(
     served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`identity` and `diff` describe a damaged snapshot, which shows what is wrong with it, and say that it is one."""
+    """`identity` and `diff` describe a damaged snapshot, which shows what is wrong with it, and say
+    that it is one.
+    """
     folder = get(served, tmp_path)
     shutil.copytree(folder, tmp_path / "whole")
     assert main(["tokenizer", "identity", str(folder)]) == PASS
@@ -347,7 +371,10 @@ def test_what_is_described_is_said_to_be_damaged(
 def test_verify_claims_no_more_than_it_compared(
     served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A manifest that was edited to fit is what the files are compared with offline; the hub's list tells."""
+    """A manifest that was edited to fit is what the files are compared with offline.
+
+    The hub's list tells.
+    """
     folder = get(served, tmp_path)
     before = (folder / "merges.txt").read_bytes()
     rewrite("merges.txt")(folder)
@@ -365,7 +392,9 @@ def test_verify_claims_no_more_than_it_compared(
 def test_what_changes_while_it_is_used_is_found(
     back: bool, served: FakeHub, tmp_path: Path
 ) -> None:
-    """Damage between the comparison and the use is an error, also where the right bytes are put back in time."""
+    """Damage between the comparison and the use is an error, also where the right bytes are put
+    back in time.
+    """
     folder = get(served, tmp_path)
     content = (folder / "tokenizer.json").read_bytes()
 
@@ -399,7 +428,9 @@ def test_what_is_beside_a_model_may_not_change_either(tmp_path: Path) -> None:
 def test_a_load_that_is_overtaken_by_damage_is_an_error(
     served: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tokenizer built from a snapshot that was damaged after it was compared is never handed back."""
+    """A tokenizer built from a snapshot that was damaged after it was compared is never handed
+    back.
+    """
     import importlib
 
     loading = importlib.import_module("harness.tokenizer.loading.load")
@@ -424,7 +455,9 @@ def test_a_load_that_is_overtaken_by_damage_is_an_error(
 def test_a_blob_of_the_hubs_cache_is_held_against_its_name(
     kind: str, served: FakeHub, tmp_path: Path
 ) -> None:
-    """In huggingface_hub's cache a file has to be a link to a blob, and the blob what its name says."""
+    """In huggingface_hub's cache a file has to be a link to a blob, and the blob what its name
+    says.
+    """
     cache: HubCache = hub_cache(tmp_path / "hub", served)
     folder = cache.root / "models--org--name" / "snapshots" / COMMIT
     file = folder / "tokenizer.json"
@@ -451,7 +484,9 @@ def test_a_blob_of_the_hubs_cache_is_held_against_its_name(
 def test_a_blob_is_compared_whichever_way_leads_to_it(
     way: str, served: FakeHub, tmp_path: Path
 ) -> None:
-    """Named by a link elsewhere, by its digest, in a folder of the repository's own, or as a model file."""
+    """Named by a link elsewhere, by its digest, in a folder of the repository's own, or as a model
+    file.
+    """
     cache: HubCache = hub_cache(tmp_path / "hub", served)
     snapshot = cache.root / "models--org--name" / "snapshots" / COMMIT
     blob = Path(os.path.realpath(snapshot / "tokenizer.json"))
@@ -473,7 +508,9 @@ def test_a_blob_is_compared_whichever_way_leads_to_it(
 def test_tokens_that_other_files_add_are_used_as_they_were_proven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder is proven with the tokens that its configuration adds, and without truncation: so it is used."""
+    """A folder is proven with the tokens that its configuration adds, and without truncation: so it
+    is used.
+    """
     import importlib
 
     generation = importlib.import_module("harness.tokenizer.engines.generation")
@@ -515,7 +552,10 @@ def test_tokens_that_other_files_add_are_used_as_they_were_proven(
 def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a tokenizer was proven for, and what ran, are one file; else nothing is said to be proven."""
+    """What a tokenizer was proven for, and what ran, are one file.
+
+    Else nothing is said to be proven.
+    """
     import importlib
 
     generation = importlib.import_module("harness.tokenizer.engines.generation")
@@ -541,7 +581,9 @@ def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
     "taken", ["files/merges.txt", "files", "manifest.json", ".", "..", "../.."]
 )
 def test_what_may_not_be_read_is_said_and_not_passed_over(taken: str, served: FakeHub) -> None:
-    """A file, a snapshot or a whole cache without permissions is a candidate that is refused, and no crash."""
+    """A file, a snapshot or a whole cache without permissions is a candidate that is refused, and
+    no crash.
+    """
     # Which, unlike that of a test, another user can get to.
     with tempfile.TemporaryDirectory() as made:
         top = Path(made)
@@ -576,7 +618,9 @@ def test_what_may_not_be_read_is_said_and_not_passed_over(taken: str, served: Fa
 
 
 def test_only_the_bytes_that_were_proven_are_used(tmp_path: Path) -> None:
-    """An engine is given ids by the very bytes that were compared with the model, and by no others."""
+    """An engine is given ids by the very bytes that were compared with the model, and by no
+    others.
+    """
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(llama_3()))
     for read in ({}, {str(file): "0" * 64}):
@@ -592,7 +636,10 @@ def test_nothing_damaged_is_proven_or_runs(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After one added key nothing resolves to the snapshot, infers with it or records it; nor from the quarantine."""
+    """After one added key nothing resolves to the snapshot, infers with it or records it.
+
+    Nor from the quarantine.
+    """
     monkeypatch.setenv("RANKPROOF_TOKENIZERS", str(tmp_path / "cache"))
     folder = get(served, tmp_path)
     file = model(tmp_path)

@@ -37,7 +37,8 @@ assert len(set(answers)) == 1 and len(answers) == 8, answers
 print(answers[0])
 """
 
-# The audit hook sees every connection and every look-up of a name that this process attempts, whatever library does it.
+# The audit hook sees every connection and every look-up of a name that this process attempts,
+# whatever library does it.
 NO_NETWORK = """
 import sys
 events = []
@@ -74,7 +75,9 @@ def python(script: str, *arguments: object) -> str:
 
 @pytest.mark.slow
 def test_first_loads_in_eight_threads(small_files: dict[str, bytes], tmp_path: Path) -> None:
-    """Eight threads whose first act is to load, which is also the first import of transformers, all get the same."""
+    """Eight threads whose first act is to load, which is also the first import of transformers, all
+    get the same.
+    """
     folder = write(tmp_path / "small", small_files)
     assert python(THREADS, folder) == load(folder).identity.full
 
@@ -82,7 +85,9 @@ def test_first_loads_in_eight_threads(small_files: dict[str, bytes], tmp_path: P
 @pytest.mark.whole
 @pytest.mark.slow
 def test_building_asks_no_hub(small_files: dict[str, bytes], tmp_path: Path) -> None:
-    """No layout makes transformers ask for anything once the files are local, not even with fix_mistral_regex."""
+    """No layout makes transformers ask for anything once the files are local, not even with
+    fix_mistral_regex.
+    """
     vocabulary = {f"word{number}": number for number in range(100_001)} | {"<unk>": 100_001}
     large = {
         "version": "1.0",
@@ -154,7 +159,9 @@ def test_an_interrupt_is_not_turned_into_an_error(
 def test_files_that_are_none_fail_with_their_cause(
     small_files: dict[str, bytes], tmp_path: Path, name: str, content: bytes | None
 ) -> None:
-    """Truncated, empty, doubled and NUL-filled files are an error that names the folder and keeps the cause."""
+    """Truncated, empty, doubled and NUL-filled files are an error that names the folder and keeps
+    the cause.
+    """
     if content is None:
         content = small_files[name].replace(b'"vocab": {', b'"vocab": {"<s>": 9,', 1)
         assert content != small_files[name]
@@ -164,7 +171,9 @@ def test_files_that_are_none_fail_with_their_cause(
 
 
 def test_a_gigabyte_is_refused_unread(small_files: dict[str, bytes], tmp_path: Path) -> None:
-    """A tokenizer.json of a gigabyte in a folder is refused by its size, in a child with little memory."""
+    """A tokenizer.json of a gigabyte in a folder is refused by its size, in a child with little
+    memory.
+    """
     folder = write(tmp_path / "small", small_files)
     with (folder / "tokenizer.json").open("r+b") as stream:
         stream.truncate(2**30)
@@ -181,7 +190,10 @@ except SourceRefused as error:
 
 
 def test_what_the_libraries_say_is_kept(small_files: dict[str, bytes], tmp_path: Path) -> None:
-    """Debug lines of this thread are collected with the exceptions they name; a handler of the user sees no more."""
+    """Debug lines of this thread are collected with the exceptions they name.
+
+    A handler of the user sees no more.
+    """
     seen: list[str] = []
 
     class Theirs(logging.Handler):
@@ -222,7 +234,9 @@ def test_what_the_libraries_say_is_kept(small_files: dict[str, bytes], tmp_path:
 def test_a_fork_while_others_build_starts_afresh(
     small_files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """A child forked while a thread imports and builds can load itself, and its loggers are as quiet as before."""
+    """A child forked while a thread imports and builds can load itself, and its loggers are as
+    quiet as before.
+    """
     script = """
 import logging, os, sys, threading
 from harness.tokenizer.loading import library, load
@@ -290,7 +304,10 @@ def test_a_folder_that_changes_meanwhile_is_refused(
 
 
 def test_an_expected_identity_binds(small_files: dict[str, bytes], tmp_path: Path) -> None:
-    """An identity or a digest that fits is accepted in every form; another is refused with what differs."""
+    """An identity or a digest that fits is accepted in every form.
+
+    Another is refused with what differs.
+    """
     folder = write(tmp_path / "small", small_files)
     other = write(tmp_path / "other", {**small_files, "chat_template.jinja": b"{{ other }}"})
     found = load(folder).identity

@@ -63,7 +63,9 @@ def test_a_lock_file_is_read_as_it_was_written(locked: Lock, tmp_path: Path) -> 
 def test_a_lock_file_that_is_none_is_refused(
     locked: Lock, tmp_path: Path, change: dict[str, object], words: str
 ) -> None:
-    """An unknown key, a wrong type or a value that fits nothing is an error that names the place."""
+    """An unknown key, a wrong type or a value that fits nothing is an error that names the
+    place.
+    """
     path = tmp_path / "tokenizer.lock.json"
     given = json.loads(locked.text()) | change
     path.write_text(
@@ -97,7 +99,10 @@ def test_a_lock_with_a_name_that_leaves_is_refused(locked: Lock, tmp_path: Path,
 
 
 def test_text_with_two_meanings_is_refused(locked: Lock, tmp_path: Path) -> None:
-    """A doubled key, a truncated file and a file of a gigabyte are not lock files; memory stays bounded."""
+    """A doubled key, a truncated file and a file of a gigabyte are not lock files.
+
+    Memory stays bounded.
+    """
     path = tmp_path / "tokenizer.lock.json"
     text = locked.text()
     for broken in (
@@ -180,7 +185,9 @@ def test_a_lock_binds_the_bytes_of_the_hub(locked: Lock, fake: FakeHub, tmp_path
 
 
 def test_a_lock_binds_a_snapshot(locked: Lock, fake: FakeHub, tmp_path: Path) -> None:
-    """A snapshot that was fetched without the lock, from a hub that lied, does not pass under it."""
+    """A snapshot that was fetched without the lock, from a hub that lied, does not pass under
+    it.
+    """
     fake.files["chat_template.jinja"] = b"{{ other }}!"
     load("org/name", revision=COMMIT, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
     with pytest.raises(IdentityDiffers, match=r"chat_template\.jinja has"):
@@ -198,7 +205,9 @@ def test_a_lock_is_for_one_repository_and_commit(
 
 
 def test_a_lock_carries_its_options(fake: FakeHub, tmp_path: Path) -> None:
-    """Options belong to the tokenizer: the lock has them, and others than the lock's are another tokenizer."""
+    """Options belong to the tokenizer: the lock has them, and others than the lock's are another
+    tokenizer.
+    """
     given = {"endpoint": fake.endpoint, "cache": tmp_path, "deadline": 5.0}
     lock = load("org/name", options={"pad_token": "</s>"}, **given).lock()  # type: ignore[arg-type]
     again = load("org/name", lock=lock, **given)  # type: ignore[arg-type]
@@ -210,7 +219,10 @@ def test_a_lock_carries_its_options(fake: FakeHub, tmp_path: Path) -> None:
 def test_a_folder_is_verified_in_words(
     locked: Lock, small_files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """The same files are the same; a template that differs is named as a file and as what it changes."""
+    """The same files are the same.
+
+    A template that differs is named as a file and as what it changes.
+    """
     same = write(tmp_path / "same", small_files)
     assert verify(same, lock=locked).differences == ()
     assert load(same, lock=locked).commit is None
@@ -225,7 +237,9 @@ def test_a_folder_is_verified_in_words(
 def test_other_bytes_with_the_same_meaning_are_a_difference(
     locked: Lock, small_files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """A lock is about bytes too: a reformatted file is named although nothing it means has changed."""
+    """A lock is about bytes too: a reformatted file is named although nothing it means has
+    changed.
+    """
     compact = json.dumps(json.loads(small_files["tokenizer.json"])).encode()
     other = write(tmp_path / "other", small_files | {"tokenizer.json": compact})
     assert len(verify(other, lock=locked).differences) == 1
@@ -234,7 +248,10 @@ def test_other_bytes_with_the_same_meaning_are_a_difference(
 def test_another_version_is_a_remark_only_if_the_meaning_is_the_same(
     locked: Lock, fake: FakeHub, tmp_path: Path
 ) -> None:
-    """A full digest that differs under other library versions is a remark; a semantic one never is."""
+    """A full digest that differs under other library versions is a remark.
+
+    A semantic one never is.
+    """
     from harness.tokenizer import Identity
 
     def with_part(lock: Lock, **parts: str) -> Lock:

@@ -1,4 +1,7 @@
-"""Faults of a hub × requests × layouts: the same tokenizer or an error. The whole matrix is run by its own script."""
+"""Faults of a hub × requests × layouts: the same tokenizer or an error.
+
+The whole matrix is run by its own script.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.whole
 @pytest.mark.slow
 def test_no_fault_gives_another_tokenizer(matrix: ModuleType, folder: Path, tmp_path: Path) -> None:
-    """In layouts where a fault silently changes what transformers builds, our loader gives the same or an error."""
+    """In layouts where a fault silently changes what transformers builds, our loader gives the same
+    or an error.
+    """
     wanted = [cell for cell in matrix.cells(LAYOUTS, KINDS, folder=folder) if cell.when == "always"]
     found = matrix.run(wanted, folder=folder, work=tmp_path, jobs=4)
     counted = Counter((outcome.verdict, outcome.cell.kind) for outcome in found)
     files = len(wanted) // len(KINDS)
     assert {verdict for verdict, _ in counted} == {"same", "error", "not-struck"}, counted
     for kind in ("missing", "wrong-bytes"):
-        # Not struck is a file that no tokenizer reads; a changed byte in a part of an answer nobody reads is the same.
+        # Not struck is a file that no tokenizer reads; a changed byte in a part of an answer nobody
+        # reads is the same.
         assert counted["error", kind] >= 18, counted
         assert (
             counted["error", kind] + counted["same", kind] + counted["not-struck", kind] == files
@@ -57,7 +63,9 @@ def test_no_fault_gives_another_tokenizer(matrix: ModuleType, folder: Path, tmp_
 def test_the_matrix_sees_another_tokenizer(
     matrix: ModuleType, folder: Path, tmp_path: Path
 ) -> None:
-    """A loader that takes a 404 for an absent file, as transformers does, is caught by the same matrix."""
+    """A loader that takes a 404 for an absent file, as transformers does, is caught by the same
+    matrix.
+    """
     from harness.tokenizer.loading import HubFailed
     from harness.tokenizer.loading.library import auto_tokenizer
 
@@ -84,7 +92,9 @@ def test_the_matrix_sees_another_tokenizer(
 
 @pytest.mark.slow
 def test_no_fault_sticks(matrix: ModuleType, folder: Path, tmp_path: Path) -> None:
-    """After a 404 with a commit for any file, the same cache gives the right tokenizer once the hub is healthy."""
+    """After a 404 with a commit for any file, the same cache gives the right tokenizer once the hub
+    is healthy.
+    """
     wanted = [
         cell
         for cell in matrix.cells(["llama2"], ["missing"], folder=folder)

@@ -1,4 +1,6 @@
-"""Tokenizers of GGUF models: fetched from where a model, or a lock, says they are, and used only when proven."""
+"""Tokenizers of GGUF models: fetched from where a model, or a lock, says they are, and used only
+when proven.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def for_models(hub: FakeHub, folder: Path, *more: str) -> int:
 def test_what_a_model_names_is_fetched_and_proven(
     served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The repository in the model's own keys is fetched once; its tokenizer counts because all of it is the model's."""
+    """The repository in the model's own keys is fetched once.
+
+    Its tokenizer counts because all of it is the model's.
+    """
     folder = tmp_path / "models"
     model(folder, origin="https://huggingface.co/org/name")
     assert for_models(served, folder, "--strict") == PASS
@@ -78,7 +83,9 @@ def test_what_a_model_names_is_fetched_and_proven(
 def test_a_name_is_a_place_to_look_and_no_proof(
     served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the named repository holds is another tokenizer: it is said, not used, and --strict ends with 4."""
+    """What the named repository holds is another tokenizer: it is said, not used, and --strict ends
+    with 4.
+    """
     other = llama_3()
     vocabulary = other["model"]["vocab"]
     first, second = [text for text in vocabulary if len(text) > 2][:2]
@@ -105,7 +112,9 @@ def test_a_name_is_a_place_to_look_and_no_proof(
 def test_pieces_are_loaded_by_sentencepiece(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A `.model` beside a model, which has no tokenizer.json, is loaded and asked to give texts back."""
+    """A `.model` beside a model, which has no tokenizer.json, is loaded and asked to give texts
+    back.
+    """
     pytest.importorskip("sentencepiece")
     pieces = llama_model(900)
     (tmp_path / "model.gguf").write_bytes(of_pieces(pieces).bytes())
@@ -117,7 +126,10 @@ def test_pieces_are_loaded_by_sentencepiece(
 def test_a_lock_of_the_folder_says_what_to_fetch(
     served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A model that names nothing gets the tokenizer it was locked with; another model is not the lock's."""
+    """A model that names nothing gets the tokenizer it was locked with.
+
+    Another model is not the lock's.
+    """
     folder = tmp_path / "models"
     file = model(folder)
     lock = folder / "tokenizer.lock.json"
@@ -165,7 +177,10 @@ def test_a_lock_of_the_folder_says_what_to_fetch(
 def test_what_is_wrong_with_each_model_is_said(
     served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A damaged model, a hub that fails and a folder without models each end with their class; the others go on."""
+    """A damaged model, a hub that fails and a folder without models each end with their class.
+
+    The others go on.
+    """
     folder = tmp_path / "models"
     model(folder, name="a.gguf", origin="org/gone")
     (folder / "b.gguf").write_bytes(b"GGUF" + bytes(60))
@@ -196,5 +211,7 @@ def test_what_is_wrong_with_each_model_is_said(
     ],
 )
 def test_only_names_are_repositories(tmp_path: Path, value: str, name: str | None) -> None:
-    """A key that holds no repository of the hub is passed over: a file may say anything of where it is from."""
+    """A key that holds no repository of the hub is passed over: a file may say anything of where it
+    is from.
+    """
     assert list(repositories(model(tmp_path / "models", origin=value))) == ([name] if name else [])

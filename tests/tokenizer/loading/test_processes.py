@@ -26,7 +26,8 @@ class Fake: endpoint = sys.argv[1]
 fetch(Fake, Path(sys.argv[2]), seconds=60)
 """
 
-# One process imports transformers once and forks the others, which then all start their first load together.
+# One process imports transformers once and forks the others, which then all start their first load
+# together.
 TOGETHER = """
 import fcntl, json, multiprocessing, sys
 endpoint, number = sys.argv[1], 8
@@ -59,7 +60,9 @@ print(json.dumps(together("unlocked")), flush=True)
 
 
 def held_back(fake: FakeHub) -> tuple[threading.Event, threading.Event]:
-    """Hold the first answer with tokenizer.json after half of its bytes: (it got there, let it go on)."""
+    """Hold the first answer with tokenizer.json after half of its bytes: (it got there, let it go
+    on).
+    """
     reached, go_on = threading.Event(), threading.Event()
     content = fake.files["tokenizer.json"]
 
@@ -83,7 +86,9 @@ def start(fake: FakeHub, cache: Path) -> subprocess.Popen[bytes]:
 
 
 def test_a_downloader_killed_half_way_harms_nobody(fake: FakeHub, tmp_path: Path) -> None:
-    """After SIGKILL in the middle of a file neither a snapshot nor a lock is left, and the next fetch works."""
+    """After SIGKILL in the middle of a file neither a snapshot nor a lock is left, and the next
+    fetch works.
+    """
     reached, go_on = held_back(fake)
     child = start(fake, tmp_path)
     try:
@@ -107,7 +112,10 @@ def test_a_downloader_killed_half_way_harms_nobody(fake: FakeHub, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_stopped_holder_is_named(fake: FakeHub, tmp_path: Path) -> None:
-    """Waiting for a process that is stopped ends in time with its pid and what to do; continued, it finishes."""
+    """Waiting for a process that is stopped ends in time with its pid and what to do.
+
+    Continued, it finishes.
+    """
     reached, go_on = held_back(fake)
     child = start(fake, tmp_path)
     try:
@@ -165,7 +173,8 @@ def test_eight_threads_fetch_once(fake: FakeHub, tmp_path: Path) -> None:
 @pytest.mark.whole
 @pytest.mark.slow
 def test_eight_cold_starts(fake: FakeHub, tmp_path: Path) -> None:
-    """Eight processes on one cold cache all get the same: with locks one fetches, with locks that do nothing some do.
+    """Eight processes on one cold cache all get the same: with locks one fetches, with locks that
+    do nothing some do.
 
     In both cases nobody fails, nothing was damaged, and one whole snapshot is left.
     """

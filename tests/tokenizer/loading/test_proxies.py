@@ -20,7 +20,10 @@ pytestmark = pytest.mark.slow  # each is short; together they take longer than t
 
 
 def test_a_proxy_is_used(fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where http_proxy is set, requests go there with the whole address; where no_proxy names the hub, they do not."""
+    """Where http_proxy is set, requests go there with the whole address.
+
+    Where no_proxy names the hub, they do not.
+    """
     monkeypatch.setenv("http_proxy", fake.endpoint)
     fake.replace["/main"] = lambda handler: send(handler, b"", status=403)
     with pytest.raises(HubFailed, match="403"):
@@ -77,7 +80,10 @@ def proxy() -> Iterator[Proxy]:
 def test_a_proxy_is_told_who_asks(
     fake: FakeHub, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Name and password of http_proxy reach the proxy and not the hub; without them the proxy's 407 is the error."""
+    """Name and password of http_proxy reach the proxy and not the hub.
+
+    Without them the proxy's 407 is the error.
+    """
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setenv("http_proxy", f"http://{proxy.place}")
     with pytest.raises(HubFailed, match="407"):
@@ -91,7 +97,9 @@ def test_a_proxy_is_told_who_asks(
 def test_a_proxy_is_told_who_asks_for_a_tunnel(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For an address of https CONNECT says it to the proxy, and the request inside the tunnel says nothing of it."""
+    """For an address of https CONNECT says it to the proxy, and the request inside the tunnel says
+    nothing of it.
+    """
     monkeypatch.setenv("https_proxy", f"http://me@{proxy.place}")
     way = wire.route_to("https://hub.invalid/a?b", timeout=5)
     with pytest.raises(OSError, match="407"):

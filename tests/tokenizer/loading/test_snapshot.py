@@ -42,7 +42,9 @@ def find(fake: FakeHub, root: Path) -> Snapshot | None:
 
 
 def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
-    """What was fetched is what is found: the tokenizer's files and no others, each with its digest."""
+    """What was fetched is what is found: the tokenizer's files and no others, each with its
+    digest.
+    """
     made = fetch(fake, tmp_path)
     assert find(fake, tmp_path) == made
     assert [file.path for file in made.files] == [
@@ -87,7 +89,10 @@ def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
 def test_a_damaged_snapshot_is_not_used(
     fake: FakeHub, tmp_path: Path, harm: object, words: str
 ) -> None:
-    """A byte, a file less or a file more makes a snapshot unusable; fetching it again replaces it."""
+    """A byte, a file less or a file more makes a snapshot unusable.
+
+    Fetching it again replaces it.
+    """
     made = fetch(fake, tmp_path)
     harm(made.folder)  # type: ignore[operator]
     with pytest.raises(Damaged, match=words):
@@ -113,7 +118,9 @@ def test_a_snapshot_of_one_hub_is_not_another_hubs(
 
 
 def test_a_failed_fetch_is_gone_on_from(fake: FakeHub, tmp_path: Path) -> None:
-    """After an error there is no snapshot, and the next fetch asks for nothing that came whole before."""
+    """After an error there is no snapshot, and the next fetch asks for nothing that came whole
+    before.
+    """
     fake.replace["/tokenizer_config.json"] = hang_up
     with pytest.raises(DeadlineExceeded):
         fetch(fake, tmp_path, seconds=0.5)
@@ -177,7 +184,9 @@ def test_a_warm_cache_may_be_read_only(fake: FakeHub, tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_half_way_leaves_nothing(fake: FakeHub, tmp_path: Path) -> None:
-    """Where the system refuses more bytes in the middle of a file, the error says so and nothing is left."""
+    """Where the system refuses more bytes in the middle of a file, the error says so and nothing is
+    left.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, hard))
     try:
@@ -207,7 +216,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_an_error_and_harms_nothing(fake: FakeHub, small_disk: Path) -> None:
-    """On a file system without room the error names it, what was there stays, and with room the fetch works."""
+    """On a file system without room the error names it, what was there stays, and with room the
+    fetch works.
+    """
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as stream:
         while room(small_disk):
@@ -221,7 +232,10 @@ def test_a_full_disk_is_an_error_and_harms_nothing(fake: FakeHub, small_disk: Pa
 
 
 def test_a_read_only_disk_serves_what_it_has(fake: FakeHub, small_disk: Path) -> None:
-    """A read-only cache gives the snapshots it has; another cold one is an error that says what to do."""
+    """A read-only cache gives the snapshots it has.
+
+    Another cold one is an error that says what to do.
+    """
     made = fetch(fake, small_disk)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert find(fake, small_disk) == made
@@ -234,7 +248,9 @@ def test_a_read_only_disk_serves_what_it_has(fake: FakeHub, small_disk: Path) ->
 
 
 def test_a_file_system_without_locks_is_worked_on_without(fake: FakeHub, tmp_path: Path) -> None:
-    """Where flock is refused, the fetch goes on: only requests are lost, never a half-written snapshot."""
+    """Where flock is refused, the fetch goes on: only requests are lost, never a half-written
+    snapshot.
+    """
     script = f"""
 import errno, fcntl
 def refused(descriptor, operation):
@@ -253,7 +269,9 @@ print(len(fetch(Fake, Path({str(tmp_path)!r})).files))
 
 
 def test_the_lock_names_nobody_it_does_not_know(tmp_path: Path) -> None:
-    """A lock whose holder left no word, or rubbish, is waited for all the same, and the error says what is known."""
+    """A lock whose holder left no word, or rubbish, is waited for all the same, and the error says
+    what is known.
+    """
     from harness.tokenizer.loading import LockTimeout
 
     path = tmp_path / "x.lock"

@@ -95,7 +95,9 @@ def test_a_name_that_is_also_a_folder_is_refused(
     "source", ["", "a/b/c", "../x", "org/..", "org/name\n", "org\\name", "http://x/y", "a--b/c"]
 )
 def test_text_that_names_nothing_is_refused(source: str) -> None:
-    """Text that is neither a repository's name nor a folder is refused before anything is asked or written."""
+    """Text that is neither a repository's name nor a folder is refused before anything is asked or
+    written.
+    """
     with pytest.raises(SourceRefused):
         parse(source, endpoint="http://hub")
 
@@ -110,7 +112,9 @@ def test_an_address_that_is_no_hub_is_refused(endpoint: str) -> None:
 
 
 def test_limits_name_what_is_too_much() -> None:
-    """A file, a sum and a number beyond the limits are refused, each with the option that raises it."""
+    """A file, a sum and a number beyond the limits are refused, each with the option that raises
+    it.
+    """
     limits = Limits(file_bytes=10, total_bytes=15, files=2)
     with pytest.raises(SourceRefused, match=r"big\.json has 11 bytes.*file_bytes"):
         check_limits([("big.json", 11)], limits=limits)
@@ -150,7 +154,9 @@ def test_which_files_belong_to_a_tokenizer(name: str, belongs: bool) -> None:
 
 @pytest.mark.slow
 def test_every_vocabulary_file_of_transformers_belongs() -> None:
-    """Each file name that the installed transformers asks for, in any tokenizer class, counts as a tokenizer file."""
+    """Each file name that the installed transformers asks for, in any tokenizer class, counts as a
+    tokenizer file.
+    """
     import ast
     import importlib.util
 

@@ -1,4 +1,6 @@
-"""Fetching the rest of a file: after a kill, a cut line, a changed file, and from servers that know no ranges."""
+"""Fetching the rest of a file: after a kill, a cut line, a changed file, and from servers that know
+no ranges.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def ranged(content: bytes, *, etag: str = '"one"', most: int | None = None) -> A
 
 @pytest.mark.slow
 def test_a_killed_fetch_costs_only_the_rest(fake: FakeHub, tmp_path: Path) -> None:
-    """After SIGKILL in the middle of a file the next process asks for the bytes that are missing, and for no more."""
+    """After SIGKILL in the middle of a file the next process asks for the bytes that are missing,
+    and for no more.
+    """
     content = fake.files[NAME]
     there, go = threading.Event(), threading.Event()
 
@@ -95,7 +99,9 @@ def test_a_killed_fetch_costs_only_the_rest(fake: FakeHub, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_line_that_is_cut_again_and_again(fake: FakeHub, tmp_path: Path) -> None:
-    """A server that hangs up after each few bytes is asked for the rest as often as that takes, not eight times."""
+    """A server that hangs up after each few bytes is asked for the rest as often as that takes, not
+    eight times.
+    """
     content = fake.files[NAME]
     fake.replace[f"/{NAME}"] = ranged(content, most=-(-len(content) // 12))
     assert get(fake, tmp_path, seconds=30) == content
@@ -104,7 +110,9 @@ def test_a_line_that_is_cut_again_and_again(fake: FakeHub, tmp_path: Path) -> No
 
 
 def test_a_file_that_changed_meanwhile_is_fetched_anew(fake: FakeHub, tmp_path: Path) -> None:
-    """Another ETag for the rest means another file: the part is thrown away, and what comes is the promised file."""
+    """Another ETag for the rest means another file: the part is thrown away, and what comes is the
+    promised file.
+    """
     content = fake.files[NAME]
     other = content.replace(b"h", b"j")
 
@@ -117,7 +125,9 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(fake: FakeHub, tmp_path: 
 
 
 def test_a_spliced_file_is_never_kept(fake: FakeHub, tmp_path: Path) -> None:
-    """Where nothing told that the file changed, the digest over the whole does, and it is fetched from its start."""
+    """Where nothing told that the file changed, the digest over the whole does, and it is fetched
+    from its start.
+    """
     content = fake.files[NAME]
     other = content.replace(b"h", b"j")
 
@@ -200,7 +210,10 @@ def test_a_server_that_cannot_do_ranges(
 
 @pytest.mark.slow
 def test_a_stalled_body_ends_at_the_deadline_and_is_kept(fake: FakeHub, tmp_path: Path) -> None:
-    """One deadline ends a fetch that stands still; what came is on disk, and the next one asks for the rest."""
+    """One deadline ends a fetch that stands still.
+
+    What came is on disk, and the next one asks for the rest.
+    """
     content, over = fake.files[NAME], threading.Event()
 
     def stall(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -222,7 +235,9 @@ def test_a_stalled_body_ends_at_the_deadline_and_is_kept(fake: FakeHub, tmp_path
 
 @pytest.mark.slow
 def test_a_server_that_lies_each_time_is_given_up(fake: FakeHub, tmp_path: Path) -> None:
-    """Wrong bytes behind good ranges end after three attempts, with no file and no part of it left."""
+    """Wrong bytes behind good ranges end after three attempts, with no file and no part of it
+    left.
+    """
     wrong = fake.files[NAME].replace(b"hello", b"hollo", 1)
     fake.replace[f"/{NAME}"] = ranged(wrong)
     with pytest.raises(BytesDiffer, match="3 times asked"):
@@ -240,7 +255,9 @@ def test_a_compressed_body_is_refused(fake: FakeHub, tmp_path: Path) -> None:
 def test_no_space_for_what_is_promised_is_said_before_a_byte(
     fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sizes are known before: a cache without room for them is an error with both numbers, and asks for no file."""
+    """The sizes are known before: a cache without room for them is an error with both numbers, and
+    asks for no file.
+    """
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 4096, 4096)
     )

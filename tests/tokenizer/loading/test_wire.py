@@ -31,7 +31,9 @@ def ask(fake: FakeHub, cache: Path, **more: object) -> object:
 
 
 def test_a_quota_beyond_the_deadline_fails_at_once(fake: FakeHub, tmp_path: Path) -> None:
-    """Where the hub asks to wait longer than the deadline allows, the error says so instead of stalling."""
+    """Where the hub asks to wait longer than the deadline allows, the error says so instead of
+    stalling.
+    """
     fake.replace["/main"] = lambda handler: send(
         handler, b"", status=429, RateLimit='"api";r=0;t=300'
     )
@@ -57,7 +59,10 @@ def test_a_short_quota_is_waited_for(fake: FakeHub, tmp_path: Path) -> None:
 
 
 def test_retries_are_bounded_by_the_deadline_and_reported(fake: FakeHub, tmp_path: Path) -> None:
-    """Resets are asked again until the deadline; the error counts the attempts and carries the lowest cause."""
+    """Resets are asked again until the deadline.
+
+    The error counts the attempts and carries the lowest cause.
+    """
     fake.replace["/tokenizer.json"] = hang_up
     with pytest.raises(
         DeadlineExceeded, match=r"tokenizer\.json.*deadline of 1 s, \d times asked"
@@ -74,7 +79,9 @@ def test_retries_are_bounded_by_the_deadline_and_reported(fake: FakeHub, tmp_pat
 
 
 def test_a_body_that_drips_is_cut_at_the_deadline(fake: FakeHub, tmp_path: Path) -> None:
-    """A server that sends a byte now and then never runs into a socket's time-out, and yet ends at the deadline."""
+    """A server that sends a byte now and then never runs into a socket's time-out, and yet ends at
+    the deadline.
+    """
     left = threading.Event()
 
     def drip(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -94,7 +101,9 @@ def test_a_body_that_drips_is_cut_at_the_deadline(fake: FakeHub, tmp_path: Path)
 
 
 def test_a_404_for_a_listed_file_is_an_error(fake: FakeHub, tmp_path: Path) -> None:
-    """A file that the listing has does not become absent because one answer says so, not even on the next load."""
+    """A file that the listing has does not become absent because one answer says so, not even on
+    the next load.
+    """
     fake.replace["/chat_template.jinja"] = lambda handler: send(
         handler, b"", status=404, X_Repo_Commit=COMMIT
     )
@@ -107,7 +116,9 @@ def test_a_404_for_a_listed_file_is_an_error(fake: FakeHub, tmp_path: Path) -> N
 
 
 def test_headers_decide_nothing(fake: FakeHub, tmp_path: Path) -> None:
-    """An ETag, a commit or a file name with `../` in an answer leads nowhere: bytes and listing alone decide."""
+    """An ETag, a commit or a file name with `../` in an answer leads nowhere: bytes and listing
+    alone decide.
+    """
 
     def misled(handler: http.server.BaseHTTPRequestHandler) -> None:
         body = fake.files[handler.path.partition(f"/resolve/{COMMIT}/")[2]]
@@ -184,7 +195,9 @@ def test_a_file_beyond_the_limit_is_refused_before_it_is_asked_for(
 
 
 def test_two_listings_that_disagree_are_an_error(fake: FakeHub, tmp_path: Path) -> None:
-    """A tree that leaves a file out is found out by the revision's summary, and the other way round."""
+    """A tree that leaves a file out is found out by the revision's summary, and the other way
+    round.
+    """
     short = [entry for entry in fake.tree() if entry["path"] != "chat_template.jinja"]
     fake.replace[f"/tree/{COMMIT}"] = lambda handler: send_json(handler, short)
     with pytest.raises(BytesDiffer, match=r"disagree about chat_template\.jinja"):
@@ -328,7 +341,9 @@ def test_nobody_listening_is_an_error_with_its_cause(tmp_path: Path) -> None:
 def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
     fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A resolver that does not answer is left behind when the time is over, and the error names the host."""
+    """A resolver that does not answer is left behind when the time is over, and the error names the
+    host.
+    """
     answered = threading.Event()
     plain = socket.getaddrinfo
 
@@ -352,7 +367,10 @@ def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
 
 
 def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address that refuses is passed over; addresses that say nothing use up one time-out together, not one each."""
+    """An address that refuses is passed over.
+
+    Addresses that say nothing use up one time-out together, not one each.
+    """
     timeouts: list[float] = []
     refused = OSError(111, "refused")
 

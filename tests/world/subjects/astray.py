@@ -1,4 +1,6 @@
-"""Subjects that go astray by themselves, as programs do: at a step, and for a rank, that `draw` decides."""
+"""Subjects that go astray by themselves, as programs do: at a step, and for a rank, that `draw`
+decides.
+"""
 
 import random
 
@@ -110,7 +112,9 @@ def overwritten(context, *, draw):
 
 
 def swapped_places(context, *, draw):
-    """Rank 1 takes two arrays of one shape, with coded payloads, each into the other one's place."""
+    """Rank 1 takes two arrays of one shape, with coded payloads, each into the other one's
+    place.
+    """
     _, _, many = _drawn(context, draw)
     if context.backend == "gloo":
         import torch as library

@@ -1,4 +1,6 @@
-"""Subjects whose ranks make collective calls: all that torch has, some out of step, some past the ledger."""
+"""Subjects whose ranks make collective calls: all that torch has, some out of step, some past the
+ledger.
+"""
 
 import os
 import signal
@@ -6,7 +8,9 @@ import threading
 
 
 def every_kind(context):
-    """Every collective of torch, from functions, functional collectives, threads, batches and groups of its own."""
+    """Every collective of torch, from functions, functional collectives, threads, batches and
+    groups of its own.
+    """
     import torch
     import torch.distributed as dist
 
@@ -59,7 +63,9 @@ def every_kind(context):
 
 
 def again(context, *, times=3):
-    """Everything several times: from the same lines with other tensors and tags, and from others with the same."""
+    """Everything several times: from the same lines with other tensors and tags, and from others
+    with the same.
+    """
     import torch
     import torch.distributed as dist
 
@@ -122,7 +128,9 @@ def swapped_receives(context):
 
 
 def reduces_otherwise(context):
-    """The last rank takes the maximum where the others sum: nobody waits, and the values are wrong."""
+    """The last rank takes the maximum where the others sum: nobody waits, and the values are
+    wrong.
+    """
     import torch
     import torch.distributed as dist
 
@@ -131,7 +139,9 @@ def reduces_otherwise(context):
 
 
 def splits_otherwise(context, *, operation):
-    """In the second step rank 1 gives its tensor in other parts than the others take, or has two in another order."""
+    """In the second step rank 1 gives its tensor in other parts than the others take, or has two in
+    another order.
+    """
     import torch
     import torch.distributed as dist
 
@@ -173,7 +183,8 @@ def past_it_and_gone(context):
 def forks(context):
     """A child makes a call in the group that it inherited, which gloo does not take.
 
-    Of one that it takes the child would wait for ever for a lock that a thread of gloo's held as it was forked.
+    Of one that it takes the child would wait for ever for a lock that a thread of gloo's held as it
+    was forked.
     """
     import torch
     import torch.distributed as dist

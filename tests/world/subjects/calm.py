@@ -45,7 +45,9 @@ def surroundings(context, names=()):
 
 
 def descriptors(context):
-    """Report what every open descriptor is, before any library opened its own for the group's sake."""
+    """Report what every open descriptor is, before any library opened its own for the group's
+    sake.
+    """
     found = {}
     for entry in list(Path("/proc/self/fd").iterdir()):
         try:

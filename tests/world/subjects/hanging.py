@@ -13,7 +13,8 @@ import time
 LONG = 30.0
 
 
-# --- hangs -----------------------------------------------------------------------------------------------------------
+# --- hangs
+# -----------------------------------------------------------------------------------------------------------
 
 
 def branch_around_a_collective(context):
@@ -67,7 +68,9 @@ def silent_socket(context):
 
 
 def ring_without_peer(context):
-    """Rank 0 alone takes part in a reduction over the ring, whose thread asks its socket again and again."""
+    """Rank 0 alone takes part in a reduction over the ring, whose thread asks its socket again and
+    again.
+    """
     import mlx.core as mx
 
     if context.rank == 0:
@@ -82,7 +85,8 @@ def peer_is_gone(context):
     _wait_for_ever()
 
 
-# --- only slow -------------------------------------------------------------------------------------------------------
+# --- only slow
+# -------------------------------------------------------------------------------------------------------
 
 
 def computes(context):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 
 def around(context, *, mark):
-    """Say where the rank is: host, clock, temporary folders, network, and what of the others it can see there."""
+    """Say where the rank is: host, clock, temporary folders, network, and what of the others it can
+    see there.
+    """
     # What a host has at this path is asked.
     of_host, temporary = Path("/tmp"), Path(os.environ["TMPDIR"])  # noqa: S108
     for folder in (of_host, temporary):
@@ -44,7 +46,9 @@ def around(context, *, mark):
 
 
 def serve(context):
-    """Rank 0 listens where torchrun's variables say, on any other network the ranks could not meet there."""
+    """Rank 0 listens where torchrun's variables say, on any other network the ranks could not meet
+    there.
+    """
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if context.rank == 0:
         with socket.create_server(place) as server:

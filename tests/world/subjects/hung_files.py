@@ -1,4 +1,5 @@
-"""A file system that answers until a file is read, and never again: a child of this process hangs in it.
+"""A file system that answers until a file is read, and never again: a child of this process hangs
+in it.
 
 It is on a mount of its own, and ends with this process.
 """

@@ -68,7 +68,9 @@ def no_exit(context):
 
 
 def reaped_late(context):
-    """End well while the process that waits for this one is stopped, for a second after this one is a zombie."""
+    """End well while the process that waits for this one is stopped, for a second after this one is
+    a zombie.
+    """
     if context.rank == 1:
         script = (
             f"kill -STOP {os.getppid()}; echo; "

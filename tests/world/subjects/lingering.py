@@ -1,4 +1,6 @@
-"""Ranks that go on after a long wait, by themselves or by somebody outside, and ranks that never do."""
+"""Ranks that go on after a long wait, by themselves or by somebody outside, and ranks that never
+do.
+"""
 
 import asyncio
 import concurrent.futures
@@ -128,7 +130,9 @@ def spawned_timer(_peer):
 
 
 def leaderless_child(_peer):
-    """A child whose first thread has ended, so that it looks like a zombie, and whose other one sleeps."""
+    """A child whose first thread has ended, so that it looks like a zombie, and whose other one
+    sleeps.
+    """
     source = (
         "#include <pthread.h>\n#include <unistd.h>\n"
         f"static void *work(void *given) {{ sleep({LONG:.0f}); _exit(0); return given; }}\n"
@@ -180,7 +184,9 @@ def timed_futex(_peer):
 
 
 def timed_rings(entry):
-    """A ring of io_uring with a timeout in it, and what waits for that by a system call of its own."""
+    """A ring of io_uring with a timeout in it, and what waits for that by a system call of its
+    own.
+    """
     parameters = ctypes.create_string_buffer(120)
     ring = LIBRARY.syscall(425, 8, parameters)
     values = struct.unpack("=30I", parameters.raw)
@@ -272,7 +278,9 @@ def changed_routes(_peer):
 
 
 def slow_connection(_peer):
-    """Connects to a server of its own that takes nobody any more: the kernel gives up after some tries."""
+    """Connects to a server of its own that takes nobody any more: the kernel gives up after some
+    tries.
+    """
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen(0)
@@ -332,7 +340,8 @@ SLOW = {
 }  # fmt: skip
 
 
-# --- slow, in a group of gloo ----------------------------------------------------------------------------------------
+# --- slow, in a group of gloo
+# ----------------------------------------------------------------------------------------
 
 
 def timed_group(_context):
@@ -373,7 +382,8 @@ def tried_again(context):
     threading.Event().wait()
 
 
-# --- hung ------------------------------------------------------------------------------------------------------------
+# --- hung
+# ------------------------------------------------------------------------------------------------------------
 
 
 def other_collectives(_context):

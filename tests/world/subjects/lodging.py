@@ -25,7 +25,10 @@ def places():
 
 
 def cold(context):
-    """Report what an earlier world left, and leave the same; only rank 0 writes, when both have looked."""
+    """Report what an earlier world left, and leave the same.
+
+    Only rank 0 writes, when both have looked.
+    """
     warm = [str(place) for place in places() if (place / "left-here").exists()]
     if context.size > 1:
         context.group.barrier()
@@ -100,7 +103,9 @@ def listen(context):
 
 
 def compiled(context, plant=""):
-    """Report which of MLX's kernels are there and when each was made, and where torch and Triton keep theirs."""
+    """Report which of MLX's kernels are there and when each was made, and where torch and Triton
+    keep theirs.
+    """
     import mlx.core as mx
 
     value = mx.compile(lambda x: mx.exp(x) * 2 + x)(mx.array([0.0]))

@@ -1,10 +1,14 @@
-"""Subjects whose collective calls come from elsewhere than the libraries' own functions: DTensor, compilers, mlx-lm."""
+"""Subjects whose collective calls come from elsewhere than the libraries' own functions: DTensor,
+compilers, mlx-lm.
+"""
 
 from pathlib import Path
 
 
 def dtensor(context, *, odd=-1):
-    """Tensors that are spread over a mesh, and change how; `odd` is a rank that leaves the last change out."""
+    """Tensors that are spread over a mesh, and change how; `odd` is a rank that leaves the last
+    change out.
+    """
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -22,7 +26,9 @@ def dtensor(context, *, odd=-1):
 
 
 def compiled(context, *, backend, odd=-1):
-    """Functional collectives in a function that torch.compile takes, called three times; `odd` takes another branch."""
+    """Functional collectives in a function that torch.compile takes, called three times; `odd`
+    takes another branch.
+    """
     import torch
     import torch.distributed as dist
     from torch.distributed import _functional_collectives as functional
@@ -45,7 +51,10 @@ def compiled(context, *, backend, odd=-1):
 
 
 def shares(context, *, cut=0):
-    """mlx-lm's own way to give a model's files to other machines; with `cut` rank 1 misses the end of the file."""
+    """mlx-lm's own way to give a model's files to other machines.
+
+    With `cut` rank 1 misses the end of the file.
+    """
     import os
 
     import mlx.core as mx
@@ -66,7 +75,9 @@ def shares(context, *, cut=0):
 
 
 def transformed(context, *, how):
-    """A collective in what MLX traces: as it compiles a function, maps it over rows, or works out its gradient."""
+    """A collective in what MLX traces: as it compiles a function, maps it over rows, or works out
+    its gradient.
+    """
     import mlx.core as mx
 
     def step(x):

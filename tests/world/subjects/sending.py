@@ -2,7 +2,9 @@
 
 
 def every_way(context):
-    """What torch has, with strides, NaN and -0, empty, asynchronous, functional, and of every type that gloo adds."""
+    """What torch has, with strides, NaN and -0, empty, asynchronous, functional, and of every type
+    that gloo adds.
+    """
     import torch
     import torch.distributed as dist
 

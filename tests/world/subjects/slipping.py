@@ -1,4 +1,6 @@
-"""Controls of an honest engineer in a hurry: some fail as their bug does, most by a slip that nobody meant."""
+"""Controls of an honest engineer in a hurry: some fail as their bug does, most by a slip that
+nobody meant.
+"""
 
 import functools
 import os
@@ -14,7 +16,8 @@ def ready(context):
     context.emit("ready", value=context.rank)
 
 
-# --- the bug, as stated ----------------------------------------------------------------------------------------------
+# --- the bug, as stated
+# ----------------------------------------------------------------------------------------------
 
 
 def the_bug(context):
@@ -35,7 +38,9 @@ def wrong_value(context):
 
 
 def peer_leaves(context):
-    """Rank 0 has returned, and rank 1 stands at the barrier: "connection closed" is the bug itself."""
+    """Rank 0 has returned, and rank 1 stands at the barrier: "connection closed" is the bug
+    itself.
+    """
     if context.rank:
         context.group.barrier()
     ready(context)
@@ -62,7 +67,8 @@ def leaves_with_a_code(context):
     ready(context)
 
 
-# --- slips -----------------------------------------------------------------------------------------------------------
+# --- slips
+# -----------------------------------------------------------------------------------------------------------
 
 
 def name_error(context):
@@ -155,7 +161,9 @@ def peer_slips_after_closing(context):
 
 
 def wrapped_notice(context):
-    """Rank 1 says in words of its own that its peer is gone, while rank 0 fell by something else."""
+    """Rank 1 says in words of its own that its peer is gone, while rank 0 fell by something
+    else.
+    """
     if context.rank == 0:
         raise OSError("no space left")
     try:

@@ -1,6 +1,7 @@
 """Ranks that only wait: by thirty ways of going on later, and by as many of never going on.
 
-In each of the slow ones rank 1 goes on by itself after some seconds, and nothing that moves shows it before.
+In each of the slow ones rank 1 goes on by itself after some seconds, and nothing that moves shows
+it before.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ def hung(context, *, way):
     HUNG[way](context)
 
 
-# --- slow ------------------------------------------------------------------------------------------------------------
+# --- slow
+# ------------------------------------------------------------------------------------------------------------
 
 
 def timer(_peer):
@@ -329,7 +331,9 @@ def watches_files(_peer):
 
 
 def accepts(peer):
-    """Whoever connects may be anybody, and the kernel shows no peer of it: this is no slow way that is seen."""
+    """Whoever connects may be anybody, and the kernel shows no peer of it: this is no slow way that
+    is seen.
+    """
     with socket.socket(socket.AF_UNIX) as served:
         served.bind(peer)
         served.listen()
@@ -350,7 +354,8 @@ SLOW = {
 }  # fmt: skip
 
 
-# --- hung ------------------------------------------------------------------------------------------------------------
+# --- hung
+# ------------------------------------------------------------------------------------------------------------
 
 
 def locks_crosswise(_context):
@@ -491,7 +496,8 @@ HUNG = {
 }  # fmt: skip
 
 
-# --- loops -----------------------------------------------------------------------------------------------------------
+# --- loops
+# -----------------------------------------------------------------------------------------------------------
 
 
 def loops(context, *, way):

@@ -1,6 +1,7 @@
 """`hold-memory`: from an event on, the rank holds so much memory more, until it ends.
 
-Proof: the harness struck at the event, and the rank reported afterwards that its resident memory had grown by as much.
+Proof: the harness struck at the event, and the rank reported afterwards that its resident memory
+had grown by as much.
 """
 
 from __future__ import annotations

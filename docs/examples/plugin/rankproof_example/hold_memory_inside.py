@@ -1,4 +1,7 @@
-"""What `hold-memory` does inside a rank. Standard library only: an arm's environment need not have this package."""
+"""What `hold-memory` does inside a rank.
+
+Standard library only: an arm's environment need not have this package.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ def value_of(number: int) -> list[int]:
 
 
 def prompt_of(number: int, *, filler: int = 0, dice: random.Random | None = None) -> list[int]:
-    """Token ids that ask for a key, after so many tokens that mean nothing (at most LONGEST_FILLER)."""
+    """Token ids that ask for a key, after so many tokens that mean nothing (at most
+    LONGEST_FILLER).
+    """
     chosen = dice or random.Random(number)  # noqa: S311 - filler
     return [BEGIN, *(chosen.choice(FILLER) for _ in range(filler)), OPEN, *key_of(number), CLOSE]
 

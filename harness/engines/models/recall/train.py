@@ -1,8 +1,10 @@
-"""Train the recall model: `python -m harness.engines.models.recall.train FOLDER`, about a minute of one core.
+"""Train the recall model: `python -m harness.engines.models.recall.train FOLDER`, about a minute of
+one core.
 
-Its files are pinned, because training gives other bytes on another machine. It is a Llama of the catalogue's shape that
-knows a table by heart: after `<|im_start|> A B <|im_end|>`, wherever that stands in a prompt, come the three tokens of
-the key (A, B), each with a margin of more than 5 over the next best. Whose answer a request got is seen at once.
+Its files are pinned, because training gives other bytes on another machine. It is a Llama of the
+catalogue's shape that knows a table by heart: after `<|im_start|> A B <|im_end|>`, wherever that
+stands in a prompt, come the three tokens of the key (A, B), each with a margin of more than 5 over
+the next best. Whose answer a request got is seen at once.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ MARGIN = 5.0
 
 
 def main(folder: Path) -> None:
-    """Train, demand the margins, and write the weights as bfloat16, and packed as they are shipped."""
+    """Train, demand the margins, and write the weights as bfloat16, and packed as they are
+    shipped.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,10 +1,12 @@
-"""The integrity of distributed inference: tokens and messages that arrive unchanged, once and in order, or one error.
+"""The integrity of distributed inference: tokens and messages that arrive unchanged, once and in
+order, or one error.
 
-That holds against accidents. Peers are not authenticated: whoever reaches a node and knows two names can replace a
-message, so a transport listens on loopback unless `insecure=True` accepts another address.
+That holds against accidents. Peers are not authenticated: whoever reaches a node and knows two
+names can replace a message, so a transport listens on loopback unless `insecure=True` accepts
+another address.
 
-Usable alone: it imports nothing else of ours, needs xxhash beside the standard library, and takes numpy, torch or MLX
-only when it is given their arrays.
+Usable alone: it imports nothing else of ours, needs xxhash beside the standard library, and takes
+numpy, torch or MLX only when it is given their arrays.
 """
 
 from __future__ import annotations
@@ -162,7 +164,8 @@ __all__ = [
     "validate_text",
 ]
 
-# Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor threads.
+# Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor
+# threads.
 _HOMES = {
     "bare_token": ("BareTokens",),
     "barrier": (

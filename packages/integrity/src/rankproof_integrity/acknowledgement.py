@@ -1,7 +1,10 @@
-"""When a side acknowledges, and when it asks the peer to. What nobody waits for waits for a frame to travel with.
+"""When a side acknowledges, and when it asks the peer to.
 
-Over a stream nothing is lost without the connection, so that an acknowledgement only frees buffers: it may take its
-time, unless the peer asks. A frame of its own for each message would wake both ends once more for each.
+What nobody waits for waits for a frame to travel with.
+
+Over a stream nothing is lost without the connection, so that an acknowledgement only frees buffers:
+it may take its time, unless the peer asks. A frame of its own for each message would wake both ends
+once more for each.
 """
 
 from __future__ import annotations
@@ -67,7 +70,9 @@ class Acknowledgement:
         self.owe(now if at_once or enough or frames <= self._wanted else now + self._delay)
 
     def took(self, size: int, *, frames: int, last: bool, now: float) -> None:
-        """A message was taken, of so many bytes, and with it `frames` so far; `last`: no other is there now."""
+        """A message was taken, of so many bytes, and with it `frames` so far; `last`: no other is
+        there now.
+        """
         self._taken += size
         wanted = frames <= self._wanted and (last or self._taken >= self._limits.window // 8)
         self.owe(now if wanted else now + self._delay)
@@ -99,7 +104,9 @@ class Acknowledgement:
     # What is asked for.
 
     def ask(self) -> None:
-        """Ask with the next frame; of datagrams each is acknowledged soon, and a question may be lost like them."""
+        """Ask with the next frame; of datagrams each is acknowledged soon, and a question may be
+        lost like them.
+        """
         self.asks = self._ordered
 
     def hurry(self, offered: int) -> None:

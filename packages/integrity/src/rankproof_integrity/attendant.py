@@ -1,4 +1,6 @@
-"""The thread that attends to a transport's lines while no caller does: it acknowledges, sends again, connects anew."""
+"""The thread that attends to a transport's lines while no caller does: it acknowledges, sends
+again, connects anew.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,17 @@ THREAD = "integrity-attendant"
 STRANGER = 5.0
 """Seconds that whoever connects has to say who it is."""
 STRANGERS, GREETING = 64, 64 * 1024
-"""How many of them may be silent at once, and the bytes that the first frame of one may have: nobody knows him yet."""
+"""How many of them may be silent at once, and the bytes that the first frame of one may have:
+nobody knows him yet.
+"""
 REST = 0.1
-"""Seconds for which nobody is accepted after that failed: where no descriptor is free, the kernel would ask at once."""
+"""Seconds for which nobody is accepted after that failed: where no descriptor is free, the kernel
+would ask at once.
+"""
 AGAIN = 0.005
-"""Seconds after which what is due and could not be done, since the kernel took no more, is tried again."""
+"""Seconds after which what is due and could not be done, since the kernel took no more, is tried
+again.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,9 +49,9 @@ class Stranger:
 class Attendant:
     """One thread for all lines of a transport; it starts with the first line or listener.
 
-    It wakes when something comes that no caller waits for, and to look at the clock: whenever something is due, and no
-    less than every `limits.unhurried` seconds. So a caller whose message has an acknowledgement due then, or a deadline
-    after that, need not wake it.
+    It wakes when something comes that no caller waits for, and to look at the clock: whenever
+    something is due, and no less than every `limits.unhurried` seconds. So a caller whose message
+    has an acknowledgement due then, or a deadline after that, need not wake it.
 
     Args:
         node: whose.
@@ -105,7 +113,9 @@ class Attendant:
                 self._thread.start()
 
     def stop(self) -> None:
-        """End, with every listener and stranger. The lines go on alone; `close` comes when they do not."""
+        """End, with every listener and stranger. The lines go on alone; `close` comes when they do
+        not.
+        """
         with self._starting:
             self._stopped = True
         if self._thread is not None:
@@ -136,11 +146,13 @@ class Attendant:
         while True:
             for descriptor in ready:
                 self._happened(descriptor)
-            # Checked after `_asked` was cleared, because `stop` sets `_stopped` first and then looks at `_asked`:
-            # one of the two sees the other. Checked before, a stop in between was slept through for an hour.
+            # Checked after `_asked` was cleared, because `stop` sets `_stopped` first and then
+            # looks at `_asked`: one of the two sees the other. Checked before, a stop in between
+            # was slept through for an hour.
             if self._stopped:
                 return
-            # From here on whatever becomes due wakes this thread, for it may have been asked before.
+            # From here on whatever becomes due wakes this thread, for it may have been asked
+            # before.
             self.until = math.inf
             now = time.monotonic()
             until = now + self._limits.unhurried if self._lines else math.inf
@@ -180,7 +192,8 @@ class Attendant:
             self._resting[listener.fileno()] = time.monotonic() + REST
             return
         if len(self._strangers) >= STRANGERS:
-            # Who has been silent for longest: a peer greets at once, and is not kept out by those who say nothing.
+            # Who has been silent for longest: a peer greets at once, and is not kept out by those
+            # who say nothing.
             self._dismiss(next(iter(self._strangers))).wire.close()
         wire = StreamWire(connected, longest=GREETING)
         self._strangers[wire.fileno()] = Stranger(wire, time.monotonic() + STRANGER)
@@ -203,7 +216,10 @@ class Attendant:
             self._introduce(wire, *first)
 
     def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:
-        """Its first frame says who it is. Who greets is told why he is refused; on all others it is closed."""
+        """Its first frame says who it is. Who greets is told why he is refused.
+
+        On all others it is closed.
+        """
         if (
             header is not None
             and header.kind is frame.Kind.HELLO

@@ -1,7 +1,8 @@
-"""Tokens on their way without their texts: an id each, with its place and its checksum, in few calls.
+"""Tokens on their way without their texts: an id each, with its place and its checksum, in few
+calls.
 
-What is sent is an `EnhancedTokenChunk` like every other, and everything of it is looked at; but no chunk is made of one
-that is the one that is due, for of that all but the id is known.
+What is sent is an `EnhancedTokenChunk` like every other, and everything of it is looked at; but no
+chunk is made of one that is the one that is due, for of that all but the id is known.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class BareTokens:
         self._tail = (maker, len(self._name), 0, -1)
 
     def made(self, token_id: int) -> bytes:
-        """Take the next id where it is made; gives the chunk that is to be sent, as `send_token` sends it.
+        """Take the next id where it is made.
+
+        Gives the chunk that is to be sent, as `send_token` sends it.
 
         Raises:
             OutOfStep: it is not of the vocabulary.

@@ -1,9 +1,10 @@
-"""A barrier that says who is missing, that may be tried again, and that opens for all of its ranks or for none.
+"""A barrier that says who is missing, that may be tried again, and that opens for all of its ranks
+or for none.
 
-Every arrival is a key of its own: the view (every rank's epoch), the sequence number, the rank. So whoever arrives
-again has arrived once; a rank that began again belongs to another view, where nobody has arrived yet; and whether a
-barrier opened or broke is claimed once in the store, so that a rank that gives up cannot leave others believing it is
-there.
+Every arrival is a key of its own: the view (every rank's epoch), the sequence number, the rank. So
+whoever arrives again has arrived once; a rank that began again belongs to another view, where
+nobody has arrived yet; and whether a barrier opened or broke is claimed once in the store, so that
+a rank that gives up cannot leave others believing it is there.
 """
 
 from __future__ import annotations
@@ -62,13 +63,17 @@ class DistributedBarrier:
     # Steps that wait for nothing: what a property test drives.
 
     def arrive(self) -> bool:
-        """Say that this rank is there; as often as one likes. False while some rank has not begun at all."""
+        """Say that this rank is there; as often as one likes.
+
+        False while some rank has not begun at all.
+        """
         return not self._absent()
 
     def _absent(self) -> tuple[int, ...]:
         """Arrive; or who has not begun at all, so that there is nothing to arrive at yet.
 
-        Told by one look at the store: with a second, somebody who begins in between would make the barrier look open.
+        Told by one look at the store: with a second, somebody who begins in between would make the
+        barrier look open.
         """
         if self._view is None:
             epochs = self._membership.epochs()
@@ -103,7 +108,8 @@ class DistributedBarrier:
         raise self._broken(decided)
 
     def give_up(self) -> None:
-        """Break the barrier for everybody, unless it has opened: then this returns as if it had been looked at.
+        """Break the barrier for everybody, unless it has opened: then this returns as if it had
+        been looked at.
 
         Raises:
             BarrierBroken: it names who is missing.
@@ -161,7 +167,9 @@ class DistributedBarrier:
         self._arrived = False
 
     def renew(self) -> None:
-        """Begin at number 0 under the view that there is now: every rank has to, after one of them began again."""
+        """Begin at number 0 under the view that there is now: every rank has to, after one of them
+        began again.
+        """
         with self._lock:
             self._view, self.sequence, self._arrived = None, 0, False
 
@@ -200,17 +208,21 @@ class DistributedBarrier:
 
         Args:
             timeout: seconds of one try.
-            retry_count: tries after the first. A try is a longer wait for the same number: nothing is sent twice.
+            retry_count: tries after the first. A try is a longer wait for the same number: nothing
+                is sent twice.
 
         Raises:
-            BarrierBroken: not all came; it names who is missing. All ranks hear so, also those that come later.
+            BarrierBroken: not all came; it names who is missing. All ranks hear so, also those that
+                come later.
         """
         found = self._waited(timeout, retry_count, threading.Event())
         assert found is not None
         return found
 
     def _waited(self, timeout: float, retry_count: int, left: threading.Event) -> SyncResult | None:
-        """The same, until nobody waits for it any more: then it is broken for nobody, and may be waited for again."""
+        """The same, until nobody waits for it any more: then it is broken for nobody, and may be
+        waited for again.
+        """
         if timeout <= 0 or retry_count < 0:
             raise Misused(
                 f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries"
@@ -235,7 +247,10 @@ class DistributedBarrier:
 
     # 002's name.
     async def sync_with_timeout(self, timeout: float, retry_count: int = 0) -> SyncResult:  # noqa: ASYNC109
-        """`wait`, for callers that run an event loop. Who is cancelled has arrived, and may wait for it again."""
+        """`wait`, for callers that run an event loop.
+
+        Who is cancelled has arrived, and may wait for it again.
+        """
         return await self._waits.wait(lambda left: self._waited(timeout, retry_count, left))
 
     async def validate_sync_state(self) -> bool:

@@ -1,6 +1,7 @@
 """ValidationBeside: validation in a thread beside the token path, which never waits for it.
 
-Where the thread falls behind, that is said, with what was not validated. It is never counted as valid.
+Where the thread falls behind, that is said, with what was not validated. It is never counted as
+valid.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ class Account:
     """What became of everything that was offered.
 
     Attributes:
-        offered, validated: how many items, and how many were looked at; where that is less, not all is known.
-        failures: number of the item and what does not hold of it, at most a thousand; `failed` counts all.
+        offered, validated: how many items, and how many were looked at; where that is less, not all
+            is known.
+        failures: number of the item and what does not hold of it, at most a thousand; `failed`
+            counts all.
         behind: what was passed over.
         error: why the validation itself ended, where it raised: what came after is not validated.
         seconds: time of the thread in the validation.
@@ -57,21 +60,24 @@ class Account:
 
     @property
     def is_valid(self) -> bool:
-        """Whether everything that was offered was validated and is valid, and there was something."""
+        """Whether everything that was offered was validated and is valid, and there was
+        something.
+        """
         return 0 < self.offered == self.validated and not self.failed and self.error is None
 
 
 class ValidationBeside(Generic[Item]):
     """Hands items to a thread that validates them, in their order.
 
-    `offer` is for one thread, that of the tokens; everything else is for any. A thread does not outlive a fork: make
-    one in the process that uses it.
+    `offer` is for one thread, that of the tokens; everything else is for any. A thread does not
+    outlive a fork: make one in the process that uses it.
 
     Args:
         check: validates one item, in the thread.
-        capacity: items that may wait. When so many do, the next are passed over, until half of them are done.
-        skipped: called in the thread, in order, with each stretch that was passed over, before the item behind it: a
-            check that counts positions is told there that some are missing.
+        capacity: items that may wait. When so many do, the next are passed over, until half of them
+            are done.
+        skipped: called in the thread, in order, with each stretch that was passed over, before the
+            item behind it: a check that counts positions is told there that some are missing.
         failed: called in the thread with an item's number and its failure.
         metrics: is told how long after its offer each failure was found.
 
@@ -103,10 +109,14 @@ class ValidationBeside(Generic[Item]):
         self._thread.start()
 
     def offer(self, item: Item) -> bool:
-        """Hand over an item without waiting; whether it will be validated. False once it fell behind, or is closed."""
+        """Hand over an item without waiting; whether it will be validated.
+
+        False once it fell behind, or is closed.
+        """
         number = self._offered
         self._offered = number + 1
-        # This thread alone writes the first two, the other the third: no lock, and at worst it seems fuller than it is.
+        # This thread alone writes the first two, the other the third: no lock, and at worst it
+        # seems fuller than it is.
         full = number - self._passed - self._taken >= (
             self._capacity if self._first < 0 else (self._capacity + 1) // 2
         )
@@ -131,7 +141,9 @@ class ValidationBeside(Generic[Item]):
         return self._offered - self._passed - self._taken
 
     def close(self, timeout: float = 10.0) -> Account:
-        """Take nothing more, validate what waits, for `timeout` seconds at most, and give the account of everything."""
+        """Take nothing more, validate what waits, for `timeout` seconds at most, and give the
+        account of everything.
+        """
         if not self._closed:
             self._closed = True
             if self._first >= 0:

@@ -1,6 +1,8 @@
-"""What two nodes say to each other: a state machine that is told what came and what time it is, and says what to send.
+"""What two nodes say to each other: a state machine that is told what came and what time it is, and
+says what to send.
 
-It knows neither sockets nor clocks nor threads, so that a test can drive two of them through any order of events.
+It knows neither sockets nor clocks nor threads, so that a test can drive two of them through any
+order of events.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ class Conversation:
             self._give_up(f"{self.peer} has closed")
 
     def alive(self, *, now: float) -> None:
-        """Bytes came, of whatever: a long frame takes long to come, and who sends it waits for a sign of life."""
+        """Bytes came, of whatever: a long frame takes long to come, and who sends it waits for a
+        sign of life.
+        """
         self._heard_at = now
         self.tick(now=now)
 
@@ -167,7 +171,10 @@ class Conversation:
             self._ask_for(self.incoming.arrived, now, damaged=False)
 
     def damaged(self, header: Header | None, *, now: float) -> None:
-        """A frame came whose payload has changed; or, without a header, one of which nothing is known."""
+        """A frame came whose payload has changed.
+
+        Or, without a header, one of which nothing is known.
+        """
         self.counters.damaged += 1
         self.trouble = (
             "a frame came damaged" if header is None else f"frame {header.sequence} came damaged"
@@ -234,7 +241,9 @@ class Conversation:
             self._hello = True
 
     def _takes(self, found: Greeting) -> None:
-        """What the peer takes; what was offered before that was known, and is longer, would never pass."""
+        """What the peer takes; what was offered before that was known, and is longer, would never
+        pass.
+        """
         self.longest = min(self.limits.message, found.message or self.limits.message)
         message, size = self.outgoing.longest if self.longest < self.limits.message else (0, 0)
         if size > self.longest and self.problem is None:
@@ -401,10 +410,13 @@ class Conversation:
         return message
 
     def renew(self, *, epoch: int, now: float) -> None:
-        """Begin anew after a problem, with sequences from 0. What had arrived and was not taken is gone.
+        """Begin anew after a problem, with sequences from 0.
+
+        What had arrived and was not taken is gone.
 
         Args:
-            epoch: this node's from now on; where the peer's is new, ours may stay, for the pair of both is new.
+            epoch: this node's from now on; where the peer's is new, ours may stay, for the pair of
+                both is new.
             now: the time.
 
         Raises:
@@ -425,7 +437,10 @@ class Conversation:
             self.begin(now=now)
 
     def next_frame(self, *, now: float) -> tuple[bytes, Any] | None:
-        """Header and payload of what is to be sent now; it counts as sent. None where nothing is."""
+        """Header and payload of what is to be sent now; it counts as sent.
+
+        None where nothing is.
+        """
         if not self.connected:
             return None
         if self._hello:
@@ -492,10 +507,12 @@ class Conversation:
         """Send a message now, where there is a way and nothing has to be said before it.
 
         Returns:
-            Its header, which is to be sent with it, and its number; None where nothing was done: `offer` it.
+            Its header, which is to be sent with it, and its number; None where nothing was done:
+            `offer` it.
         """
         acks, incoming = self._acks, self.incoming
-        # What is to be asked or answered too would wait for another step: the general way says both.
+        # What is to be asked or answered too would wait for another step: the general way says
+        # both.
         if (
             not self._heard
             or self._hello
@@ -529,7 +546,8 @@ class Conversation:
         """A frame came by itself, as `came` or `damaged`.
 
         Returns:
-            Its message, where that is the next, and so taken; and whether something is to be said now.
+            Its message, where that is the next, and so taken; and whether something is to be said
+            now.
         """
         incoming, message = self.incoming, None
         kind, flags, length, sequence, epoch, toward, acknowledged, taken, _ = header

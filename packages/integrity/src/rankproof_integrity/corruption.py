@@ -1,8 +1,10 @@
-"""CorruptionDetector: corruption is a contradiction between two records of one output, never how a text looks.
+"""CorruptionDetector: corruption is a contradiction between two records of one output, never how a
+text looks.
 
-The records are the text, the bytes it came as, the ids it was decoded from, the vocabulary they are of, and the ids
-(or their digest) that whoever made them holds. With a text alone nothing can be compared: the verdict is then
-undecided, and hints say where it looks corrupt and how often clean texts look like that.
+The records are the text, the bytes it came as, the ids it was decoded from, the vocabulary they are
+of, and the ids (or their digest) that whoever made them holds. With a text alone nothing can be
+compared: the verdict is then undecided, and hints say where it looks corrupt and how often clean
+texts look like that.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ TEXT_IDS = "text, ids"
 class CorruptionType(StrEnum):
     """What contradicts what.
 
-    * mojibake, replacement-characters, nul-bytes, repeated-text, text-differs: the text is not what the ids spell: its
-      UTF-8 was read as Windows-1252; it has more U+FFFD, or more NUL, than they spell; a piece came twice; else.
-    * not-utf8, bytes-differ: the bytes are not UTF-8, and the ids do not spell them; they are those of another text.
+    * mojibake, replacement-characters, nul-bytes, repeated-text, text-differs: the text is not what
+      the ids spell: its UTF-8 was read as Windows-1252; it has more U+FFFD, or more NUL, than they
+      spell; a piece came twice; else.
+    * not-utf8, bytes-differ: the bytes are not UTF-8, and the ids do not spell them; they are those
+      of another text.
     * wrong-vocabulary: ids that this vocabulary does not have.
-    * shifted-ids, repeated-ids, missing-ids, reordered-ids, ids-differ: against the ids that were made: each greater by
-      the same number; a piece came twice; a piece is missing; the same ones in another order; else.
+    * shifted-ids, repeated-ids, missing-ids, reordered-ids, ids-differ: against the ids that were
+      made: each greater by the same number; a piece came twice; a piece is missing; the same ones
+          in another order; else.
     * changed-chunk: a chunk that is not what its maker made the checksum of.
     """
 
@@ -53,14 +58,19 @@ class CorruptionType(StrEnum):
 
 
 class CorruptionSeverity(StrEnum):
-    """What is lost: the text alone, which the ids give again, or tokens, which have to be made or sent again."""
+    """What is lost: the text alone, which the ids give again, or tokens, which have to be made or
+    sent again.
+    """
 
     TEXT = "text"
     TOKENS = "tokens"
 
 
 class Verdict(StrEnum):
-    """Corrupt: a contradiction was found. Intact: two records were compared and agree. Undecided: there was one."""
+    """Corrupt: a contradiction was found. Intact: two records were compared and agree.
+
+    Undecided: there was one.
+    """
 
     CORRUPT = "corrupt"
     INTACT = "intact"
@@ -73,7 +83,8 @@ class Corruption:
 
     Attributes:
         corruption_type: which.
-        affected_range: begin and end, in characters of the text, bytes, or positions of the ids: `unit` says which.
+        affected_range: begin and end, in characters of the text, bytes, or positions of the ids:
+            `unit` says which.
         severity: what is lost.
         words: the contradiction as a sentence.
     """
@@ -161,7 +172,8 @@ class CorruptionDetector:
             sent_ids: as whoever made them holds them.
             sent_digest: the digest of those, from the maker's `SequenceIntegrityChecker`.
             stream: the name that the maker's checker has.
-            cut: the generation was cut, so that the ids may end inside of a character that the text lacks.
+            cut: the generation was cut, so that the ids may end inside of a character that the text
+                lacks.
 
         Raises:
             Misused: something is given that nothing here can be compared with.
@@ -217,7 +229,9 @@ class CorruptionDetector:
     def detect_encoding_issues(
         self, chunks: Iterable[EnhancedTokenChunk], *, cut: bool = False
     ) -> CorruptionReport:
-        """The same of chunks in their order: each against its checksum, all their text against their ids."""
+        """The same of chunks in their order: each against its checksum, all their text against
+        their ids.
+        """
         every = list(chunks)
         report = self.analyze_output(
             "".join(one.text for one in every), ids=[one.token_id for one in every], cut=cut
@@ -238,7 +252,9 @@ class CorruptionDetector:
         )
 
     def _spelled(self, ids: list[int], text: str, *, cut: bool) -> str | None:
-        """What the ids spell: of several readings the one that is the text, where there is such a one."""
+        """What the ids spell: of several readings the one that is the text, where there is such a
+        one.
+        """
         if self._token_bytes is not None:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             # Characters that a detokenizer gave out by the last id at which it held back none.

@@ -1,4 +1,6 @@
-"""The ranks of a group and the lines between them: each finds the others by a store, and again after a restart."""
+"""The ranks of a group and the lines between them: each finds the others by a store, and again
+after a restart.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,21 @@ EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - refused
 class DeviceCommunicationManager:
     """One rank's lines to all others.
 
-    A rank connects to those below it, and is connected to by those above. Where each listens is in the store.
+    A rank connects to those below it, and is connected to by those above. Where each listens is in
+    the store.
 
     Args:
         store: what the ranks share.
         rank, world_size: of this rank.
         address: where to listen: a host that the others reach, and a port (0: any); or a path.
-        insecure: accepts an address that other machines can reach, as `ReliableMessageTransport.listen` has it.
+        insecure: accepts an address that other machines can reach, as
+            `ReliableMessageTransport.listen` has it.
         group: the group's name.
         limits: bounds of each line.
 
     Raises:
-        Misused: the address is every address of this host, which says nothing to the others; or other machines can
-            reach it, and `insecure` is not given.
+        Misused: the address is every address of this host, which says nothing to the others; or
+            other machines can reach it, and `insecure` is not given.
 
     Attributes:
         membership: this rank's place, with its epoch.
@@ -63,7 +67,8 @@ class DeviceCommunicationManager:
             )
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)
         self._store, self._group = store, group
-        # Not the membership's: a line that is renewed needs a later one too, and the group's view is still the same.
+        # Not the membership's: a line that is renewed needs a later one too, and the group's view
+        # is still the same.
         later = functools.partial(next_epoch, store, f"lines/{group}/{rank}")
         self.transport = ReliableMessageTransport(node=name_of(rank), epoch=later, limits=limits)
         try:
@@ -112,7 +117,8 @@ class DeviceCommunicationManager:
         """Send a token with the checksum that its maker gave it.
 
         Raises:
-            Misused: it has none, or is not what its checksum was made of: what is wrong here is not sent on.
+            Misused: it has none, or is not what its checksum was made of: what is wrong here is not
+                sent on.
         """
         return self.transport.send(chunk_bytes(chunk), to=name_of(to), timeout=timeout)
 

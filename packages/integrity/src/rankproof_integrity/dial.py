@@ -1,4 +1,6 @@
-"""A connection to a peer that listens, while it is being made: tried again and again, at growing distances."""
+"""A connection to a peer that listens, while it is being made: tried again and again, at growing
+distances.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ import socket
 from collections.abc import Callable
 
 REDIAL = 0.02
-"""Seconds before the first new try to connect; doubled up to a second, until one brought something or lived as long."""
+"""Seconds before the first new try to connect.
+
+Doubled up to a second, until one brought something or lived as long.
+"""
 LIVED = 1.0
 
 
@@ -32,7 +37,9 @@ class Dial:
 
     @property
     def descriptor(self) -> int | None:
-        """Of the socket that is being connected, and that can be written to once it is; None between two tries."""
+        """Of the socket that is being connected, and that can be written to once it is; None
+        between two tries.
+        """
         return None if self._socket is None else self._socket.fileno()
 
     @property
@@ -41,7 +48,10 @@ class Dial:
         return self._at if self._socket is None else self._until
 
     def step(self, now: float) -> socket.socket | None:
-        """Begin a try if one is due, and look what became of it; gives what is connected, its caller's from now on."""
+        """Begin a try if one is due, and look what became of it.
+
+        Gives what is connected, its caller's from now on.
+        """
         self.trouble = ""
         if self._socket is None:
             if now < self._at:
@@ -69,7 +79,8 @@ class Dial:
         return made
 
     def joined(self, reached: int, *, now: float) -> None:
-        """The peer was heard: where its connection brought something, or lived a while, the next try need not wait.
+        """The peer was heard: where its connection brought something, or lived a while, the next
+        try need not wait.
 
         Args:
             reached: how many frames have come and were acknowledged so far.

@@ -1,4 +1,7 @@
-"""The digest of bytes as they lie: xxh3 of 64 bits. It finds accidents; it does not keep out whoever forges bytes."""
+"""The digest of bytes as they lie: xxh3 of 64 bits. It finds accidents.
+
+It does not keep out whoever forges bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""EncodingValidator: whether bytes are UTF-8 over any split, and whether a text is what its ids spell.
+"""EncodingValidator: whether bytes are UTF-8 over any split, and whether a text is what its ids
+spell.
 
-A character may lie in several tokens, and a token may end inside of one: an incomplete end of a chunk is not an error,
-an incomplete end of the whole is, unless the generation was cut there. What is non-ASCII says nothing about anything.
+A character may lie in several tokens, and a token may end inside of one: an incomplete end of a
+chunk is not an error, an incomplete end of the whole is, unless the generation was cut there. What
+is non-ASCII says nothing about anything.
 """
 
 from __future__ import annotations
@@ -21,15 +23,17 @@ SHOWN = 12  # bytes or characters on each side of a difference
 class EncodingValidator:
     """Judges one stream. Not for several threads at once.
 
-    Bytes, text beside ids, or both; each of them to the end of the stream. What did not hold once does not hold later:
-    every further answer is that failure.
+    Bytes, text beside ids, or both; each of them to the end of the stream. What did not hold once
+    does not hold later: every further answer is that failure.
 
     Args:
-        token_bytes: the bytes that an id spells, `b""` for a special one that is not shown. With it the text is
-            compared at every token. Right where a text is its tokens' bytes one after the other, as of byte-level BPE.
-        decode: the text that ids spell, from the same tokenizer and options that make the text. With it the text is
-            compared every `interval` tokens and at the end, for each time all ids are decoded. For all others. A run of
-            byte tokens (byte fallback) is compared character by character, see `spelling`.
+        token_bytes: the bytes that an id spells, `b""` for a special one that is not shown. With it
+            the text is compared at every token. Right where a text is its tokens' bytes one after
+            the other, as of byte-level BPE.
+        decode: the text that ids spell, from the same tokenizer and options that make the text.
+            With it the text is compared every `interval` tokens and at the end, for each time all
+            ids are decoded. For all others. A run of byte tokens (byte fallback) is compared
+            character by character, see `spelling`.
         interval: how many tokens `decode` waits.
 
     Raises:
@@ -80,7 +84,8 @@ class EncodingValidator:
         return VALID
 
     def feed_token(self, token_id: int, text: str) -> ValidationResult:
-        """The next id, and the text that the detokenizer gave out at it, which may lag behind the ids.
+        """The next id, and the text that the detokenizer gave out at it, which may lag behind the
+        ids.
 
         The position of a failure is that of the first wrong character in the whole text.
         """
@@ -107,7 +112,8 @@ class EncodingValidator:
         """The stream is at its end.
 
         Args:
-            cut: the generation was cut (its length was reached), so that it may end inside of a character.
+            cut: the generation was cut (its length was reached), so that it may end inside of a
+                character.
         """
         if not self._failed.is_valid:
             return self._failed
@@ -119,7 +125,8 @@ class EncodingValidator:
         if self._spelling is not None:
             return self._redecoded(self._spelling, cut=cut)
         rest = "" if cut else self._spelled.decode(b"", final=True)
-        # Of an incomplete character at the very end detokenizers give a replacement character, or nothing.
+        # Of an incomplete character at the very end detokenizers give a replacement character, or
+        # nothing.
         if self._due and not (cut and len(self._due) <= self._held):
             words = (
                 f"{len(self._due)} characters that the ids spell never came: {self._due[:SHOWN]!r}…"
@@ -143,10 +150,11 @@ class EncodingValidator:
         return VALID
 
     def _replaced(self, due: str, text: str) -> ValidationResult:
-        """Some text came that the ids do not spell yet: U+FFFD, where the ids end inside of a character.
+        """Some text came that the ids do not spell yet: U+FFFD, where the ids end inside of a
+        character.
 
-        It is right where the generation was cut there, which the end will tell, or where the next token shows that the
-        character never becomes one.
+        It is right where the generation was cut there, which the end will tell, or where the next
+        token shows that the character never becomes one.
         """
         text = self._ahead + text
         before = self._seen - len(self._ahead)

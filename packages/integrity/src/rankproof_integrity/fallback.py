@@ -1,9 +1,11 @@
-"""FallbackCoordinator: all ranks go over to one device at the same token, or are told that they are left out.
+"""FallbackCoordinator: all ranks go over to one device at the same token, or are told that they are
+left out.
 
-A rank that falls back by itself leaves the others waiting in a collective. So nobody acts before there is a decision,
-there is one for each generation of the group, and all read the same: the first that is written stands. A rank that does
-not answer in time is named in it as missing. When it turns up later, it reads that it is left out, and does not take
-part. Back to many devices goes only who asks for it, and only with every rank.
+A rank that falls back by itself leaves the others waiting in a collective. So nobody acts before
+there is a decision, there is one for each generation of the group, and all read the same: the first
+that is written stands. A rank that does not answer in time is named in it as missing. When it turns
+up later, it reads that it is left out, and does not take part. Back to many devices goes only who
+asks for it, and only with every rank.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Decision:
 
 
 class LeftOut(IntegrityError):
-    """The others decided without this rank: it has to stop, and may come back when the group returns to normal.
+    """The others decided without this rank: it has to stop, and may come back when the group
+    returns to normal.
 
     Attributes:
         decision: what they decided.
@@ -120,9 +123,12 @@ class FallbackCoordinator:
 
     @property
     def proposed(self) -> bool:
-        """Whether somebody asked for the fallback, or, on one device, for the return. Does not wait.
+        """Whether somebody asked for the fallback, or, on one device, for the return.
 
-        To be looked at by every rank between two tokens, or as often as a token's delay may be missed.
+        Does not wait.
+
+        To be looked at by every rank between two tokens, or as often as a token's delay may be
+        missed.
         """
         return (
             self._get("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request"))
@@ -173,10 +179,12 @@ class FallbackCoordinator:
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")
 
     def agree_on_return(self, *, position: int, timeout: float) -> Decision:
-        """Answer a request to return and wait for the decision: distributed if every rank answered, else as before.
+        """Answer a request to return and wait for the decision: distributed if every rank answered,
+        else as before.
 
-        A request that fails is spent; the next one may be made at once. A rank that was left out answers too. Where the
-        device itself does not answer, another one takes its place: so the others go on when it ended.
+        A request that fails is spent; the next one may be made at once. A rank that was left out
+        answers too. Where the device itself does not answer, another one takes its place: so the
+        others go on when it ended.
 
         Raises:
             Misused: nobody asked.

@@ -1,7 +1,8 @@
-"""What a forked process does with its parent's transports: it lets go of them, and says nothing in their name.
+"""What a forked process does with its parent's transports: it lets go of them, and says nothing in
+their name.
 
-A child has copies of the parent's sockets and none of its threads. What it sent would lie between the parent's frames;
-what it held would keep a connection alive whose owner is dead.
+A child has copies of the parent's sockets and none of its threads. What it sent would lie between
+the parent's frames; what it held would keep a connection alive whose owner is dead.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ class Held(Protocol):
     """What holds descriptors that are its process's alone."""
 
     def let_go(self) -> None:
-        """Close them in a child, where no lock may be waited for: the thread that has it is not there."""
+        """Close them in a child, where no lock may be waited for: the thread that has it is not
+        there.
+        """
         ...
 
 

@@ -1,16 +1,18 @@
 """A frame: what lies on a wire. A header of 64 bytes in network order, then the payload.
 
     0  magic RI, kind, flags        length of the payload
-    8  sequence                     number of this frame among those that are in order; see Kind for the others
+    8  sequence                     number of this frame among those that are in order; see Kind for
+    the others
    16  epoch                        how often the sender had begun
-   24  toward                       the epoch of the receiver, as the sender knows it; 0 while it does not
-   32  acknowledged                 how many of the receiver's frames arrived in order
+   24  toward                       the epoch of the receiver, as the sender knows it; 0 while it
+   does not 32  acknowledged                 how many of the receiver's frames arrived in order
    40  taken                        how many of them the application was given
    48  digest of the payload        xxh3 of 64 bits
    56  check                        the same of the 56 bytes before
 
-The header has a digest of its own because a length that changed would have the receiver wait for bytes that nobody
-sends; and since that digest covers the payload's, header and payload hold each other.
+The header has a digest of its own because a length that changed would have the receiver wait for
+bytes that nobody sends; and since that digest covers the payload's, header and payload hold each
+other.
 """
 
 from __future__ import annotations
@@ -31,16 +33,24 @@ MORE = 1
 UNHEARD = 1
 """Flag of a HELLO: its sender waits for one."""
 ASKS, ANSWERS = 1, 2
-"""Flags of an ACK: its sender waits for one, up to the frame `sequence`; it is the one that was waited for."""
+"""Flags of an ACK: its sender waits for one, up to the frame `sequence`.
+
+It is the one that was waited for.
+"""
 REFUSED, ANOTHER, BEFORE = 1, 2, 4
-"""Flags of a FAIL: it answers a greeting; that was to another node; of an epoch before one that is known."""
+"""Flags of a FAIL: it answers a greeting; that was to another node.
+
+Of an epoch before one that is known.
+"""
 
 
 class Kind(IntEnum):
-    """What a frame is. DATA and BYE have a place in the order and are sent until they are acknowledged.
+    """What a frame is. DATA and BYE have a place in the order and are sent until they are
+    acknowledged.
 
-    * HELLO: the first on every connection; `sequence` is how many bytes the sender of it has room for. With the flag
-      UNHEARD it is answered by another: the answer that was given before did not come, or not unchanged.
+    * HELLO: the first on every connection; `sequence` is how many bytes the sender of it has room
+      for. With the flag UNHEARD it is answered by another: the answer that was given before did not
+      come, or not unchanged.
     * ACK: nothing but its header; a sign of life too.
     * AGAIN: the frame `sequence` did not come, or not unchanged.
     * FAIL: the sender of it gave up, or refuses a greeting; the payload says why.
@@ -98,7 +108,8 @@ def parsed(data: Any) -> Header | None:
     )
     if digest_of(memoryview(data)[: _FIELDS.size]) != check or magic != MAGIC or kind not in _KINDS:
         return None
-    # Not Header(…), which is one function of Python more: after a decode step each is read from memory anew.
+    # Not Header(…), which is one function of Python more: after a decode step each is read from
+    # memory anew.
     fields = _KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, found
     return tuple.__new__(Header, fields)
 

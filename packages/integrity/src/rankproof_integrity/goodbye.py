@@ -1,4 +1,6 @@
-"""How a line ends: what was sent has arrived, both have said so, and nobody waits for who is gone."""
+"""How a line ends: what was sent has arrived, both have said so, and nobody waits for who is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .problem import MessageLost, TransferFailed
 
 
 def interrupts(lines: Iterable[Line]) -> bool:
-    """Whether this thread is in the midst of a call of one: then a signal's handler asks, and that call cannot end."""
+    """Whether this thread is in the midst of a call of one: then a signal's handler asks, and that
+    call cannot end.
+    """
     known, frame = set(map(id, lines)), inspect.currentframe()
     while frame is not None:
         if (
@@ -24,7 +28,9 @@ def interrupts(lines: Iterable[Line]) -> bool:
 
 
 def goodbye(line: Line, deadline: float) -> TransferFailed | None:
-    """Have a peer acknowledge all that was sent, and say that nothing comes after; what is not known to have come.
+    """Have a peer acknowledge all that was sent, and say that nothing comes after.
+
+    What is not known to have come.
 
     Args:
         line: to the peer.
@@ -33,13 +39,15 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
     conversation = line.conversation
     said: float | None = None
     apart: float | None = None  # since when they do not know each other on any connection
-    # A datagram that acknowledged the peer's last message may be lost, and the peer ask again: somebody answers.
+    # A datagram that acknowledged the peer's last message may be lost, and the peer ask again:
+    # somebody answers.
     stays = 0.0 if conversation.ordered else conversation.limits.silence
 
     def found(now: float) -> bool | None:
         nonlocal said, apart
         apart = None if conversation.joined else now if apart is None else apart
-        # A peer whose messages came and that said no goodbye may not know that they came: it connects again.
+        # A peer whose messages came and that said no goodbye may not know that they came: it
+        # connects again.
         owes = conversation.incoming.arrived and not conversation.incoming.ended
         gone = apart is not None and now >= apart + (conversation.limits.silence if owes else 0.0)
         if conversation.problem is not None or (conversation.delivered and gone):

@@ -1,4 +1,6 @@
-"""What a node says of itself at the begin of a connection, and why the other end refuses to talk to it."""
+"""What a node says of itself at the begin of a connection, and why the other end refuses to talk to
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How the links to peers do: round trips, loss, what was sent again; and how long to wait for one that does so."""
+"""How the links to peers do: round trips, loss, what was sent again.
+
+And how long to wait for one that does so.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ class RoundTrip:
         self.deviation = 0.0
 
     def sample(self, seconds: float) -> None:
-        """One answer took so long. Never of something that was sent twice: nobody knows which is answered (Karn)."""
+        """One answer took so long. Never of something that was sent twice: nobody knows which is
+        answered (Karn).
+        """
         if self.smoothed is None:
             self.smoothed, self.deviation = seconds, seconds / 2
         else:
@@ -42,7 +47,10 @@ class RoundTrip:
 
 @dataclass(kw_only=True)
 class Counters:
-    """What was counted on one link, since its conversation began; numbers of frames, and bytes of their payloads."""
+    """What was counted on one link, since its conversation began.
+
+    Numbers of frames, and bytes of their payloads.
+    """
 
     sent: int = 0
     sent_bytes: int = 0
@@ -106,7 +114,9 @@ class NetworkHealthMonitor:
         )
 
     def mended(self) -> dict[str, int]:
-        """What all links together met and made good, by name: frames, and connections made anew; all 0 on clean ones.
+        """What all links together met and made good, by name: frames, and connections made anew.
+
+        All 0 on clean ones.
 
         Damaged and early frames and doubled ones are of what came, those sent again of what went.
         """
@@ -124,7 +134,8 @@ class NetworkHealthMonitor:
 
 
 class Pace:
-    """How long one step of a peer takes, and so how long to wait for its next: a slow device is not a dead one.
+    """How long one step of a peer takes, and so how long to wait for its next: a slow device is not
+    a dead one.
 
     Wait `timeout()`; it follows what `took` was told, between bounds.
     """

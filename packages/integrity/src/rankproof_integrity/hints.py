@@ -1,7 +1,10 @@
-"""Text heuristics: where a text looks corrupt. A hint decides nothing, for clean texts look like that too.
+"""Text heuristics: where a text looks corrupt.
 
-How often they do is published with each: of 10,000 clean texts in twenty scripts, code, emoji, base64, and texts that
-look corrupt on purpose, the guide (docs/integrity.md of this package) has the table, and a test measures it again.
+A hint decides nothing, for clean texts look like that too.
+
+How often they do is published with each: of 10,000 clean texts in twenty scripts, code, emoji,
+base64, and texts that look corrupt on purpose, the guide (docs/integrity.md of this package) has
+the table, and a test measures it again.
 
 Standard library alone.
 """
@@ -17,7 +20,9 @@ MOJIBAKE_SHARE = 0.5  # of the characters that are not ASCII
 
 
 def _windows_1252() -> dict[str, int]:
-    """Byte of each character, where the five bytes that the code page lacks are what browsers take them for."""
+    """Byte of each character, where the five bytes that the code page lacks are what browsers take
+    them for.
+    """
     return {bytes([byte]).decode("cp1252", "ignore") or chr(byte): byte for byte in range(256)} | {
         chr(byte): byte for byte in range(0x80, 0xA0)
     }
@@ -33,7 +38,9 @@ _REPEATED = re.compile(rf"(?=\S)(.{{1,64}}?)\1{{{TURNS - 1},}}", re.DOTALL)
 
 
 def decoded_once_more(text: str) -> str | None:
-    """What a text was before its UTF-8 was read as Windows-1252 or Latin-1; None where it cannot have been."""
+    """What a text was before its UTF-8 was read as Windows-1252 or Latin-1; None where it cannot
+    have been.
+    """
     try:
         raw = text.translate(_TO_BYTES).encode("latin-1")
         return None if raw.isascii() else raw.decode()

@@ -1,4 +1,7 @@
-"""The half of a conversation that receives: frames put in order, each once, made into messages. No clock, no socket."""
+"""The half of a conversation that receives: frames put in order, each once, made into messages.
+
+No clock, no socket.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ class Incoming:
         messages: how many whole messages came in order.
         ended: the peer said goodbye, and nothing comes after.
         early: frames that came before one that is missing, by their number.
-        waiting: messages that came whole and were not taken, each with its size and the frames up to its end.
+        waiting: messages that came whole and were not taken, each with its size and the frames up
+            to its end.
     """
 
     def __init__(self, *, source: NodeId, epoch: int, limits: Limits) -> None:
@@ -65,8 +69,8 @@ class Incoming:
         """A frame came whose digests hold.
 
         Raises:
-            ValueError: it does not fit what came before: a message that is too long, something after a goodbye; or
-                there is no memory to make a message of its frames.
+            ValueError: it does not fit what came before: a message that is too long, something
+                after a goodbye; or there is no memory to make a message of its frames.
         """
         if header.sequence < self.arrived or header.sequence in self.early:
             return Fate.DUPLICATE
@@ -85,7 +89,9 @@ class Incoming:
         return Fate.NEXT
 
     def passed(self, payload: Any) -> Message | None:
-        """The next frame came, a message in itself, and is taken; None where it has to be accepted as others are."""
+        """The next frame came, a message in itself, and is taken; None where it has to be accepted
+        as others are.
+        """
         if self.early or self.waiting or self._parts or self.ended or len(payload) > self._longest:
             return None
         message = tuple.__new__(Message, (payload, self._source, self.messages, self._epoch))

@@ -14,8 +14,8 @@ class Limits:
 
     Attributes:
         message: the longest message.
-        window: what may have been sent and not been taken by the peer's application: it bounds the buffers of both. One
-            message longer than that passes alone.
+        window: what may have been sent and not been taken by the peer's application: it bounds the
+            buffers of both. One message longer than that passes alone.
         deadline: within this a message is acknowledged, or given up on.
         attempts: how often one frame is sent before it is given up on.
         shortest, longest: between these lies the time-out that is worked out from round trips.
@@ -34,7 +34,9 @@ class Limits:
 
     @property
     def unhurried(self) -> float:
-        """How long what nobody waits for may wait: an acknowledgement over a stream, a look at the clock."""
+        """How long what nobody waits for may wait: an acknowledgement over a stream, a look at the
+        clock.
+        """
         return min(self.silence, self.deadline) / 4
 
     def __post_init__(self) -> None:

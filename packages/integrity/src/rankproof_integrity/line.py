@@ -1,4 +1,6 @@
-"""A line to one peer: its conversation, the wire that carries it now, and the threads that wait for it."""
+"""A line to one peer: its conversation, the wire that carries it now, and the threads that wait for
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,21 @@ from .wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
 PACE = 0.002
-"""Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
+"""Seconds that who sent a long message waits for the kernel to take more of it, before it leaves
+that to others.
+"""
 EXPECTED = 0.1
-"""Seconds for which a caller that has read is expected to read again; until then the attendant does not."""
+"""Seconds for which a caller that has read is expected to read again.
+
+Until then the attendant does not.
+"""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 LONG = 3600.0
-"""Seconds that one wait of the kernel's has at most: it takes no more than some weeks. Who waits longer asks again."""
+"""Seconds that one wait of the kernel's has at most: it takes no more than some weeks.
+
+Who waits longer asks again.
+"""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
 
 
@@ -41,7 +51,10 @@ class Watcher(Protocol):
     until: float
 
     def watch(self, line: Line, descriptor: int, events: int) -> None:
-        """Call `attend` of the line at these events, until `unwatch`; whatever was said of this descriptor before."""
+        """Call `attend` of the line at these events, until `unwatch`.
+
+        Whatever was said of this descriptor before.
+        """
         ...
 
     def unwatch(self, descriptor: int) -> None: ...
@@ -54,13 +67,15 @@ class Watcher(Protocol):
 class Line:
     """One peer. Every method may be called from any thread.
 
-    Whoever waits for a message reads the wire meanwhile: the bytes go from the kernel to the thread that asks for them,
-    and no other is woken. The attendant reads where nobody waits; it alone looks at the clock, and connects.
+    Whoever waits for a message reads the wire meanwhile: the bytes go from the kernel to the thread
+    that asks for them, and no other is woken. The attendant reads where nobody waits; it alone
+    looks at the clock, and connects.
 
     Args:
         conversation: with the peer.
         attendant: of the transport.
-        dial: makes a socket that is being connected, without waiting; None where the peer connects to us.
+        dial: makes a socket that is being connected, without waiting; None where the peer connects
+            to us.
         wire: what carries frames from the start, for datagrams.
     """
 
@@ -105,8 +120,8 @@ class Line:
         """Work until something is found, or the time is up.
 
         Args:
-            found: asked at first and whenever something came or changed, with the time, under the line's lock; may
-                raise.
+            found: asked at first and whenever something came or changed, with the time, under the
+                line's lock; may raise.
             deadline: of the monotonic clock.
             sends: what was found is a message that is sent: stay with it while the peer takes it.
 
@@ -142,8 +157,9 @@ class Line:
     def send(self, payload: bytes) -> int | None:
         """Send a message at once, where nothing has to go before it.
 
-        `send` and `receive` do what `until` does in few functions: after a decode step the interpreter reads each
-        function and each object anew from memory, which takes longer than what they do.
+        `send` and `receive` do what `until` does in few functions: after a decode step the
+        interpreter reads each function and each object anew from memory, which takes longer than
+        what they do.
 
         Returns:
             Its number; None where nothing was done, and `until` has to see to it.
@@ -246,7 +262,10 @@ class Line:
                 self._polling = False
 
     def _wait(self, seconds: float) -> bool:
-        """Wait until something came or changed, and read what came; gives whether it did, within so many seconds."""
+        """Wait until something came or changed, and read what came.
+
+        Gives whether it did, within so many seconds.
+        """
         if self._polling:  # another thread reads
             return self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
         wire, conversation = self._prepare(), self.conversation
@@ -282,7 +301,9 @@ class Line:
         return wire
 
     def _leave(self, now: float) -> None:
-        """A caller is done. Where one that reads is expected, nobody watches: the attendant would read before it."""
+        """A caller is done. Where one that reads is expected, nobody watches: the attendant would
+        read before it.
+        """
         wire = self.wire
         expected = self._read_at + EXPECTED
         free = not self._callers and not self._closed and wire is not None and not wire.pending
@@ -463,7 +484,9 @@ class Line:
             self._cut_off(wire, str(torn), now)
 
     def _cut_off(self, wire: Wire, why: str, now: float) -> None:
-        """Nothing goes any more; what the peer said before it closed, that it has all and is gone, lies here still."""
+        """Nothing goes any more; what the peer said before it closed, that it has all and is gone,
+        lies here still.
+        """
         self._receive(now)
         if self.wire is wire:
             self._drop(why)

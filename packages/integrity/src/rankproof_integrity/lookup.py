@@ -1,6 +1,8 @@
-"""Where a peer listens: asked in a thread of its own, for a store or a name server may take long, or never answer.
+"""Where a peer listens: asked in a thread of its own, for a store or a name server may take long,
+or never answer.
 
-The thread that attends to all lines must not wait for either: meanwhile no line would be acknowledged or kept alive.
+The thread that attends to all lines must not wait for either: meanwhile no line would be
+acknowledged or kept alive.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from .wire import Address, address_of
 
 THREAD = "integrity-lookup"
 PATIENCE = 0.01
-"""Seconds that are waited for an answer: most come in less. A later one is taken at the next try to connect."""
+"""Seconds that are waited for an answer: most come in less.
+
+A later one is taken at the next try to connect.
+"""
 
 
 class Lookup:
     """One peer's address.
 
     Args:
-        address: what it is, or what is asked at each try. Whatever that raises is said, and it is asked again.
+        address: what it is, or what is asked at each try. Whatever that raises is said, and it is
+            asked again.
     """
 
     def __init__(self, address: Address | Callable[[], Address]) -> None:

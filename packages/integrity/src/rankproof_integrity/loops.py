@@ -1,7 +1,8 @@
-"""Calls that wait, for callers that run an event loop: each in a thread, in the order in which they were made.
+"""Calls that wait, for callers that run an event loop: each in a thread, in the order in which they
+were made.
 
-asyncio's own threads are few: with one receive that waits for each peer, no send would find a free one. And the
-interpreter does not end before they do, though one may wait for a peer that is gone.
+asyncio's own threads are few: with one receive that waits for each peer, no send would find a free
+one. And the interpreter does not end before they do, though one may wait for a peer that is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ MOST = 1024
 
 
 class CallThreads:
-    """Threads that nobody waits for at the end of the process. What was asked for first begins first."""
+    """Threads that nobody waits for at the end of the process.
+
+    What was asked for first begins first.
+    """
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -115,9 +119,12 @@ class LoopCalls:
         return await _answer(one)
 
     async def receive(self, source: NodeId, receive: Callable[[], Message]) -> Message:
-        """The next message of a peer; of one that was cancelled before, what came for it then or comes now.
+        """The next message of a peer.
 
-        Who asks first is given the first: one at a time waits in a thread, the others for their turn.
+        Of one that was cancelled before, what came for it then or comes now.
+
+        Who asks first is given the first: one at a time waits in a thread, the others for their
+        turn.
         """
         import asyncio  # by whoever has a loop: a transport without one is imported without it
 
@@ -157,8 +164,9 @@ class LoopCalls:
 class Waits:
     """Waiting of one thing for others, in threads, one after the other.
 
-    Each is given an event that says that nobody waits for it any more, and gives None where it ended because of that.
-    What it came to all the same, since both may happen at once, is the next one's.
+    Each is given an event that says that nobody waits for it any more, and gives None where it
+    ended because of that. What it came to all the same, since both may happen at once, is the next
+    one's.
     """
 
     def __init__(self) -> None:
@@ -196,7 +204,9 @@ class Waits:
 
 
 async def _answer(one: Future[Answer]) -> Answer:
-    """What a thread answers. It does not matter to the thread who waits, or whether the loop is there still."""
+    """What a thread answers. It does not matter to the thread who waits, or whether the loop is
+    there still.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()

@@ -1,4 +1,6 @@
-"""Who takes part, and as which start of itself: every rank's epoch, and the view that follows from all of them."""
+"""Who takes part, and as which start of itself: every rank's epoch, and the view that follows from
+all of them.
+"""
 
 from __future__ import annotations
 

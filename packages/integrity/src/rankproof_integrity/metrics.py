@@ -1,7 +1,8 @@
-"""Metrics: what was counted and how long it took, as records, as Prometheus text, and for OpenTelemetry.
+"""Metrics: what was counted and how long it took, as records, as Prometheus text, and for
+OpenTelemetry.
 
-Standard library alone. The names, their units and what they mean are `KNOWN`; another name is refused, so that nobody
-looks at a counter that nothing counts.
+Standard library alone. The names, their units and what they mean are `KNOWN`; another name is
+refused, so that nobody looks at a counter that nothing counts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Metric:
     """What one name means.
 
     Attributes:
-        kind: a counter only grows; a gauge is what it is now; a histogram counts durations in seconds.
+        kind: a counter only grows; a gauge is what it is now; a histogram counts durations in
+            seconds.
         labels: the names of its labels, all of which have to be given.
         words: what it says.
     """
@@ -163,7 +165,8 @@ class Metrics:
         """Add a duration to a histogram.
 
         Raises:
-            Misused: not a histogram of `KNOWN`, other labels than it has, or a duration that is not one.
+            Misused: not a histogram of `KNOWN`, other labels than it has, or a duration that is not
+                one.
         """
         if not 0 <= seconds < float("inf"):
             raise Misused(f"{name}: {seconds} is not a duration in seconds")
@@ -202,7 +205,9 @@ class Metrics:
         return sorted(numbers, key=lambda sample: (sample.name, sample.labels))
 
     def prometheus(self) -> str:
-        """Everything in Prometheus' text format 0.0.4 (`text/plain; version=0.0.4; charset=utf-8`)."""
+        """Everything in Prometheus' text format 0.0.4 (`text/plain; version=0.0.4;
+        charset=utf-8`).
+        """
         lines: list[str] = []
         said = ""
         for sample in self.samples():

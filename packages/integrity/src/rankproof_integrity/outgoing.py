@@ -1,4 +1,7 @@
-"""The half of a conversation that sends: what was offered and is not acknowledged, in order. No clock, no socket."""
+"""The half of a conversation that sends: what was offered and is not acknowledged, in order.
+
+No clock, no socket.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,9 @@ class Outgoing:
 
     Args:
         limits: bounds.
-        ordered: whether the wire keeps what it is given in order and sends it again by itself, as a stream does. Then
-            only what is asked for again, or was on a connection that ended, is sent again.
+        ordered: whether the wire keeps what it is given in order and sends it again by itself, as a
+            stream does. Then only what is asked for again, or was on a connection that ended, is
+            sent again.
         largest: payload bytes of one frame.
 
     Attributes:
@@ -69,14 +73,19 @@ class Outgoing:
         self.ended = False
 
     def has_room(self, size: int) -> bool:
-        """Whether a message of so many bytes may be offered now: buffers are bounded, and a goodbye is the last."""
+        """Whether a message of so many bytes may be offered now: buffers are bounded, and a goodbye
+        is the last.
+        """
         if self.ended:
             return False
         frames = max(1, -(-size // self._largest))
         return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
 
     def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA) -> int:
-        """Take a message over; gives its number. The bytes must stay as they are until they are acknowledged."""
+        """Take a message over; gives its number.
+
+        The bytes must stay as they are until they are acknowledged.
+        """
         view = memoryview(payload)
         view = view.cast("B") if view.nbytes else memoryview(b"")
         # Nobody waits for a goodbye.
@@ -96,7 +105,9 @@ class Outgoing:
         return self.messages - 1
 
     def at_once(self, payload: bytes, *, now: float) -> Pending | None:
-        """Take a message over that is sent now, as one frame; None where it is too long or something is before it."""
+        """Take a message over that is sent now, as one frame; None where it is too long or
+        something is before it.
+        """
         size = len(payload) + frame.SIZE
         if (
             len(payload) > self._largest
@@ -159,8 +170,8 @@ class Outgoing:
             news = True
         if newest is not None:
             self._doubled = 0
-            # Over a stream an acknowledgement takes its time. Elsewhere it is not known how long one took that waited
-            # at the other end for one before it that was sent again.
+            # Over a stream an acknowledgement takes its time. Elsewhere it is not known how long
+            # one took that waited at the other end for one before it that was sent again.
             if once and not self._ordered:
                 self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
@@ -170,7 +181,9 @@ class Outgoing:
         return news
 
     def again(self, sequence: int, *, now: float, damaged: bool) -> None:
-        """The peer misses one. It is sent at once, unless it was a moment ago and may be on its way."""
+        """The peer misses one. It is sent at once, unless it was a moment ago and may be on its
+        way.
+        """
         if not self.acknowledged <= sequence < self.acknowledged + self._fresh:
             return
         pending = self._frames[sequence - self.acknowledged]
@@ -187,7 +200,10 @@ class Outgoing:
         self._again.clear()
 
     def tick(self, *, now: float) -> None:
-        """Send the oldest again when its time is up; where a wire keeps order, that is the wire's affair."""
+        """Send the oldest again when its time is up.
+
+        Where a wire keeps order, that is the wire's affair.
+        """
         if self._ordered or not self._fresh or self._again:
             return
         oldest = self._frames[0]
@@ -224,7 +240,10 @@ class Outgoing:
 
     @property
     def longest(self) -> tuple[int, int]:
-        """The longest message that is not acknowledged, and its bytes; no bytes where there is none."""
+        """The longest message that is not acknowledged, and its bytes.
+
+        No bytes where there is none.
+        """
         sizes: Counter[int] = Counter()
         for pending in self._frames:
             sizes[pending.message] += len(pending.payload)

@@ -1,4 +1,7 @@
-"""What a caller gives to be sent, as bytes that stay as they are; or why it cannot be sent, said before anything is."""
+"""What a caller gives to be sent, as bytes that stay as they are.
+
+Or why it cannot be sent, said before anything is.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ PLAIN = frozenset("?BNQbcdefhilnqHIL")
 """Formats of elements that are nothing but their bytes, as most are: no other is looked into."""
 _NAMES = re.compile(r":[^:]*:")
 _ADDRESSES = re.compile(r"[OPXz&]|Z(?![fdg])")
-"""Formats of addresses: Python's objects, and what C points to. (With f, d or g after it Z is a complex number.)"""
+"""Formats of addresses: Python's objects, and what C points to. (With f, d or g after it Z is a
+complex number.)
+"""
 
 
 def unchanging(data: Any) -> Any:
     """A view of a buffer that nobody can write to, or its bytes, in the order of its indices.
 
     Raises:
-        Misused: it is not a buffer; or its bytes are not all that it holds, and mean something else, or nothing, where
-            they come.
+        Misused: it is not a buffer; or its bytes are not all that it holds, and mean something
+            else, or nothing, where they come.
     """
     try:
         view = memoryview(data)

@@ -1,13 +1,14 @@
 """What this library raises.
 
 IntegrityError                 what happened; `failure` says of which class it is
-├── TransferFailed             a message was not delivered, or not unchanged: which one, to whom, what was tried
-│   ├── MessageCorrupt         its digest is not that of its bytes, where nothing can be sent again
-│   ├── MessageLost            given up on: the deadline passed, or the peer is gone for good
-│   └── PeerRestarted          the peer began again, and what it had been sent before is not there any more
-├── OutOfStep                  positions or epochs of a stream do not follow each other
-├── BarrierBroken              not all arrived: it names who is missing
-└── Misused                    the caller's own slip: a message that is too long, a rank that is not of the group
+├── TransferFailed             a message was not delivered, or not unchanged: which one, to whom,
+what was tried │   ├── MessageCorrupt         its digest is not that of its bytes, where nothing can
+be sent again │   ├── MessageLost            given up on: the deadline passed, or the peer is gone
+for good │   └── PeerRestarted          the peer began again, and what it had been sent before is
+not there any more ├── OutOfStep                  positions or epochs of a stream do not follow each
+other ├── BarrierBroken              not all arrived: it names who is missing
+└── Misused                    the caller's own slip: a message that is too long, a rank that is not
+of the group
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class IntegrityError(Exception):
     def again(self) -> Self:
         """The same, to be raised to one more caller.
 
-        One object that is raised to each would keep the frames of all, and whatever they hold, for as long as it lives.
+        One object that is raised to each would keep the frames of all, and whatever they hold, for
+        as long as it lives.
         """
         return copy.copy(self)
 
@@ -52,7 +54,8 @@ class TransferFailed(IntegrityError):
 
     Attributes:
         peer: who it came from or went to, as it was named to the transport.
-        sequence: number of the first message in that direction that is concerned, from 0; None where it is not known.
+        sequence: number of the first message in that direction that is concerned, from 0; None
+            where it is not known.
         epoch: of the sender.
     """
 
@@ -70,7 +73,10 @@ class MessageCorrupt(TransferFailed):
 
 
 class MessageLate(TransferFailed):
-    """The caller's time was up first. Nothing is given up on: the same call again goes on where this one stopped."""
+    """The caller's time was up first.
+
+    Nothing is given up on: the same call again goes on where this one stopped.
+    """
 
     failure = FailureClass.TRANSIENT
 

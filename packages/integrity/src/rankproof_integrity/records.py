@@ -1,4 +1,5 @@
-"""The plain records that every part of this library takes and gives: tokens on their way, states, classes, levels.
+"""The plain records that every part of this library takes and gives: tokens on their way, states,
+classes, levels.
 
 Standard library alone, and xxhash where a checksum is made.
 """
@@ -18,7 +19,10 @@ NodeId: TypeAlias = str
 
 
 class Level(StrEnum):
-    """How much is checked. The transport checks alike at `light` and `full`; what `full` adds is beside the bytes."""
+    """How much is checked. The transport checks alike at `light` and `full`.
+
+    What `full` adds is beside the bytes.
+    """
 
     OFF = "off"
     LIGHT = "light"
@@ -47,7 +51,9 @@ class ValidationStatus(StrEnum):
 
 
 class BarrierStatus(StrEnum):
-    """Where a barrier stands: some are missing, all are there, or the time was up before they were."""
+    """Where a barrier stands: some are missing, all are there, or the time was up before they
+    were.
+    """
 
     WAITING = "waiting"
     COMPLETE = "complete"
@@ -60,7 +66,8 @@ class TokenChunk:
 
     Attributes:
         token_id: its id in the vocabulary; the text follows from ids, never the other way round.
-        text: what the detokenizer gave for it; may be empty while a character of several tokens is not complete.
+        text: what the detokenizer gave for it; may be empty while a character of several tokens is
+            not complete.
         stream: which generation it belongs to: a request's id.
         finish_reason: null until the last one.
     """
@@ -71,7 +78,8 @@ class TokenChunk:
     finish_reason: str | None = None
 
 
-# Position and epoch, token id, rank; the lengths of stream, text and reason (-1: none), then their UTF-8.
+# Position and epoch, token id, rank; the lengths of stream, text and reason (-1: none), then their
+# UTF-8.
 CHUNK_HEAD = struct.Struct("!QIqIIIi")
 
 
@@ -87,9 +95,11 @@ class EnhancedTokenChunk(TokenChunk):
         sequence_position: its place in its stream, from 0.
         source_device_rank: the rank that made it.
         epoch: how often that rank had begun: a token of an earlier epoch is stale.
-        checksum: xxh3 of all this but the timestamp and the status, sixteen lower-case hexadecimal digits.
-        generation_timestamp: when `sealed` made it, by its maker's clock, with its zone; None where that was not said,
-            as of a token that came over a wire. For people: clocks of two hosts are not compared.
+        checksum: xxh3 of all this but the timestamp and the status, sixteen lower-case hexadecimal
+            digits.
+        generation_timestamp: when `sealed` made it, by its maker's clock, with its zone; None where
+            that was not said, as of a token that came over a wire. For people: clocks of two hosts
+            are not compared.
         validation_status: what whoever holds it knows; not part of the checksum, and not sent.
     """
 
@@ -133,8 +143,9 @@ class EnhancedTokenChunk(TokenChunk):
     def content(self) -> bytes:
         """What the checksum covers: the same bytes for the same chunk, on every machine.
 
-        Lone surrogates pass as they are: whether a text is well formed is another question than whether it changed.
-        What made a chunk of bytes, or bytes of a chunk, leaves them with it: no field of it can change.
+        Lone surrogates pass as they are: whether a text is well formed is another question than
+        whether it changed. What made a chunk of bytes, or bytes of a chunk, leaves them with it: no
+        field of it can change.
         """
         held: bytes | None = self.__dict__.get(_HELD)
         if held is not None:
@@ -180,7 +191,10 @@ class EnhancedTokenChunk(TokenChunk):
 
     @property
     def intact(self) -> bool:
-        """Whether it holds what its maker made the checksum of; one that has none, or cannot have one, does not."""
+        """Whether it holds what its maker made the checksum of.
+
+        One that has none, or cannot have one, does not.
+        """
         try:
             return self.checksum == hexadecimal(self.content())
         except (struct.error, AttributeError):
@@ -215,7 +229,8 @@ class SyncState:
         sync_timestamp: when it was looked at, by this host's clock.
         barrier_status: where it stands.
         timeout_remaining: seconds that are left; 0 when none are.
-        name, sequence, epoch: which barrier, and which of its turns, under which epoch of the group.
+        name, sequence, epoch: which barrier, and which of its turns, under which epoch of the
+            group.
         missing: the ranks that have not arrived.
     """
 

@@ -1,12 +1,15 @@
-"""RecoveryManager: what is done against a failure, step by step, so often and not once more, and written down.
+"""RecoveryManager: what is done against a failure, step by step, so often and not once more, and
+written down.
 
-What an engine can do (make tokens again, restart a stage, …) it gives as functions. Which of them is called follows
-from the class of the failure, in the order of a plan. Attempts are counted for each place of a stream, and for the
-stream: a failure that comes back at its place goes on in the plan where it was, it does not begin anew. So what cannot
-be mended ends, after a number of attempts that is known beforehand.
+What an engine can do (make tokens again, restart a stage, …) it gives as functions. Which of them
+is called follows from the class of the failure, in the order of a plan. Attempts are counted for
+each place of a stream, and for the stream: a failure that comes back at its place goes on in the
+plan where it was, it does not begin anew. So what cannot be mended ends, after a number of attempts
+that is known beforehand.
 
-No collective is tried again on one rank alone: every attempt has a number that no other has, which the engine takes for
-the epoch, so that all ranks do the same and whatever is still under way from before is known as stale.
+No collective is tried again on one rank alone: every attempt has a number that no other has, which
+the engine takes for the epoch, so that all ranks do the same and whatever is still under way from
+before is known as stale.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ class Attempt:
     """One thing that was tried.
 
     Attributes:
-        number: from 1 over the whole life of the manager; never the same twice. Take it for the epoch.
+        number: from 1 over the whole life of the manager; never the same twice. Take it for the
+            epoch.
         action: what was tried.
         mode: against what.
         waited, seconds: before it, and in it; by the monotonic clock of this host.
@@ -106,7 +110,10 @@ class RecoveryResult:
 
 
 Action = Callable[[FailureMode, int], object]
-"""What an engine does: the failure and the attempt's number in; whatever it raises says that it did not work."""
+"""What an engine does: the failure and the attempt's number in.
+
+Whatever it raises says that it did not work.
+"""
 
 
 class RecoveryManager:
@@ -116,14 +123,15 @@ class RecoveryManager:
         actions: what the engine can do. Steps of the plan that it lacks are left out.
         plan: what is tried against each class, in order.
         budget: attempts for the whole stream; when they are spent, nothing is tried any more.
-        first_wait, longest_wait: seconds before the second attempt of one kind at one place, doubled at each further
-            one up to the longest. Before the first nothing is waited.
+        first_wait, longest_wait: seconds before the second attempt of one kind at one place,
+            doubled at each further one up to the longest. Before the first nothing is waited.
         wait: how to wait; an engine that has to be woken at its end gives its own.
         recorded: called with every attempt when it is over.
         metrics: counts attempts and their seconds.
 
     Raises:
-        Misused: a plan or action that is not one of `regenerate` to `fall-back`, or a budget below 1.
+        Misused: a plan or action that is not one of `regenerate` to `fall-back`, or a budget below
+            1.
     """
 
     def __init__(
@@ -172,10 +180,12 @@ class RecoveryManager:
     def recover_from_corruption(self, mode: FailureMode) -> RecoveryResult:
         """Try what the plan has against this, until something works or nothing is left.
 
-        A step that does not raise has worked: an engine validates again inside of it, and raises where it has to.
+        A step that does not raise has worked: an engine validates again inside of it, and raises
+        where it has to.
 
         Returns:
-            Recovered or exhausted, with what was tried. Exhausted is for the engine to tell its user, as one error.
+            Recovered or exhausted, with what was tried. Exhausted is for the engine to tell its
+            user, as one error.
 
         Raises:
             Misused: called from inside of an action.

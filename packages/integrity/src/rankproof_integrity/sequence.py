@@ -1,8 +1,10 @@
-"""SequenceIntegrityChecker: that ids come once, in order, without a gap, and are the same ids at both ends.
+"""SequenceIntegrityChecker: that ids come once, in order, without a gap, and are the same ids at
+both ends.
 
-Whoever makes the tokens and whoever gets them keep one each. Both chain xxh3 over the ids: the digest after n ids is
-that of the digest before and of the n-th id. So one number says whether all ids up to a step are the same at both ends,
-and where they are not, log2(n) numbers say which was the first that is not.
+Whoever makes the tokens and whoever gets them keep one each. Both chain xxh3 over the ids: the
+digest after n ids is that of the digest before and of the n-th id. So one number says whether all
+ids up to a step are the same at both ends, and where they are not, log2(n) numbers say which was
+the first that is not.
 """
 
 from __future__ import annotations
@@ -82,7 +84,10 @@ class SequenceIntegrityChecker:
         return made
 
     def check(self, chunk: EnhancedTokenChunk) -> ValidationResult:
-        """Take the next chunk, on the side that gets them. One that is not next is not taken, and changes nothing."""
+        """Take the next chunk, on the side that gets them.
+
+        One that is not next is not taken, and changes nothing.
+        """
         at, due = chunk.sequence_position, len(self._ids)
         if chunk.stream != self.stream or chunk.epoch != self.epoch:
             return self._elsewhere(chunk)
@@ -104,7 +109,8 @@ class SequenceIntegrityChecker:
         return SequenceValidationResult(length=len(results), failures=failures)
 
     def begin(self, *, epoch: int, position: int) -> None:
-        """Go on under a later epoch from a position that is held: the ids from there on are dropped.
+        """Go on under a later epoch from a position that is held: the ids from there on are
+        dropped.
 
         Raises:
             OutOfStep: the epoch is not later, or the ids before the position are not here.
@@ -124,7 +130,8 @@ class SequenceIntegrityChecker:
         del self._digests[position + 1 :]
 
     def agree(self, *, length: int, digest: int) -> ValidationResult:
-        """Whether the other end, which holds `length` ids of that digest, holds what this one holds, and no less.
+        """Whether the other end, which holds `length` ids of that digest, holds what this one
+        holds, and no less.
 
         Equal lengths and equal digests are the only agreement: an end that has fewer ids is a gap.
         """
@@ -147,7 +154,8 @@ class SequenceIntegrityChecker:
         return VALID
 
     def first_difference(self, ask: Callable[[int], int], *, length: int) -> int | None:
-        """The first position whose ids differ, or that one end lacks; None where both ends hold the same.
+        """The first position whose ids differ, or that one end lacks; None where both ends hold the
+        same.
 
         Args:
             ask: the other end's `digest_at`, asked log2 of the length times.

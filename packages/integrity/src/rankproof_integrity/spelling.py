@@ -1,10 +1,12 @@
-"""Spelling: which texts a detokenizer may have made of ids, where the tokens are bytes of characters.
+"""Spelling: which texts a detokenizer may have made of ids, where the tokens are bytes of
+characters.
 
-A tokenizer with byte fallback (Llama 2, Mistral, Gemma) spells a character that it does not know as one token for each
-byte of its UTF-8. Its decoder reads a run of such tokens as a whole: where the last character of the run is incomplete,
-every byte of the run becomes U+FFFD, and all of them become characters again when the next token completes it. A
-streaming detokenizer has given out the complete characters long before. Both are readings of the same ids. So a run is
-not judged by what the decoder makes of an incomplete one, but character by character.
+A tokenizer with byte fallback (Llama 2, Mistral, Gemma) spells a character that it does not know as
+one token for each byte of its UTF-8. Its decoder reads a run of such tokens as a whole: where the
+last character of the run is incomplete, every byte of the run becomes U+FFFD, and all of them
+become characters again when the next token completes it. A streaming detokenizer has given out the
+complete characters long before. Both are readings of the same ids. So a run is not judged by what
+the decoder makes of an incomplete one, but character by character.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ HELD = 32
 
 
 def held_back(text: str, spelled: str, incomplete: int) -> bool:
-    """Whether the text is what the ids spell, with at most so many U+FFFD for a character that the cut left incomplete.
+    """Whether the text is what the ids spell, with at most so many U+FFFD for a character that the
+    cut left incomplete.
 
     Args:
         text: as it came.
@@ -35,8 +38,8 @@ def held_back(text: str, spelled: str, incomplete: int) -> bool:
 def without_replacements(text: str, spelled: str) -> bool:
     """Whether the text is what the ids spell but for U+FFFD at the end.
 
-    A detokenizer that goes by what `decode` gives takes a U+FFFD of the text's own for half of a character, and holds
-    it back: where the generation is cut there, it never comes.
+    A detokenizer that goes by what `decode` gives takes a U+FFFD of the text's own for half of a
+    character, and holds it back: where the generation is cut there, it never comes.
     """
     return spelled.startswith(text) and not spelled[len(text) :].strip(REPLACEMENT)
 
@@ -58,16 +61,19 @@ class Spelling:
         self._silent: dict[int, bool] = {}
 
     def of(self, ids: Sequence[int], text: str, *, ongoing: bool = False, cut: bool = False) -> str:
-        """The reading of these ids that agrees with the text, or where none does, the one that is nearest to it.
+        """The reading of these ids that agrees with the text, or where none does, the one that is
+        nearest to it.
 
         Args:
             ids: all ids of the output so far.
             text: what came for them.
             ongoing: more ids will come, so that the text may lag behind.
-            cut: the generation was cut, so that the ids may end inside of a character that the text lacks.
+            cut: the generation was cut, so that the ids may end inside of a character that the text
+                lacks.
 
         Returns:
-            A string that the text equals, or with `ongoing` begins with it, if the text is a reading of the ids.
+            A string that the text equals, or with `ongoing` begins with it, if the text is a
+            reading of the ids.
         """
         whole = list(ids)
         spelled = self._decode(whole)
@@ -84,14 +90,16 @@ class Spelling:
     def _without_the_end(
         self, ids: list[int], spelled: str, text: str, *, ongoing: bool
     ) -> str | None:
-        """A reading that leaves away what a detokenizer holds back at the end; None where the text is not one.
+        """A reading that leaves away what a detokenizer holds back at the end; None where the text
+        is not one.
 
-        It gives out nothing while what it has ends in U+FFFD: an incomplete character, and whatever is spelled between
-        that and the last end without one.
+        It gives out nothing while what it has ends in U+FFFD: an incomplete character, and whatever
+        is spelled between that and the last end without one.
         """
         if not ongoing:
             for many in range(1, LONGEST):
-                # A decoder that gives U+FFFD for the incomplete character alone, as of byte-level BPE.
+                # A decoder that gives U+FFFD for the incomplete character alone, as of byte-level
+                # BPE.
                 if spelled.endswith(REPLACEMENT * many) and text == spelled[:-many]:
                     return text
         # Of more than that the runs tell, for less than it costs to decode all that often.
@@ -141,14 +149,16 @@ class Spelling:
         stretches = list(re.finditer(f"{REPLACEMENT}+", spelled))
         if [len(one.group()) for one in stretches] == [end - begin for begin, end in runs]:
             return [one.start() for one in stretches]
-        # A U+FFFD of the text itself is among them. To decode all that is before each run takes longer.
+        # A U+FFFD of the text itself is among them. To decode all that is before each run takes
+        # longer.
         return [len(self._decode(ids[:begin])) for begin, _ in runs]
 
     def _broken_runs(self, ids: list[int]) -> list[tuple[int, int]]:
         """Begin and end of each run of byte tokens that the decoder does not read as UTF-8."""
         for one in ids:
             if one not in self._high:
-                # Twice: a token "▁\ufffd" is none, and a decoder may take the space from the begin of a text.
+                # Twice: a token "▁\ufffd" is none, and a decoder may take the space from the begin
+                # of a text.
                 self._high[one] = (
                     self._decode([one]) == REPLACEMENT
                     and self._decode([one, one]) == REPLACEMENT * 2
@@ -166,7 +176,9 @@ class Spelling:
         return runs
 
     def _broken(self, run: list[int]) -> list[tuple[int, int]]:
-        """The parts of a run that are not UTF-8: all, none, or those between tokens that are U+FFFD themselves."""
+        """The parts of a run that are not UTF-8: all, none, or those between tokens that are U+FFFD
+        themselves.
+        """
         spelled = self._decode(run)
         if spelled == REPLACEMENT * len(run):
             return [(0, len(run))]
@@ -182,7 +194,10 @@ class Spelling:
         return parts
 
     def _own(self, run: list[int]) -> set[int]:
-        """Ids of tokens that are the character U+FFFD. Behind a whole character a byte makes all of the run U+FFFD."""
+        """Ids of tokens that are the character U+FFFD.
+
+        Behind a whole character a byte makes all of the run U+FFFD.
+        """
         for size in range(1, LONGEST + 1):
             for at in range(len(run) - size + 1):
                 whole = run[at : at + size]
@@ -196,7 +211,9 @@ class Spelling:
         return set()
 
     def _is_low(self, one: int, high: list[int]) -> bool:
-        """Whether an id joins a run: behind half of a character an ASCII byte is U+FFFD too, a letter stays one."""
+        """Whether an id joins a run: behind half of a character an ASCII byte is U+FFFD too, a
+        letter stays one.
+        """
         if one not in self._low:
             self._low[one] = any(self._decode([other, one]) == REPLACEMENT * 2 for other in high)
         return self._low[one]
@@ -263,13 +280,14 @@ class _Match:
             self._ended = True
 
     def run(self, characters: list[str | None], size: int, *, may_end: bool) -> None:
-        """The next run: each character, or U+FFFD for a stretch of it with a byte that belongs to no character.
+        """The next run: each character, or U+FFFD for a stretch of it with a byte that belongs to
+        no character.
 
         Args:
             characters: of the run; None for a byte that is of none.
             size: bytes of the run.
-            may_end: the text may end before a byte of no character: from there on all that a decoder gives may end in
-                U+FFFD, which is held back.
+            may_end: the text may end before a byte of no character: from there on all that a
+                decoder gives may end in U+FFFD, which is held back.
         """
         plain = self._places
         # Behind U+FFFD for characters alone, and for a byte of none too.
@@ -292,7 +310,10 @@ class _Match:
         self._places = left | plain | broken
 
     def _behind(self, place: int, size: int) -> int:
-        """Where the U+FFFD that begin at a place end; the place itself where there are more than a run can make."""
+        """Where the U+FFFD that begin at a place end.
+
+        The place itself where there are more than a run can make.
+        """
         end = place
         while self._text.startswith(REPLACEMENT, end):
             end += 1

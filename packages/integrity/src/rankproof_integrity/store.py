@@ -1,7 +1,9 @@
-"""A small store of keys that ranks share: what a barrier, a rendezvous and a stream of tokens keep in step by.
+"""A small store of keys that ranks share: what a barrier, a rendezvous and a stream of tokens keep
+in step by.
 
-`MemoryStore` is for the threads of one process, `FolderStore` for the processes of one host, `TorchStore` wraps a store
-of torch.distributed (TCPStore, FileStore, HashStore). Any other takes these five methods.
+`MemoryStore` is for the threads of one process, `FolderStore` for the processes of one host,
+`TorchStore` wraps a store of torch.distributed (TCPStore, FileStore, HashStore). Any other takes
+these five methods.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from urllib.parse import quote
 
 EMPTY = b""
 LONGEST = 150
-"""Characters of a key that the name of its file has: a request's id may be longer than a file system takes."""
+"""Characters of a key that the name of its file has: a request's id may be longer than a file
+system takes.
+"""
 
 
 class Store(Protocol):
@@ -36,7 +40,10 @@ class Store(Protocol):
         ...
 
     def claim(self, key: str, value: bytes) -> bytes:
-        """Set it where nothing is there; gives what is there then: of many who claim, all are given the first's."""
+        """Set it where nothing is there.
+
+        Gives what is there then: of many who claim, all are given the first's.
+        """
         ...
 
     def delete(self, key: str) -> None:
@@ -82,8 +89,8 @@ class MemoryStore:
 class FolderStore:
     """For the processes of one host: a file for each key, in a folder that is empty at first.
 
-    A file is written aside and renamed, so that nobody reads half a value; who reads and then writes holds a lock that
-    the kernel takes back from whoever dies.
+    A file is written aside and renamed, so that nobody reads half a value; who reads and then
+    writes holds a lock that the kernel takes back from whoever dies.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -141,8 +148,8 @@ class TorchStore:
     """A store of torch.distributed.
 
     Args:
-        store: a TCPStore, FileStore, HashStore or PrefixStore; its processes may wait for each other in it, but this
-            never does.
+        store: a TCPStore, FileStore, HashStore or PrefixStore; its processes may wait for each
+            other in it, but this never does.
     """
 
     def __init__(self, store: Any) -> None:

@@ -1,7 +1,8 @@
 """StreamValidator: all validators of one stream of tokens, at a level.
 
-Off looks at nothing. Light: each chunk against its checksum, its id against the vocabulary, its position and epoch
-against what is next; the ids are chained. Full: what light does, and the text against the ids.
+Off looks at nothing. Light: each chunk against its checksum, its id against the vocabulary, its
+position and epoch against what is next; the ids are chained. Full: what light does, and the text
+against the ids.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class StreamValidator:
         tokens: what is known of the vocabulary.
         level: how much is checked.
         strictness: lets the level follow from what is seen; `level` is then not looked at.
-        token_bytes, decode: what ids spell, as in `EncodingValidator`. Without one no text is compared.
+        token_bytes, decode: what ids spell, as in `EncodingValidator`. Without one no text is
+            compared.
         stream, epoch: whose chunks these are.
         metrics: counts what is found, and what it takes.
 
@@ -109,7 +111,10 @@ class StreamValidator:
         return self._compared()
 
     def passed_over(self, stretch: Behind) -> None:
-        """Some chunks will not come here. From now on each is judged by itself, and `finish` says that it was so."""
+        """Some chunks will not come here.
+
+        From now on each is judged by itself, and `finish` says that it was so.
+        """
         if self._blind is None:
             self._blind = self.sequence.position
         if self._metrics is not None:
@@ -119,8 +124,8 @@ class StreamValidator:
         """The stream is at its end.
 
         Args:
-            held: how many ids their maker holds, and of which digest. Without it a lost end shows by the missing
-                `finish_reason` alone.
+            held: how many ids their maker holds, and of which digest. Without it a lost end shows
+                by the missing `finish_reason` alone.
         """
         if self.level is Level.OFF:
             return UNCHECKED

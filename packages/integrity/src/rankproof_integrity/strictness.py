@@ -1,4 +1,6 @@
-"""AdaptiveStrictness: more is checked after a failure, and less again when enough tokens were clean to say so."""
+"""AdaptiveStrictness: more is checked after a failure, and less again when enough tokens were clean
+to say so.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from .records import Level
 class AdaptiveStrictness:
     """The level of a stream's checks.
 
-    A failure raises it to full at once. It falls back to the floor after so many clean tokens that a failure rate of
-    `rate` would have shown itself with a probability of `confidence`: 2,995 for 0.1 % and 95 %. Each further failure at
-    full doubles that number, up to `patience` times; once the floor has lasted as long, it is as at the beginning. Off
-    stays off: who wants no checks gets none.
+    A failure raises it to full at once. It falls back to the floor after so many clean tokens that
+    a failure rate of `rate` would have shown itself with a probability of `confidence`: 2,995 for
+    0.1 % and 95 %. Each further failure at full doubles that number, up to `patience` times; once
+    the floor has lasted as long, it is as at the beginning. Off stays off: who wants no checks gets
+    none.
 
     Args:
         floor: the level when all is well, and of the beginning.
@@ -52,7 +55,10 @@ class AdaptiveStrictness:
         return 0 if self.level is self.floor else self.enough * self._times - self._clean
 
     def clean(self, tokens: int = 1) -> Level:
-        """So many tokens were checked, and nothing was wrong with them; gives the level from now on."""
+        """So many tokens were checked, and nothing was wrong with them.
+
+        Gives the level from now on.
+        """
         if self._times > 1 or self.level is not self.floor:
             self._clean += tokens
             if self._clean >= self.enough * self._times:

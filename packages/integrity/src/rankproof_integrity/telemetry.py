@@ -1,4 +1,5 @@
-"""Metrics for OpenTelemetry, where its API is installed: the counters and gauges of `Metrics`, read when it collects.
+"""Metrics for OpenTelemetry, where its API is installed: the counters and gauges of `Metrics`, read
+when it collects.
 
 Histograms are given as their sum and count: the durations themselves are not kept.
 """

@@ -1,7 +1,9 @@
-"""Tensors over the send and recv of an engine, each with a seal: what came is what was sent, or it is one clear error.
+"""Tensors over the send and recv of an engine, each with a seal: what came is what was sent, or it
+is one clear error.
 
-An engine's recv cannot be tried again: the sender has gone on, and a second call takes the next message. So nothing is
-sent twice here; a mismatch is detected and said. Bytes that have to survive a bad wire go by ReliableMessageTransport.
+An engine's recv cannot be tried again: the sender has gone on, and a second call takes the next
+message. So nothing is sent twice here; a mismatch is detected and said. Bytes that have to survive
+a bad wire go by ReliableMessageTransport.
 """
 
 from __future__ import annotations
@@ -15,12 +17,18 @@ from .digest import digest, digest_of
 from .problem import MessageCorrupt, Misused, OutOfStep
 
 SEAL = 7
-"""Words of 32 bits: sequence, epoch, length in bytes modulo 2^32, digest in two, form, xor of the six before."""
+"""Words of 32 bits: sequence, epoch, length in bytes modulo 2^32, digest in two, form, xor of the
+six before.
+"""
 WORD, SALT = 2**32, 0x5EA1
 TOGETHER = 64 * 1024
-"""Bytes of a tensor up to which torch sends the seal with it in one message: a call costs more than a copy."""
+"""Bytes of a tensor up to which torch sends the seal with it in one message: a call costs more than
+a copy.
+"""
 ROOMS = 8
-"""Sizes of small tensors whose buffers are kept: a decode step sends the same sizes again and again."""
+"""Sizes of small tensors whose buffers are kept: a decode step sends the same sizes again and
+again.
+"""
 QUANTIZED = "it is quantized: send tensor.int_repr(), and its scale"
 Words = Sequence[int]
 Room = tuple[Any, memoryview, memoryview, Any, int]
@@ -120,9 +128,12 @@ def _differs(of: Any, sealed: int, form: int) -> str:
 
 
 class TorchTensors:
-    """Over torch.distributed's send and recv. Give it the group's epoch: the same on all ranks, greater at each start.
+    """Over torch.distributed's send and recv.
 
-    A thread may send while another receives; two that send to one rank, or receive from one, get in each other's way.
+    Give it the group's epoch: the same on all ranks, greater at each start.
+
+    A thread may send while another receives; two that send to one rank, or receive from one, get in
+    each other's way.
 
     Args:
         rank: of this process in the default group.
@@ -140,11 +151,13 @@ class TorchTensors:
         self._rooms: dict[tuple[Any, Any], Room] = {}
 
     def send(self, tensor: Any, *, to: int) -> None:
-        """Send a tensor of any shape, strides, dtype and device to a rank; one on a GPU is copied to be digested.
+        """Send a tensor of any shape, strides, dtype and device to a rank.
+
+        One on a GPU is copied to be digested.
 
         Raises:
-            Misused: it is not a tensor, or not one whose elements lie in memory (sparse, quantized, on "meta"); nothing
-                was sent.
+            Misused: it is not a tensor, or not one whose elements lie in memory (sparse, quantized,
+                on "meta"); nothing was sent.
         """
         distributed = self._torch.distributed
         try:
@@ -182,8 +195,9 @@ class TorchTensors:
         Raises:
             MessageCorrupt: it is not what was sent; the tensor holds what came.
             OutOfStep: it is not the next one.
-            Misused: the tensor cannot be filled (it is not contiguous, sparse, on "meta"), and nothing was received; or
-                another dtype or shape was sent, and the tensor holds what came.
+            Misused: the tensor cannot be filled (it is not contiguous, sparse, on "meta"), and
+                nothing was received; or another dtype or shape was sent, and the tensor holds what
+                came.
         """
         torch = self._torch
         try:
@@ -228,9 +242,11 @@ class TorchTensors:
         self._rooms[key] = room
 
     def _room(self, tensor: Any) -> Room:
-        """Where a seal and so many bytes are made or taken: whole, the bytes, the seal, the bytes as that tensor, form.
+        """Where a seal and so many bytes are made or taken: whole, the bytes, the seal, the bytes
+        as that tensor, form.
 
-        Torch copies into and out of the last but one, for a view of a tensor's own bytes would be made anew for each.
+        Torch copies into and out of the last but one, for a view of a tensor's own bytes would be
+        made anew for each.
 
         Raises:
             TypeError: the elements of such a tensor do not lie in memory as they are.
@@ -260,8 +276,8 @@ def torch_bytes(tensor: Any) -> memoryview:
     Raises:
         Misused: its elements do not lie in memory as they are.
     """
-    # By numpy where it has the dtype: each call of torch's takes several times as long as one of numpy's, and those
-    # take as long as one of Python's own.
+    # By numpy where it has the dtype: each call of torch's takes several times as long as one of
+    # numpy's, and those take as long as one of Python's own.
     try:
         array = tensor.numpy()
         try:

@@ -1,4 +1,6 @@
-"""FallbackThreshold: from how many failures on a pipeline is given up, worked out from what is accepted."""
+"""FallbackThreshold: from how many failures on a pipeline is given up, worked out from what is
+accepted.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ from .records import FailureClass
 
 
 class FallbackThreshold:
-    """When failures are too many for chance: the number that a good pipeline would reach in one of a million windows.
+    """When failures are too many for chance: the number that a good pipeline would reach in one of
+    a million windows.
 
-    The threshold follows from what is accepted: with a failure rate of `acceptable` a token, it is the smallest number
-    of failures in `window` tokens whose probability is below `error`.
+    The threshold follows from what is accepted: with a failure rate of `acceptable` a token, it is
+    the smallest number of failures in `window` tokens whose probability is below `error`.
 
     Args:
         acceptable: failures for each token that are put up with; above 0, below 1.
@@ -24,7 +27,8 @@ class FallbackThreshold:
         failures: the threshold.
 
     Raises:
-        Misused: a number is out of its range, or no number of failures in so short a window is rare enough.
+        Misused: a number is out of its range, or no number of failures in so short a window is rare
+            enough.
     """
 
     def __init__(
@@ -58,7 +62,9 @@ class FallbackThreshold:
 
 
 def _least(trials: int, rate: float, error: float) -> int:
-    """The least number that so many or more of independent trials have with a probability below the error."""
+    """The least number that so many or more of independent trials have with a probability below the
+    error.
+    """
     whole, log, other, tail = math.lgamma(trials + 1), math.log(rate), math.log1p(-rate), 0.0
     for k in range(trials, 0, -1):
         tail += math.exp(

@@ -1,4 +1,6 @@
-"""A stream of tokens through the stages of a pipeline: how far each stage is, who is behind, and who may go on."""
+"""A stream of tokens through the stages of a pipeline: how far each stage is, who is behind, and
+who may go on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ FIRST_LOOK, LAST_LOOK = 0.0005, 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class StagePosition:
-    """How far a stage is: tokens that it has handed on, and how often it has begun; epoch 0: not yet."""
+    """How far a stage is: tokens that it has handed on, and how often it has begun.
+
+    Epoch 0: not yet.
+    """
 
     stage: int
     epoch: int
@@ -32,7 +37,8 @@ class GenerationCoordination:
     Attributes:
         stage: who asked.
         next_position: the position that it is to work on.
-        may_go_on: whether it may now: the stage before it has handed that on, and nobody after it is too far behind.
+        may_go_on: whether it may now: the stage before it has handed that on, and nobody after it
+            is too far behind.
         stages: all of them.
         waits_for: the stages that keep it from going on.
         behind: the stages that are behind the first one, with by how many tokens.
@@ -71,7 +77,9 @@ class TokenStreamSynchronizer:
         self._tell()
 
     def resume(self, *, position: int) -> None:
-        """Go on at a position that was agreed on after a restart: every stage calls this with the same."""
+        """Go on at a position that was agreed on after a restart: every stage calls this with the
+        same.
+        """
         self.position = position
         self._seen.clear()
         self._tell()
@@ -94,7 +102,8 @@ class TokenStreamSynchronizer:
         """How the stream stands now.
 
         Raises:
-            OutOfStep: a stage began again, or went back: what it had handed on before has to be agreed on anew.
+            OutOfStep: a stage began again, or went back: what it had handed on before has to be
+                agreed on anew.
         """
         found = tuple(self._read(stage) for stage in range(self._stages))
         for now in found:
@@ -188,8 +197,8 @@ class TokenStreamSynchronizer:
 def disorder(tokens: Sequence[EnhancedTokenChunk]) -> str | None:
     """What is first wrong with the order of tokens, in words; None where they follow each other.
 
-    Right is: of one stream, positions one after the other, no token of an earlier epoch of its rank after one of a
-    later, and nothing after the one that finished.
+    Right is: of one stream, positions one after the other, no token of an earlier epoch of its rank
+    after one of a later, and nothing after the one that finished.
     """
     epochs: dict[int, int] = {}
     for before, now in zip([None, *tokens], tokens, strict=False):

@@ -23,8 +23,9 @@ class TokenTransferValidator:
     def validate_transfer(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> bool:
         """Whether what came is what was sent, and each is what its maker made.
 
-        The original comes from the sender, by another way than the received one: an object held against itself says
-        nothing. Where it is not at hand, `received.intact` says what its own checksum says.
+        The original comes from the sender, by another way than the received one: an object held
+        against itself says nothing. Where it is not at hand, `received.intact` says what its own
+        checksum says.
         """
         return received.intact and original.intact and self.difference(original, received) is None
 
@@ -41,7 +42,8 @@ def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
     """A chunk as a message: its checksum as its maker computed it, then what that covers.
 
     Raises:
-        Misused: it has none, or is not what its checksum was made of: what is wrong here is not sent on.
+        Misused: it has none, or is not what its checksum was made of: what is wrong here is not
+            sent on.
     """
     content = chunk.content()
     if chunk.checksum != (found := hexadecimal(content)):
@@ -63,7 +65,8 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
         chunk = EnhancedTokenChunk.from_content(bytes(view[8:]), checksum=view[:8].hex())
     except (struct.error, ValueError) as error:
         raise MessageCorrupt(f"a message from {peer} is not a token: {error}", peer=peer) from error
-    # Every byte of a message is in its chunk and the other way round, so that these bytes are its content.
+    # Every byte of a message is in its chunk and the other way round, so that these bytes are its
+    # content.
     if not chunk.intact:
         raise MessageCorrupt(
             f"the token at position {chunk.sequence_position} from {peer} is not as rank"

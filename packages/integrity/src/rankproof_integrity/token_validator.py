@@ -1,6 +1,7 @@
 """TokenValidator: whether ids can be ids of this vocabulary, at this place of a stream. Facts only.
 
-An id that is in range may still be the wrong one: that is for the digests of both ends (`SequenceIntegrityChecker`).
+An id that is in range may still be the wrong one: that is for the digests of both ends
+(`SequenceIntegrityChecker`).
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ class TokenValidator:
     """Judges ids by what is known of their vocabulary.
 
     Args:
-        vocabulary: how many ids there are, of the tokenizer: the rows of an embedding are often more, and an id in that
-            padding has no token.
+        vocabulary: how many ids there are, of the tokenizer: the rows of an embedding are often
+            more, and an id in that padding has no token.
         unassigned: ids below that which have no token.
         special: where each special id may stand. One that is not named may stand anywhere.
         longest: how many tokens a stream may have; None for any number.
 
     Raises:
-        Misused: an id of `special` or `unassigned` is not of the vocabulary, or a number is below 1.
+        Misused: an id of `special` or `unassigned` is not of the vocabulary, or a number is below
+            1.
     """
 
     def __init__(
@@ -74,7 +76,8 @@ class TokenValidator:
         special: Mapping[int, Place] | None = None,
         longest: int | None = None,
     ) -> Self:
-        """The validator of a tokenizer of `tokenizers` or transformers: its ids, without the holes between them.
+        """The validator of a tokenizer of `tokenizers` or transformers: its ids, without the holes
+        between them.
 
         Args:
             tokenizer: anything with `get_vocab()`, from token to id.
@@ -104,11 +107,16 @@ class TokenValidator:
         return self._judged(token_id, position)
 
     def validate_token(self, chunk: EnhancedTokenChunk) -> ValidationResult:
-        """The id and the position of a chunk. Whether it changed on its way is another question: `chunk.intact`."""
+        """The id and the position of a chunk.
+
+        Whether it changed on its way is another question: `chunk.intact`.
+        """
         return self.validate_id(chunk.token_id, chunk.sequence_position)
 
     def validate_sequence(self, chunks: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
-        """All chunks of a stream, in the order given: each by itself, and that none stands behind one that ends it."""
+        """All chunks of a stream, in the order given: each by itself, and that none stands behind
+        one that ends it.
+        """
         failures, length, end = [], 0, None
         for chunk in chunks:
             length += 1
@@ -125,7 +133,8 @@ class TokenValidator:
         """Ids in their order, the first at position `start`.
 
         Args:
-            ids: a sequence of ints, or an array of one dimension and an integer dtype, of numpy, torch or MLX.
+            ids: a sequence of ints, or an array of one dimension and an integer dtype, of numpy,
+                torch or MLX.
             start: position of the first.
 
         Raises:

@@ -1,4 +1,6 @@
-"""Messages between nodes: unchanged, once, in order, within a bound; or one error that says which one is not.
+"""Messages between nodes: unchanged, once, in order, within a bound.
+
+Or one error that says which one is not.
 
 Against accidents, not against people: peers are not authenticated.
 
@@ -43,15 +45,16 @@ THREAD = "integrity-close"
 class ReliableMessageTransport:
     """The messages of one node.
 
-    Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after the last frame
-    that was acknowledged. Over datagrams frames are sent until they are acknowledged. What cannot be delivered within
-    `limits.deadline` ends the conversation with that peer by one error; `renew` begins another one.
+    Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after
+    the last frame that was acknowledged. Over datagrams frames are sent until they are
+    acknowledged. What cannot be delivered within `limits.deadline` ends the conversation with that
+    peer by one error; `renew` begins another one.
 
     Args:
         node: this node's name; the peer has to expect it.
-        epoch: how often the node began: an integer greater than all it had before; or what is asked for such a one, at
-            the start and at each `renew`. The time in nanoseconds where none is given; `next_epoch` of a store, asked
-            each time, is safe also where clocks are set back.
+        epoch: how often the node began: an integer greater than all it had before; or what is asked
+            for such a one, at the start and at each `renew`. The time in nanoseconds where none is
+            given; `next_epoch` of a store, asked each time, is safe also where clocks are set back.
         limits: bounds.
         monitor: where health is written; one of its own where none is given.
     """
@@ -89,12 +92,14 @@ class ReliableMessageTransport:
     # Who there is.
 
     def listen(self, address: Address = ("127.0.0.1", 0), *, insecure: bool = False) -> Address:
-        """Let peers connect to this address; gives it as it became, with the port that was free where 0 was asked.
+        """Let peers connect to this address.
+
+        Gives it as it became, with the port that was free where 0 was asked.
 
         Args:
             address: a host and a port, or the path of a socket.
-            insecure: accepts an address that other machines can reach. Nobody proves who he is: whoever reaches it and
-                knows two nodes' names can replace a message. It is logged.
+            insecure: accepts an address that other machines can reach. Nobody proves who he is:
+                whoever reaches it and knows two nodes' names can replace a message. It is logged.
 
         Raises:
             Misused: other machines can reach the address, and `insecure` is not given.
@@ -114,12 +119,14 @@ class ReliableMessageTransport:
         self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
 
     def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
-        """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait.
+        """Connect to a peer that listens, now or later, and again whenever the connection breaks.
+
+        Does not wait.
 
         Args:
             peer: its name.
-            address: where it listens; or what is asked at each try, in a thread, for a peer that may come back
-                elsewhere. It raises OSError while nobody knows.
+            address: where it listens; or what is asked at each try, in a thread, for a peer that
+                may come back elsewhere. It raises OSError while nobody knows.
         """
         where = Lookup(address if callable(address) else address_of(address))
 
@@ -143,7 +150,8 @@ class ReliableMessageTransport:
 
         Args:
             peer: its name.
-            bound: a datagram socket of ours, bound to where the peer sends to; the transport's from now on.
+            bound: a datagram socket of ours, bound to where the peer sends to; the transport's from
+                now on.
             address: where the peer is bound.
             largest: bytes of one datagram; what the way there carries unbroken.
             insecure: as for `listen`: a sender's address can be forged.
@@ -212,17 +220,18 @@ class ReliableMessageTransport:
         """Send a message; returns once it is on its way, or waits for room. Gives its number.
 
         Args:
-            data: a buffer. Contiguous read-only ones (bytes) are sent from where they lie and must not change; what
-                could be changed is copied, and what has gaps, in the order of its indices. Of a tensor of torch give
-                `torch_bytes`.
+            data: a buffer. Contiguous read-only ones (bytes) are sent from where they lie and must
+                not change; what could be changed is copied, and what has gaps, in the order of its
+                indices. Of a tensor of torch give `torch_bytes`.
             to: the peer.
-            timeout: seconds to wait for room, where the peer takes nothing; `limits.deadline` where none is given.
+            timeout: seconds to wait for room, where the peer takes nothing; `limits.deadline` where
+                none is given.
 
         Raises:
             MessageLate: there was no room in time; the message was not taken over.
             TransferFailed: what ended the conversation: it says which message was lost.
-            Misused: no such peer, or it is too long, or not a buffer, or its bytes are not all that it holds (objects,
-                a mask). Nothing was sent, and the next message goes.
+            Misused: no such peer, or it is too long, or not a buffer, or its bytes are not all that
+                it holds (objects, a mask). Nothing was sent, and the next message goes.
         """
         line = self._line(to)
         payload = data if type(data) is bytes else unchanging(data)
@@ -255,7 +264,8 @@ class ReliableMessageTransport:
 
         Raises:
             MessageLate: none came in time; asking again goes on where this stopped.
-            TransferFailed: none will come: what ended the conversation, after all that had arrived was given.
+            TransferFailed: none will come: what ended the conversation, after all that had arrived
+                was given.
         """
         line = self._line(source)
         wait, begin = self.limits.deadline if timeout is None else timeout, time.monotonic()
@@ -295,7 +305,8 @@ class ReliableMessageTransport:
         """Wait until the peer has all that was sent.
 
         Raises:
-            MessageLate: it has not within `timeout` seconds (`limits.deadline`); it is tried further.
+            MessageLate: it has not within `timeout` seconds (`limits.deadline`); it is tried
+                further.
             TransferFailed: it will not.
         """
         line = self._line(to)
@@ -321,7 +332,9 @@ class ReliableMessageTransport:
             )
 
     def renew(self, peer: NodeId) -> None:
-        """Begin a new conversation with a peer after an error ended the last: numbers begin at 0 on both sides."""
+        """Begin a new conversation with a peer after an error ended the last: numbers begin at 0 on
+        both sides.
+        """
         line = self._line(peer)
         epoch = max(self._epochs(), line.conversation.epoch + 1)
 
@@ -356,7 +369,8 @@ class ReliableMessageTransport:
     async def send_with_validation(self, data: Any, destination: NodeId) -> TransferResult:
         """Send a message and wait until the peer has it, its digest checked there.
 
-        Messages go in the order in which they are awaited. One that is cancelled once it was is sent all the same.
+        Messages go in the order in which they are awaited. One that is cancelled once it was is
+        sent all the same.
 
         Raises:
             TransferFailed: as `send` and `flush`.
@@ -383,7 +397,9 @@ class ReliableMessageTransport:
         return await self._calls.send(destination, offer, then)
 
     async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
-        """The next message of a peer, its digest checked; of several who wait, who asked first is given the first.
+        """The next message of a peer, its digest checked.
+
+        Of several who wait, who asked first is given the first.
 
         One that comes after this was cancelled is given to the next.
 
@@ -398,16 +414,20 @@ class ReliableMessageTransport:
     # The end.
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Deliver what was sent, say goodbye, and close; once: who calls it while another does waits for that one.
+        """Deliver what was sent, say goodbye, and close.
 
-        A signal's handler that interrupts a call of the same thread does not wait: this goes on in another thread, and
-        the call ends with `Misused`. What failed is raised to who closes after it.
+        Once: who calls it while another does waits for that one.
+
+        A signal's handler that interrupts a call of the same thread does not wait: this goes on in
+        another thread, and the call ends with `Misused`. What failed is raised to who closes after
+        it.
 
         Args:
             timeout: seconds for all peers together; `limits.deadline` where none is given.
 
         Raises:
-            TransferFailed: something that was sent is not known to have arrived. All is closed then too.
+            TransferFailed: something that was sent is not known to have arrived. All is closed then
+                too.
         """
         if not self._closing and interrupts(self._lines.values()):
             threading.Thread(target=self._close_beside, args=(timeout,), name=THREAD).start()

@@ -1,4 +1,5 @@
-"""What a validator says of one token, of a sequence of them, or of bytes: a fact, and what to do about it.
+"""What a validator says of one token, of a sequence of them, or of bytes: a fact, and what to do
+about it.
 
 Standard library alone.
 """
@@ -15,13 +16,16 @@ class ValidationError(StrEnum):
     """Which fact does not hold.
 
     * not-an-integer: an id that is a float, a truth value, a text, or larger than 64 bits.
-    * out-of-vocabulary, unassigned: an id at or above the vocabulary's size, below 0, or one that has no token.
+    * out-of-vocabulary, unassigned: an id at or above the vocabulary's size, below 0, or one that
+      has no token.
     * special-out-of-place: a special id where its stream does not allow it.
     * too-long: a position at or past the longest stream.
     * after-end: a token behind the one that ended the stream.
     * checksum: a chunk does not hold what its maker made the checksum of.
-    * another-stream, stale-epoch, unknown-epoch: a chunk of another generation, of an earlier start, of a later one.
-    * gap, duplicate, conflict: positions are missing; one came again; one came again with another id.
+    * another-stream, stale-epoch, unknown-epoch: a chunk of another generation, of an earlier
+      start, of a later one.
+    * gap, duplicate, conflict: positions are missing; one came again; one came again with another
+      id.
     * digest: both ends do not hold the same ids.
     * not-utf8, incomplete: bytes that no text has; a text that ended inside of a character.
     * text-differs: the text is not what the ids spell.
@@ -57,8 +61,8 @@ class RecoveryAction(StrEnum):
     * discard: drop what came, and go on: it is a copy, or from before a restart.
     * decode-again: the ids are good, the text is not.
     * resend: ask the maker for the same once more.
-    * regenerate, restart-stage, reinitialize-device, fall-back: make the tokens again, with ever more of the pipeline
-      made anew; at last on one device alone.
+    * regenerate, restart-stage, reinitialize-device, fall-back: make the tokens again, with ever
+      more of the pipeline made anew; at last on one device alone.
     """
 
     NONE = "none"
@@ -102,7 +106,8 @@ class ValidationResult:
     Attributes:
         error_type: which fact does not hold; None where all that was looked at do.
         words: what is wrong, in a sentence; empty where nothing is.
-        position: of the token in its stream, or of the byte among the bytes, that the sentence is about.
+        position: of the token in its stream, or of the byte among the bytes, that the sentence is
+            about.
         checked: whether anything was looked at; false at the level off.
     """
 
@@ -113,7 +118,10 @@ class ValidationResult:
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is known to be wrong: all facts that were looked at hold. Whether any was says `status`."""
+        """Whether nothing is known to be wrong: all facts that were looked at hold.
+
+        Whether any was says `status`.
+        """
         return self.error_type is None
 
     @property

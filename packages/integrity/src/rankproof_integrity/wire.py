@@ -18,16 +18,25 @@ from .problem import Misused
 LOG = logging.getLogger("rankproof_integrity")
 SCRATCH = 32 * 1024
 CHUNK = 256 * 1024
-"""Bytes that are read, and digested while they lie in the processor's cache, before the next are read."""
+"""Bytes that are read, and digested while they lie in the processor's cache, before the next are
+read.
+"""
 DATAGRAM = 65507
 STRETCH = 8 * 2**20
-"""Bytes of one frame that are read in a row: then whoever reads looks at the clock, and says that he is there."""
+"""Bytes of one frame that are read in a row: then whoever reads looks at the clock, and says that
+he is there.
+"""
 
 HOST_AND_PORT = re.compile(r"[^/\0]+:\d+")
 Address = tuple[str, int] | str
-"""A host and a port, or the path of a socket in the file system (on Linux, after a NUL, any name in none)."""
+"""A host and a port, or the path of a socket in the file system (on Linux, after a NUL, any name in
+none).
+"""
 Received = tuple[Header | None, Any]
-"""A header and its payload; a payload of None has changed; a header of None: nothing is known of the frame."""
+"""A header and its payload; a payload of None has changed.
+
+A header of None: nothing is known of the frame.
+"""
 
 
 class Torn(Exception):
@@ -54,11 +63,16 @@ class Wire(Protocol):
         ...
 
     def single(self) -> tuple[Header, Any] | None:
-        """What has come, where it is one whole frame alone; None: whatever it is, `receive` gives it; raises Torn."""
+        """What has come, where it is one whole frame alone; None: whatever it is, `receive` gives
+        it; raises Torn.
+        """
         ...
 
     def put(self, header: bytes, payload: Any) -> bool:
-        """Take a frame over, where nothing is pending, and send it as far as it goes; gives whether it all went."""
+        """Take a frame over, where nothing is pending, and send it as far as it goes.
+
+        Gives whether it all went.
+        """
         ...
 
     def flush(self) -> bool:
@@ -76,11 +90,13 @@ class Wire(Protocol):
 class StreamWire:
     """A connected stream socket.
 
-    Header and payload are sent by one call, from where they lie. A payload is received into a buffer of its own; only
-    what came along with a header, at most 32 KiB, is copied once, and after a long payload a header is read alone.
+    Header and payload are sent by one call, from where they lie. A payload is received into a
+    buffer of its own; only what came along with a header, at most 32 KiB, is copied once, and after
+    a long payload a header is read alone.
 
     Attributes:
-        longest: payload bytes of a frame, at most: as many may be made room for before any of them came.
+        longest: payload bytes of a frame, at most: as many may be made room for before any of them
+            came.
     """
 
     ordered = True
@@ -265,7 +281,8 @@ class DatagramWire:
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:
-                # Nobody was there when something was sent before: whoever comes will be sent it again.
+                # Nobody was there when something was sent before: whoever comes will be sent it
+                # again.
                 continue
             except OSError as error:
                 raise Torn(error.strerror or str(error)) from error
@@ -318,7 +335,8 @@ def address_of(given: Any) -> Address:
     """What a caller gives for an address, as one.
 
     Raises:
-        Misused: it is none; or a text that would be a file of that name where a host and a port were meant.
+        Misused: it is none; or a text that would be a file of that name where a host and a port
+            were meant.
     """
     if isinstance(given, str) and given and not HOST_AND_PORT.fullmatch(given):
         return given
@@ -342,8 +360,9 @@ def family(address: Address) -> int:
 def demand_local(bound: socket.socket, *, insecure: bool) -> None:
     """Only processes of this machine can reach a bound socket, unless the caller accepts strangers.
 
-    What decides is the address that the socket is bound to, not the text it was given as: a host name, an empty one and
-    0.0.0.0 are all resolved by then. An accepted address of a network is logged.
+    What decides is the address that the socket is bound to, not the text it was given as: a host
+    name, an empty one and 0.0.0.0 are all resolved by then. An accepted address of a network is
+    logged.
 
     Raises:
         Misused: it is bound to an address that other machines may reach.
