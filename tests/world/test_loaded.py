@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.stats.counterparts import Counterparts, InstalledCopy
 from harness.stats.provenance import Source, judge, told
 from tests.run import wheels
 
@@ -141,9 +142,13 @@ def test_an_installed_distribution_is_told_by_its_record(
     assert "engine.py came from an installed copy (engine 2.0)" in str(
         judge(declared, COMMIT).unproven
     )
-    theirs = Source(
-        declared={"engine"}, files={"engine.py": hashlib.sha256(THEIRS.encode()).hexdigest()}
+    files = {"engine.py": hashlib.sha256(THEIRS.encode()).hexdigest()}
+    known = Counterparts(
+        roots={"engine": [("", "")]},
+        files=files,
+        installed=[InstalledCopy(name="engine", version="2.0", files=files)],
     )
+    theirs = Source(declared={"engine"}, files=files, counterparts=known)
     assert judge(declared, theirs).unproven == frozenset()
     (site / "engine.py").write_text(OURS)
     changed = listing(run(live, tmp_path, body, warm=warm))
