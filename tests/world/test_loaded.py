@@ -26,6 +26,15 @@ COMMIT = Source(
 )
 
 
+def repository(folder: str, text: str) -> Source:
+    """A repository that declares the engine, and holds its module in this folder."""
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    files = {f"{folder}engine.py": sha256}
+    copy = InstalledCopy(name="engine", version="2.0", files={"engine.py": sha256})
+    known = Counterparts(roots={"engine": [("", folder)]}, files=files, installed=[copy])
+    return Source(declared={"engine"}, files=files, counterparts=known)
+
+
 def run(live: Any, tmp_path: Path, body: str, *, warm: bool = False, **more: Any) -> Any:
     """Run one rank whose subject does this; `elsewhere` is a folder outside of its arm's, with
     another `engine`.
@@ -142,13 +151,7 @@ def test_an_installed_distribution_is_told_by_its_record(
     assert "engine.py came from an installed copy (engine 2.0)" in str(
         judge(declared, COMMIT).unproven
     )
-    files = {"engine.py": hashlib.sha256(THEIRS.encode()).hexdigest()}
-    known = Counterparts(
-        roots={"engine": [("", "")]},
-        files=files,
-        installed=[InstalledCopy(name="engine", version="2.0", files=files)],
-    )
-    theirs = Source(declared={"engine"}, files=files, counterparts=known)
+    theirs = repository("", THEIRS)
     assert judge(declared, theirs).unproven == frozenset()
     (site / "engine.py").write_text(OURS)
     changed = listing(run(live, tmp_path, body, warm=warm))
@@ -156,7 +159,7 @@ def test_an_installed_distribution_is_told_by_its_record(
         judge(changed, other).unproven
     )
     # Of what was changed into the commit's very file nobody has to know where it came from.
-    assert judge(changed, COMMIT).unproven == frozenset()
+    assert judge(changed, repository("src/", OURS)).unproven == frozenset()
 
 
 def test_what_the_run_itself_wrote_is_no_stranger(live: Any, tmp_path: Path) -> None:
