@@ -1,4 +1,4 @@
-"""Trials farmed over nodes: everything but Ray itself, which tests/starters/test_ray.py tries."""
+"""Trials farmed over nodes: everything but Ray itself, which tests/world/starters/test_ray.py tries."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
 from harness.world.starters import hostfile, ssh
 from tests.launches import launch_of
-from tests.machines import machine_room
-from tests.machines.machine_room import Room
+from tests.world.machines import machine_room
+from tests.world.machines.machine_room import Room
 
 pytestmark = pytest.mark.whole
 LEASE = 1.5

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.whole,
     pytest.mark.skipif(bool(refusal()), reason="this machine cannot make test machines"),
 ]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DRIVER = """
 import os, signal, sys, time
 from pathlib import Path

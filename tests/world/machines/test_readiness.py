@@ -30,9 +30,9 @@ from harness.run.run import run
 from harness.scenario import load_scenario
 from harness.world.machines.agent import HEAD
 from harness.world.starters import hostfile
-from tests.machines import machine_room
-from tests.machines.machine_room import Room
-from tests.machines.test_worlds import SCENARIO, SUBJECT
+from tests.world.machines import machine_room
+from tests.world.machines.machine_room import Room
+from tests.world.machines.test_worlds import SCENARIO, SUBJECT
 
 pytestmark = pytest.mark.whole
 LEASE = 1.5
@@ -139,7 +139,7 @@ def test_each_shipped_lock_is_looked_up_where_its_torch_is(tmp_path: Path) -> No
 
     A lock of another torch, or alone, names none.
     """
-    locks = Path(__file__).parents[2] / "locks"
+    locks = Path(__file__).parents[3] / "locks"
     found = {lock.name: page_of(lock) for lock in locks.glob("*.txt")}
     index = tomllib.loads((locks / TORCH).read_text())["index"]
     assert {name for name, page in found.items() if page} == {"cpu.txt"}

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts"),
 ]
 Live = Callable[..., Lived]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def placed(*of: int) -> Hosts:

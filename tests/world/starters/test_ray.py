@@ -59,7 +59,7 @@ class Nodes:
         return {
             "RAY_ADDRESS": self.address,
             "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+                [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
             ),
         }
 

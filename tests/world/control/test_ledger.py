@@ -20,7 +20,7 @@ from harness.world.control.recorder import compiled
 from harness.world.control.world import World
 
 RING = KINDS["mlx-ring"]
-SUBJECT = (Path(__file__).with_name("subjects") / "calling.py").read_text().splitlines()
+SUBJECT = (Path(__file__).parents[1] / "subjects" / "calling.py").read_text().splitlines()
 pytestmark = pytest.mark.slow
 needs_ring = pytest.mark.skipif(RING.refusal(size=2) is not None, reason=str(RING.refusal(size=2)))
 

@@ -13,7 +13,7 @@ import pytest
 from harness.world.control import ports
 from harness.world.control.ports import NoPort, PortLease
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys
 from pathlib import Path

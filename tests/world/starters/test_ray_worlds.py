@@ -19,7 +19,7 @@ from harness.world.machines.agent_channel import LEASE, boot
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
 from harness.world.starters.ray import Cluster
-from tests.machines.test_worlds import (
+from tests.world.machines.test_worlds import (
     SCENARIO,
     SUBJECT,
     code,
@@ -28,8 +28,8 @@ from tests.machines.test_worlds import (
     once_stepping,
     world,
 )
-from tests.starters import ray_room
-from tests.starters.ray_room import Nodes
+from tests.world.starters import ray_room
+from tests.world.starters.ray_room import Nodes
 
 __all__ = ["code"]  # a fixture
 

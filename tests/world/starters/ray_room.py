@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.machines import machine_room
-from tests.machines.machine_room import Room
+from tests.world.machines import machine_room
+from tests.world.machines.machine_room import Room
 
 WITHIN = 400.0
 # On a busy machine Ray's processes take long to find each other.

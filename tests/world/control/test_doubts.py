@@ -27,7 +27,7 @@ from harness.world.control.stillness import Stillness
 from tests.world.conftest import Lived
 from tests.world.subjects import waiting
 
-SUBJECTS = Path(__file__).with_name("subjects")
+SUBJECTS = Path(__file__).parents[1] / "subjects"
 LANES = 4
 
 
