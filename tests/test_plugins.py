@@ -39,7 +39,7 @@ from harness.report.views import VIEWS
 from harness.run import doctor
 from harness.subjects import READY
 from harness.world.control import server_handle
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease
 
 GOOD = """
     from typing import Literal

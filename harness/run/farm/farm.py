@@ -37,7 +37,7 @@ from harness.world.control.hang import Hang
 from harness.world.control.world import Cancelled
 from harness.world.machines.agent_channel import LEASE
 from harness.world.starters.ray import Cluster, Place
-from harness.world.starters.relayed import ActorGone, NodeLost
+from harness.world.starters.ray_relay import ActorGone, NodeLost
 
 # Beside what a trial may take by its scenario: starting a world, and bringing what it left.
 SPARE = 120.0

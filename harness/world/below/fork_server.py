@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.below import keeper
-from harness.world.below.descendants import adopt_orphans, child_alarm, extinguish
+from harness.world.below.leftovers import adopt_orphans, child_alarm, extinguish
 from harness.world.below.preload import preload
 from harness.world.below.rank_start import open_descriptors
 from harness.world.below.requests import Requests

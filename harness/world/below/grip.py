@@ -19,8 +19,8 @@ from typing import Any
 from harness.forms.digest import sha256_of
 from harness.rank.process import PROC, die_with_parent
 from harness.rank.spec import SHARED
-from harness.world.below import mounts
-from harness.world.below.memory_group import EMPTY_WITHIN, MemoryGroup
+from harness.world.below import isolation
+from harness.world.below.isolation import EMPTY_WITHIN, MemoryGroup
 
 RESOURCES = {
     "open-files": resource.RLIMIT_NOFILE,
@@ -148,7 +148,7 @@ class Grip:
         rank.
 
         Returns:
-            `place`, `how`, and what `harness.world.below.mounts` tells; of a folder that is denied
+            `place`, `how`, and what `harness.world.below.isolation` tells; of a folder that is denied
             its `mode` and the one `before`.
         """
         about = {"place": place, "how": how}
@@ -163,12 +163,12 @@ class Grip:
             if pid is None:
                 return {**about, "why": GONE}
             if how == "open":
-                return {**about, **mounts.uncover(pid, seen)}
+                return {**about, **isolation.uncover(pid, seen)}
             layer = Path(spec["scratch"]) / LAYER
             layer.mkdir(exist_ok=True)
             return {
                 **about,
-                **mounts.cover(pid, seen, layer=layer, space=space if how == "full" else None),
+                **isolation.cover(pid, seen, layer=layer, space=space if how == "full" else None),
             }
         except (OSError, ValueError) as error:
             return {**about, "why": str(error)}

@@ -28,11 +28,11 @@ from typing import Any
 
 from harness.forms.strict_json import JSON
 from harness.rank.process import die_with_parent, keep_private, signal_name
-from harness.world.below.descendants import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.below.grip import PRESSED, Grip
+from harness.world.below.leftovers import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.below.rank_start import RankStart, WorldOrder, proof
 from harness.world.below.requests import send
-from harness.world.hosts.wire_process import WireLost, WireProcess
+from harness.world.hosts.wire import WireLost, WireProcess
 
 SURVIVOR_LIMIT = 50
 

@@ -20,9 +20,8 @@ from os import _exit
 from pathlib import Path
 
 from harness.rank.process import die_with_parent
-from harness.world.below.descendants import adopt_orphans, child_alarm, extinguish
-from harness.world.below.memory_group import disband_left
-from harness.world.below.removal import remove
+from harness.world.below.isolation import disband_left
+from harness.world.below.leftovers import adopt_orphans, child_alarm, extinguish, remove
 
 LAID_OUT = b"!"
 """What the harness sends when the scratch folder is as the server needs it."""

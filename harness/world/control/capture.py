@@ -1,5 +1,10 @@
 """What one world leaves: its events, what its ranks printed, where they stood, how they say they
 failed.
+
+Where a rank stood is what Python's faulthandler wrote about every thread, read as frames. It names
+a thread by its handle in the C library, and /proc by its number in the kernel. The handle points
+to the thread's own record, which holds that number; where in the record is learned from the main
+thread, whose number is the process'.
 """
 
 from __future__ import annotations
@@ -8,11 +13,11 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.events import Event
 from harness.forms.digest import sha256
@@ -20,10 +25,10 @@ from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
-from harness.world.control.names import hide_home_in, shorten
-from harness.world.control.rank_states import RankStates
+from harness.world.control.names import Elsewhere, hide_home_in, shorten
+from harness.world.control.ranks import RankStates
 from harness.world.control.room import Room
-from harness.world.machines.elsewhere import Elsewhere
+from harness.world.control.waits import PROC, Unreadable, memory
 
 # Of a stream, its beginning and its end.
 HEAD = TAIL = 128 * 1024
@@ -348,3 +353,65 @@ def _sources(code: Path) -> Iterable[str]:
         with suppress(OSError):  # a rank may have done anything to it
             if path.is_file() and path.stat().st_size <= READ_LIMIT:
                 yield path.read_bytes().decode("utf-8", "replace")
+
+
+THREAD = re.compile(
+    r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$"
+)
+FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+# faulthandler itself writes at most 100 of each.
+FRAMES_LIMIT = 100
+THREADS_LIMIT = 100
+RECORD_SIZE = 1024
+
+
+class Frame(NamedTuple):
+    """One call: the file as the interpreter knows it, the line it is at, the function."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Stack(NamedTuple):
+    """One Python thread, innermost frame first. `handle` is its pthread_t."""
+
+    handle: int
+    frames: tuple[Frame, ...]
+
+
+def parse_stacks(text: str) -> list[Stack]:
+    """Read what faulthandler wrote once. What is not part of a stack is passed over."""
+    threads: list[tuple[int, list[Frame]]] = []
+    for line in text.splitlines():
+        if thread := THREAD.match(line):
+            threads.append((int(thread[1], 16), []))
+        elif (frame := FRAME.match(line)) and threads and len(threads[-1][1]) < FRAMES_LIMIT:
+            threads[-1][1].append(Frame(frame[1], int(frame[2]), frame[3]))
+    return [Stack(handle, tuple(frames)) for handle, frames in threads[:THREADS_LIMIT]]
+
+
+def inside(frame: Frame, folder: Path) -> str | None:
+    """The frame's file relative to a folder, or None where it lies outside of it."""
+    root = os.path.realpath(folder) + os.sep
+    file = os.path.realpath(frame.file)
+    return file[len(root) :] if file.startswith(root) else None
+
+
+def threads_of(pid: int, stacks: Sequence[Stack]) -> dict[int, int]:
+    """The kernel's number of each thread by its handle.
+
+    Raises:
+        Unreadable: the C library's records cannot be read, or hold no such number.
+    """
+    tids = {int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()}
+    records = {stack.handle: memory(pid, stack.handle, RECORD_SIZE) for stack in stacks}
+    for offset in range(0, RECORD_SIZE, 4):
+        numbers = {
+            handle: int.from_bytes(record[offset : offset + 4], "little")
+            for handle, record in records.items()
+        }
+        values = list(numbers.values())
+        if pid in values and len(set(values)) == len(values) and tids.issuperset(values):
+            return numbers
+    raise Unreadable(f"which threads of process {pid} these stacks belong to cannot be told here")

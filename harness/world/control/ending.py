@@ -16,12 +16,11 @@ from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
-from harness.world.control.capture import Recorder, read_stack
+from harness.world.control.capture import Recorder, parse_stacks, read_stack
 from harness.world.control.hang import HangWatch, Seen, frames_as_evidence, holding_back
 from harness.world.control.launch import Launch
-from harness.world.control.rank_states import RankStates
+from harness.world.control.ranks import RankStates
 from harness.world.control.server_handle import ServerFailed
-from harness.world.control.stacks import parse
 from harness.world.control.waits import catches
 
 # And for each rank that is asked: they take turns at the processors.
@@ -236,7 +235,7 @@ class Ending:
             texts.append((read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")[known:])
             there = self._recorder.elsewhere.get(rank)
             text = texts[-1].decode("utf-8", "replace")
-            stacks = parse(text if there is None else there.as_here(text))
+            stacks = parse_stacks(text if there is None else there.as_here(text))
             threads = frames_as_evidence(
                 stacks,
                 folder=there.code if there is not None else self._recorder.code,

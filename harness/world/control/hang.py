@@ -23,9 +23,9 @@ from typing import Literal
 from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.rank import lifecycle
+from harness.world.control.capture import Stack, inside, threads_of
 from harness.world.control.doubts import doubts
-from harness.world.control.rank_states import RankStates
-from harness.world.control.stacks import Stack, inside, threads_of
+from harness.world.control.ranks import RankStates
 from harness.world.control.stillness import Stillness
 from harness.world.control.waits import PROC, Unreadable
 

@@ -23,15 +23,15 @@ from harness.world.control.hang import Hang
 from harness.world.control.names import ROOT
 from harness.world.control.program import READY, command, variables
 from harness.world.control.rank_environment import (
+    compiled_recorder,
     is_import_time,
     launcher_environment,
     own_environment,
     rank_environment,
 )
-from harness.world.control.recorder import compiled
 from harness.world.control.server_handle import BOOT, Server, interpreter
 from harness.world.hosts.host import Hosts
-from harness.world.machines.placement import Placed
+from harness.world.machines.roll import Placed
 
 # A rank begins its subject when every rank has joined the group, or when one has ended: else a rank
 # that fails at once closes its sockets while its peers still connect, and they fail in a place that
@@ -324,7 +324,7 @@ def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = No
 
 
 def _hosts(launch: Launch, hosts: Hosts, ground: Ground) -> dict[str, JSON]:
-    """What `harness.world.hosts.wire_process.WireProcess` is given."""
+    """What `harness.world.hosts.wire.WireProcess` is given."""
     server = ground.server
     # What a rank reads, where it is below /tmp: the code and the rooms of its server, inputs, its
     # interpreter.
@@ -418,7 +418,7 @@ def _spec(launch: Launch, rank: int, ground: Ground) -> tuple[RankSpec, list[int
         collective_timeout=launch.collective_timeout,
         observe=reports.observe,
         digests=reports.digests,
-        recorder=compiled() if reports.observe else "",
+        recorder=compiled_recorder() if reports.observe else "",
         inside={kind: server.inside(file) for kind, file in launch.faults.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
         on_host=launch.places.hosts is not None,

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.world.below.removal import empty, remove
+from harness.world.below.leftovers import empty, remove
 
 # A unix socket's path has 108 bytes, and what libraries put below the temporary folder takes some
 # thirty (Python's multiprocessing: pymp-xxxxxxxx/listener-xxxxxxxx).

@@ -24,10 +24,10 @@ from typing import Any
 from harness.forms.children import start_apart
 from harness.forms.digest import sha256
 from harness.world.below import requests
+from harness.world.below.leftovers import remove
 from harness.world.below.preload import LIST
-from harness.world.below.removal import remove
 from harness.world.below.warden import LAID_OUT
-from harness.world.control import driver
+from harness.world.control import rank_environment
 from harness.world.control.names import ROOT, shorten
 from harness.world.control.room import Room, base
 
@@ -122,9 +122,13 @@ class Server:
             if not key.shared_home:
                 self.room = Room(self.scratch)
                 self.environment = self.room.environment(self.environment)
-            libraries = driver.find() if driver.is_wanted() else {}
+            libraries = (
+                rank_environment.find_driver() if rank_environment.is_driver_wanted() else {}
+            )
             links = self.scratch / "driver"
-            self.environment = driver.hand_over(self.environment, folder=links, libraries=libraries)
+            self.environment = rank_environment.with_driver(
+                self.environment, folder=links, libraries=libraries
+            )
             with contextlib.ExitStack() as half_done:
                 ours, theirs = socket.socketpair()
                 half_done.enter_context(ours)
@@ -156,7 +160,7 @@ class Server:
             self.scratch.mkdir(mode=0o700)
             if self.room is not None:
                 self.room.lay_out()
-            driver.link(links, libraries)
+            rank_environment.link_driver(links, libraries)
             listing = {
                 "modules": key.modules,
                 "files": [self.inside(Path(file)) for file, _ in key.files],

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from harness.history import LEAST
 from harness.rank.process import inspect
-from harness.world.below.descendants import processes
+from harness.world.below.leftovers import processes
 from harness.world.control.waits import PROC, Ended, Unreadable, Wait, sleeps_in, waits_in
 
 # Per second of the window: what a thread that idles or polls may use of the processor.

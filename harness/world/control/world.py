@@ -18,22 +18,18 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.rank.process import lives_on, signal_name
 from harness.world.below.grip import PRESSED
-from harness.world.below.removal import remove
+from harness.world.below.leftovers import remove
 from harness.world.control.capture import Capture, Recorder
 from harness.world.control.ending import Ending
-from harness.world.control.gates import Gates, StartLine
 from harness.world.control.hang import HangWatch
 from harness.world.control.launch import Ground, Launch, describe
-from harness.world.control.pipes import Pipes
-from harness.world.control.pool import Pool
-from harness.world.control.ports import PortLease
-from harness.world.control.rank_channel import Channel
-from harness.world.control.rank_states import RankStates, probe
+from harness.world.control.pipes import Gates, Pipes, StartLine
+from harness.world.control.places import HostControl, MachineControl
+from harness.world.control.pool import Pool, PortLease
+from harness.world.control.ranks import RankChannel, RankStates, probe
 from harness.world.control.room import RoomNotEmpty
 from harness.world.control.server_handle import Cancelled, Server, ServerFailed
-from harness.world.hosts.world_hosts import HostControl
 from harness.world.machines.machine_server import MachineServer
-from harness.world.machines.world_machines import MachineControl
 
 __all__ = ["Cancelled", "World"]
 
@@ -85,7 +81,7 @@ class World:
         self._states = RankStates(size=launch.size)
         self._hosts = HostControl(launch, self._recorder, self._states)
         self._machines = MachineControl(launch, self._recorder, self._states)
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, RankChannel] = {}
         # Not there yet.
         self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
         self._line = StartLine(

@@ -25,9 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
-from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
-from harness.world.machines.machine_environment import NotMade, prepare
-from harness.world.machines.tree import BadTree, Store, Uses
+from harness.world.machines.store import ENVIRONMENTS, BadTree, NotMade, Store, Uses, prepare
 
 HEAD = struct.Struct(">II")
 # Before it, a login shell may have printed what it liked.

@@ -22,8 +22,7 @@ from harness.forms import distribution
 from harness.forms.children import start_apart
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
-from harness.world.machines import agent, tree
-from harness.world.machines import machine_environment as environment
+from harness.world.machines import agent, store
 
 LEASE = 4.0
 # What a login shell prints before the agent speaks is skipped up to here.
@@ -61,7 +60,7 @@ exec "$p" -I -c "$1\""""
 
 class Started(Protocol):
     """What starts an agent and carries its bytes: a process of ours, or
-    `harness.world.starters.relayed.Piped`.
+    `harness.world.starters.ray_relay.Piped`.
     """
 
     stdin: IO[bytes] | None
@@ -248,7 +247,7 @@ class Channel:
         """
         if not self.ask("lacks", trees=[digest], within=within).get("lacks"):
             return
-        for parts, content in tree.pieces(files):
+        for parts, content in store.pieces(files):
             self.ask("put", tree=digest, parts=parts, content=content, within=within)
         self.ask("keep", tree=digest, within=within)
 
@@ -381,7 +380,7 @@ def _modules() -> list[tuple[str, str]]:
     """The text of what the agent consists of, in the order in which it is imported."""
     texts = [
         (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
-        for module in (distribution, tree, environment, agent)
+        for module in (distribution, store, agent)
     ]
     return [
         ("harness", ""),

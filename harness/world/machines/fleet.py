@@ -23,11 +23,11 @@ from harness.forms.ranks import MOST_RANKS
 from harness.forms.text import printable
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import Cancelled, ServerFailed
-from harness.world.machines import tree
+from harness.world.machines import store
 from harness.world.machines.agent_channel import Start, Unreachable
 from harness.world.machines.heartbeat import BEAT, Line
-from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
+from harness.world.machines.roll import Placed
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0
@@ -269,8 +269,8 @@ class Fleet:
     def _tree(self, place: Path, *, below: str = "") -> tuple[str, dict[str, Path]]:
         with self._lock:
             if place not in self._trees:
-                files = {below + name: path for name, path in tree.files_of(place).items()}
-                self._trees[place] = tree.digest_of(files), files
+                files = {below + name: path for name, path in store.files_of(place).items()}
+                self._trees[place] = store.digest_of(files), files
             return self._trees[place]
 
     def give_tree(self, place: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
-from harness.world.machines import agent, tree
+from harness.world.machines import agent, store
 from harness.world.machines.agent_channel import ENDS_WITHIN, Channel, Start, Unreachable
 from harness.world.machines.roll import Hostile
 
@@ -169,7 +169,7 @@ class Line:
         Returns whether it was lacking there.
         """
         if lacks := bool(self.ask("lacks", trees=[digest], within=within).get("lacks")):
-            for parts, content in tree.pieces(files):
+            for parts, content in store.pieces(files):
                 self.ask("put", tree=digest, parts=parts, content=content, within=within)
             self.ask("keep", tree=digest, within=within)
         return lacks

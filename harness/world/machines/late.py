@@ -19,13 +19,11 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import MACHINE_ENDED, MACHINES_JOINED
 from harness.world.control.capture import Recorder
-from harness.world.control.rank_channel import Channel
-from harness.world.control.rank_states import RankStates
+from harness.world.control.names import Elsewhere
+from harness.world.control.ranks import RankChannel, RankStates
 from harness.world.control.world import TOLD
-from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.heartbeat import told_here
-from harness.world.machines.placement import Placed
-from harness.world.machines.roll import HandedOver, Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 BEGIN = "world.begin"
 END = "world.end"
@@ -149,7 +147,7 @@ class _Replay:
         self._states = RankStates(size=size)
         self._recorder = Recorder(size=size, code=scratch, python=None)
         self._channels = {
-            rank: Channel(rank, not_before=share.begun)
+            rank: RankChannel(rank, not_before=share.begun)
             for rank in share.placed.ranks(share.machine)
         }
         for rank, channel in self._channels.items():

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import Over, Rendezvous
+from harness.world.below.leftovers import remove
 from harness.world.below.preload import EVERYTHING, Preload
-from harness.world.below.removal import remove
 from harness.world.control.launch import Launch
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import ServerFailed
 from harness.world.machines.fleet import Cables, Fleet
-from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
+from harness.world.machines.roll import Placed
 from harness.world.machines.share import travels
 
 # Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control

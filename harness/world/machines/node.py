@@ -19,15 +19,13 @@ import psutil
 
 from harness.world.below.preload import Preload
 from harness.world.control import names
-from harness.world.control.pool import ServerPool
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.server_handle import Server, ServerFailed
-from harness.world.machines import journal
+from harness.world.machines import node_channel
 from harness.world.machines.agent import MAGIC, TREES, cache
-from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
 from harness.world.machines.node_channel import Inbox, Outbox
 from harness.world.machines.share import Share
-from harness.world.machines.tree import BadTree, Store, Uses
+from harness.world.machines.store import ENVIRONMENTS, BadTree, Store, Uses
 
 
 class Node:
@@ -48,7 +46,7 @@ class Node:
         self._pool = ServerPool()
         self._ports = PortLease()
         self._server: Server | None = None
-        self._kept: dict[str, journal.Journal] = {}
+        self._kept: dict[str, node_channel.Journal] = {}
 
     def serve(self) -> None:
         """Until control is gone."""
@@ -119,7 +117,7 @@ class Node:
         """Have a share of a world, to its end."""
         if self._server is None:
             raise ServerFailed("no fork server was asked for")
-        told = journal.Journal(self._run, asked["world"], machine=self._machine)
+        told = node_channel.Journal(self._run, asked["world"], machine=self._machine)
         share = Share(
             asked,
             server=self._server,
@@ -151,16 +149,18 @@ class Node:
             kept.close(keep=False)
         else:
             with contextlib.suppress(OSError):
-                (path := journal.place(self._run, world, machine=self._machine)).unlink()
+                (
+                    path := node_channel.journal_path(self._run, world, machine=self._machine)
+                ).unlink()
                 path.parent.rmdir()
 
     def _give(self, asked: dict[str, Any]) -> None:
         """What control has not heard of a world whose lease was lost; then nobody needs it here."""
-        path = journal.place(self._run, asked["world"], machine=self._machine)
+        path = node_channel.journal_path(self._run, asked["world"], machine=self._machine)
         last = b""
         if there := path.exists():
             with self._inbox.waits():
-                for last in journal.read(path, after=asked["after"]):
+                for last in node_channel.read_journal(path, after=asked["after"]):
                     self._outbox.await_room()
                     self._outbox.send_raw(last)
         whole = there and (b'"is": "left"' in last[:200] or b'"is": "over"' in last[:200])
@@ -174,7 +174,7 @@ def main(told: str) -> None:
     os.set_inheritable(arguments["reads"], False)
     os.set_inheritable(arguments["writes"], False)
     os.write(arguments["writes"], MAGIC + arguments["nonce"].encode() + b"\n")
-    journal.forget()
+    node_channel.forget_journals()
     code = 0
     try:
         Node(arguments).serve()

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.below.requests import send
+from harness.world.control.names import Elsewhere
 from harness.world.control.pipes import CHUNK
 from harness.world.machines.agent_channel import Unreachable
-from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.heartbeat import Line, told_here
-from harness.world.machines.placement import Placed
-from harness.world.machines.roll import HandedOver, Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 COLLECTED_WITHIN = 60.0
 

@@ -1,17 +1,54 @@
-"""What a machine says and hands over of its ranks: held against what can be true, and bounded."""
+"""The roll of one world over machines: which rank is on which machine, and what a machine says and
+hands over of its ranks, held against what can be true, and bounded.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
-from harness.world.machines.placement import Placed
+from harness.world.hosts.host import local
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """The machines of one world.
+
+    Attributes:
+        of: the machine of each rank, by its place in the hostfile.
+        called: what evidence calls each machine of the hostfile.
+        reached: the address of each.
+    """
+
+    of: tuple[int, ...]
+    called: tuple[str, ...]
+    reached: tuple[str, ...]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address of each rank's machine."""
+        return [self.reached[machine] for machine in self.of]
+
+    @property
+    def used(self) -> list[int]:
+        """The machines that have a rank, in order."""
+        return sorted(set(self.of))
+
+    def local(self, rank: int) -> tuple[int, int]:
+        """Which of the ranks on its machine a rank is, and how many there are."""
+        return local(self.of, rank)
+
+    def ranks(self, machine: int) -> list[int]:
+        """The ranks on a machine."""
+        return [rank for rank, other in enumerate(self.of) if other == machine]
+
 
 # What a keeper says of a rank, and of its share of a world.
 OF_RANKS = frozenset(

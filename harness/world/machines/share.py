@@ -26,20 +26,19 @@ from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect, lives_on
-from harness.world.below.removal import remove
+from harness.world.below.leftovers import remove
 from harness.world.control import names
 from harness.world.control.capture import read_stack
 from harness.world.control.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
 from harness.world.control.hang import holding_back
 from harness.world.control.launch import PARTS, Ground, Launch, describe
 from harness.world.control.pipes import Pipes
-from harness.world.control.rank_states import probe
+from harness.world.control.ranks import probe
 from harness.world.control.server_handle import Server, ServerFailed
 from harness.world.control.waits import catches
-from harness.world.machines.journal import Journal
-from harness.world.machines.node_channel import Inbox, Outbox
-from harness.world.machines.placement import Placed
-from harness.world.machines.tree import PIECE, Store
+from harness.world.machines.node_channel import Inbox, Journal, Outbox
+from harness.world.machines.roll import Placed
+from harness.world.machines.store import PIECE, Store
 
 # What a rank may leave, in files, as at control.
 MOST_FILES = 1024

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from harness.forms.text import printable
-from harness.world.starters import relay
-from harness.world.starters.relayed import ActorGone, NodeLost, Piped
+from harness.world.starters import ray_relay
+from harness.world.starters.ray_relay import ActorGone, NodeLost, Piped
 
 PREFIX = "ray://"
 STARTS_WITHIN = 60.0
@@ -97,9 +97,9 @@ class Cluster:
             for number, handler in handlers.items():
                 with contextlib.suppress(ValueError):  # not in the main thread
                     signal.signal(number, handler)
-        self._ray.cloudpickle.register_pickle_by_value(relay)
+        self._ray.cloudpickle.register_pickle_by_value(ray_relay)
         self.version: str = self._ray.__version__
-        self._actor = self._ray.remote(relay.Relay)
+        self._actor = self._ray.remote(ray_relay.RayRelay)
         self._code: Any = None
 
     def __enter__(self) -> Self:
@@ -186,7 +186,7 @@ class Actor:
         within = (SILENT if self._is_there else STARTS_WITHIN) + wait
         part = self._get(self._made.read.remote(wait), within=within)
         self._is_there = True
-        if part is not None and (not isinstance(part, bytes) or len(part) > relay.CHUNK):
+        if part is not None and (not isinstance(part, bytes) or len(part) > ray_relay.CHUNK):
             raise ActorGone("its relay does not speak as ours does")
         return part
 

@@ -15,7 +15,7 @@ import pytest
 
 from harness.forms import cgroup
 from harness.world.below.grip import Grip, located
-from harness.world.below.memory_group import MemoryGroup, disband_left
+from harness.world.below.isolation import MemoryGroup, disband_left
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="limits of other processes: Linux"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.events import Event
-from harness.world.control import rank_channel as channels
-from harness.world.control.rank_channel import Channel
+from harness.world.control import ranks
+from harness.world.control.ranks import RankChannel
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}(\.[a-z0-9]{1,4}){0,2}", fullmatch=True)
 VALUES = st.dictionaries(
@@ -28,7 +28,7 @@ LINES = st.lists(GOOD | st.binary(max_size=30) | st.just(b"  ") | st.just(b"x" *
 
 
 def _read(pieces: Iterable[bytes]) -> list[tuple[str, str | None, object]]:
-    channel = Channel(1, not_before=0)
+    channel = RankChannel(1, not_before=0)
     events: list[Event] = []
     for piece in pieces:
         events += channel.feed(piece)
@@ -54,14 +54,14 @@ def test_any_bytes_give_events_or_garbage(pieces: list[bytes]) -> None:
 def test_the_cut_does_not_matter(lines: list[bytes], places: list[int], ended: bool) -> None:
     """The same bytes give the same events in whatever pieces they come, beyond every limit too."""
     data = b"\n".join(lines) + (b"\n" if ended else b"")
-    limits = channels.BYTES_LIMIT, channels.EVENTS_LIMIT, channels.LINE_LIMIT
-    channels.BYTES_LIMIT, channels.EVENTS_LIMIT, channels.LINE_LIMIT = 900, 6, 200
+    limits = ranks.BYTES_LIMIT, ranks.EVENTS_LIMIT, ranks.LINE_LIMIT
+    ranks.BYTES_LIMIT, ranks.EVENTS_LIMIT, ranks.LINE_LIMIT = 900, 6, 200
     try:
         whole = _read([data])
         assert _read(_cut(data, places)) == whole
         assert _read(data[i : i + 1] for i in range(len(data))) == whole
     finally:
-        channels.BYTES_LIMIT, channels.EVENTS_LIMIT, channels.LINE_LIMIT = limits
+        ranks.BYTES_LIMIT, ranks.EVENTS_LIMIT, ranks.LINE_LIMIT = limits
 
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=6))
@@ -77,18 +77,18 @@ def test_good_lines_arrive_as_they_were_sent(sent: list[tuple[str, dict[str, obj
 def test_limits_are_exact() -> None:
     """The last event within the limit counts, the next one is the overflow, said once."""
     line = b'{"event":"a"}\n'
-    found = _read([line * (channels.EVENTS_LIMIT + 5)])
-    assert [name for _, name, _ in found] == ["a"] * channels.EVENTS_LIMIT + ["channel.overflow"]
-    found = _read([b" " * 1000 + b"\n"] * (channels.BYTES_LIMIT // 1001 + 2))
+    found = _read([line * (ranks.EVENTS_LIMIT + 5)])
+    assert [name for _, name, _ in found] == ["a"] * ranks.EVENTS_LIMIT + ["channel.overflow"]
+    found = _read([b" " * 1000 + b"\n"] * (ranks.BYTES_LIMIT // 1001 + 2))
     assert [name for _, name, _ in found] == ["channel.overflow"]
 
 
 def test_garbage_is_told_twenty_times() -> None:
     """Evidence of garbage is bounded, and so is each sample."""
     found = _read([b"\xff" * 500 + b"\n"] * 100)
-    assert len(found) == channels.GARBAGE_LIMIT
+    assert len(found) == ranks.GARBAGE_LIMIT
     assert all(
-        len(values["sample"]) == 4 * channels.SAMPLE
+        len(values["sample"]) == 4 * ranks.SAMPLE
         for _, _, values in found
         if isinstance(values, dict)
     )

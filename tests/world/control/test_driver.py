@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.world.control import driver
+from harness.world.control import rank_environment
 from harness.world.control.pool import ServerPool
 
-LIBRARIES = driver.WANTED
+LIBRARIES = rank_environment.DRIVER_LIBRARIES
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def test_the_linkers_list_is_read(
     """Of what the system's linker knows, the three libraries of the driver are taken, 64 bit only,
     and nothing else.
     """
-    monkeypatch.delenv(driver.GIVEN, raising=False)
+    monkeypatch.delenv(rank_environment.DRIVER_VARIABLE, raising=False)
     lines = [f"\t{name} (libc6) => {tmp_path}/32/{name}" for name in LIBRARIES]
     lines += [
         f"\t{name} (libc6,x86-64) => {installed}/{name}" for name in (*LIBRARIES, "libc.so.6")
     ]
     program = write_ldconfig(tmp_path, ["9 libs found in cache", *lines])
-    assert driver.find(folder=tmp_path / "none", ldconfig=[program]) == {
+    assert rank_environment.find_driver(folder=tmp_path / "none", ldconfig=[program]) == {
         name: installed / name for name in LIBRARIES
     }
 
@@ -52,20 +52,24 @@ def test_nixos_comes_before_the_linkers_list(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where NixOS' folder has a driver, nothing is taken from anywhere else."""
-    monkeypatch.delenv(driver.GIVEN, raising=False)
+    monkeypatch.delenv(rank_environment.DRIVER_VARIABLE, raising=False)
     (installed / LIBRARIES[2]).unlink()
     program = write_ldconfig(tmp_path, [f"\t{LIBRARIES[2]} (libc6,x86-64) => {tmp_path}"])
-    assert set(driver.find(folder=installed, ldconfig=[program])) == set(LIBRARIES[:2])
+    assert set(rank_environment.find_driver(folder=installed, ldconfig=[program])) == set(
+        LIBRARIES[:2]
+    )
 
 
 def test_a_folder_that_is_named_decides(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RANKPROOF_DRIVER comes before everything, also where it holds nothing."""
-    monkeypatch.setenv(driver.GIVEN, str(tmp_path / "empty"))
-    assert driver.find(folder=installed, ldconfig=[]) == {}
-    monkeypatch.setenv(driver.GIVEN, str(installed))
-    assert set(driver.find(folder=tmp_path / "none", ldconfig=[])) == set(LIBRARIES)
+    monkeypatch.setenv(rank_environment.DRIVER_VARIABLE, str(tmp_path / "empty"))
+    assert rank_environment.find_driver(folder=installed, ldconfig=[]) == {}
+    monkeypatch.setenv(rank_environment.DRIVER_VARIABLE, str(installed))
+    assert set(rank_environment.find_driver(folder=tmp_path / "none", ldconfig=[])) == set(
+        LIBRARIES
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,9 +81,16 @@ def test_a_machine_without_a_driver_has_none(
     """A list without a driver, a file that is gone, or no ldconfig at all: no libraries, and no
     error.
     """
-    monkeypatch.delenv(driver.GIVEN, raising=False)
-    assert driver.find(folder=tmp_path / "none", ldconfig=[write_ldconfig(tmp_path, lines)]) == {}
-    assert driver.find(folder=tmp_path / "none", ldconfig=[tmp_path / "none"]) == {}
+    monkeypatch.delenv(rank_environment.DRIVER_VARIABLE, raising=False)
+    assert (
+        rank_environment.find_driver(
+            folder=tmp_path / "none", ldconfig=[write_ldconfig(tmp_path, lines)]
+        )
+        == {}
+    )
+    assert (
+        rank_environment.find_driver(folder=tmp_path / "none", ldconfig=[tmp_path / "none"]) == {}
+    )
 
 
 def test_ranks_of_the_cuda_shell_get_the_driver_alone(
@@ -88,7 +99,7 @@ def test_ranks_of_the_cuda_shell_get_the_driver_alone(
     """A server of the cuda environment has a folder of three links first on its library path, which
     ends with it.
     """
-    monkeypatch.setenv(driver.GIVEN, str(installed))
+    monkeypatch.setenv(rank_environment.DRIVER_VARIABLE, str(installed))
     monkeypatch.setenv("RANKPROOF_ENV", "/somewhere")
     monkeypatch.setenv("RANKPROOF_VARIANT", "cuda")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
@@ -108,7 +119,7 @@ def test_nobody_else_gets_it(
     installed: Path, monkeypatch: pytest.MonkeyPatch, given: str, variant: str
 ) -> None:
     """Outside Nix, and in the cpu shell, the library path of ranks stays as it is."""
-    monkeypatch.setenv(driver.GIVEN, str(installed))
+    monkeypatch.setenv(rank_environment.DRIVER_VARIABLE, str(installed))
     monkeypatch.setenv("RANKPROOF_ENV", given)
     monkeypatch.setenv("RANKPROOF_VARIANT", variant)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)

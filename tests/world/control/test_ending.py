@@ -11,7 +11,7 @@ import pytest
 from harness.world.control import ending
 from harness.world.control.capture import Recorder
 from harness.world.control.ending import Ending
-from harness.world.control.rank_states import RankStates
+from harness.world.control.ranks import RankStates
 from tests.world.conftest import launch
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from harness.world.control import hang
+from harness.world.control.capture import Frame, Stack
 from harness.world.control.hang import Hang, HangWatch, frames_as_evidence, holding_back
-from harness.world.control.rank_states import RankStates
-from harness.world.control.stacks import Frame, Stack
+from harness.world.control.ranks import RankStates
 from harness.world.control.stillness import Spinning
 from harness.world.control.waits import Unreadable
 

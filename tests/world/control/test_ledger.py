@@ -16,7 +16,7 @@ from harness.ledger.outside.account import account, in_words, standing
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import cut_ledgers
 from harness.world.control import launch
-from harness.world.control.recorder import compiled
+from harness.world.control.rank_environment import compiled_recorder
 from harness.world.control.world import World
 
 RING = KINDS["mlx-ring"]
@@ -94,7 +94,7 @@ def called(
     live: Callable[..., Any], written: str, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Called]:
     if written == "by Python":
-        monkeypatch.setattr(launch, "compiled", str)
+        monkeypatch.setattr(launch, "compiled_recorder", str)
     return lambda entry, **rest: Called(live, entry, **rest)
 
 
@@ -159,11 +159,11 @@ def test_a_recorder_in_c_writes_what_python_writes(
     assert loaded
     # It is the harness's own, and no part of what the subject loaded.
     assert "recorder" not in str(loaded)
-    monkeypatch.setattr(launch, "compiled", str)
+    monkeypatch.setattr(launch, "compiled_recorder", str)
     alone = called("again", size=3)
     for rank in range(3):
         one, other = in_c.ledgers[rank], alone.ledgers[rank]
-        assert (one.in_c, other.in_c) == (bool(compiled()), False)
+        assert (one.in_c, other.in_c) == (bool(compiled_recorder()), False)
         assert len(one.calls) == len(other.calls) > 90
         for first, second in zip(one.calls, other.calls, strict=True):
             assert first.values() == second.values()

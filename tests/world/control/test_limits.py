@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.world.control import limits
-from harness.world.control.limits import MIB, Limit
+from harness.world.control import capacity
+from harness.world.control.capacity import MIB, Limit
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with files of its own: `proc`, and `groups` with the control groups."""
-    monkeypatch.setattr(limits, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(limits, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(capacity, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(capacity, "GROUPS", tmp_path / "groups")
     (tmp_path / "proc" / "self").mkdir(parents=True)
     return tmp_path
 
@@ -34,7 +34,7 @@ def write(folder: Path, **files: str) -> None:
 
 def left(what: str) -> list[int]:
     """How much is left under each limit of something."""
-    return [limit.left for limit in limits.limits() if limit.what == what]
+    return [limit.left for limit in capacity.limits() if limit.what == what]
 
 
 def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
@@ -47,9 +47,9 @@ def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
     assert left("processes and threads") == [60]
     assert re.search(
         r"64 ranks take 388 processes and threads, and 60 can be had: raise pids.max",
-        limits.shortage(64),
+        capacity.shortage(64),
     )
-    assert limits.shortage(8) == ""
+    assert capacity.shortage(8) == ""
 
 
 def test_older_control_groups_and_the_kernel_limit_processes(machine: Path) -> None:
@@ -79,9 +79,9 @@ def test_memory_is_limited_by_control_groups_less_what_is_only_cached(machine: P
     assert left("MiB of memory")[1:] == [410, 40]
     assert (
         "64 ranks take 256 MiB of memory, and 40 can be had: raise memory.limit_in_bytes"
-        in limits.shortage(64)
+        in capacity.shortage(64)
     )
-    assert limits.shortage(40, memory=1) == ""
+    assert capacity.shortage(40, memory=1) == ""
 
 
 def test_descriptors_are_limited_by_the_soft_limit(machine: Path) -> None:
@@ -89,17 +89,17 @@ def test_descriptors_are_limited_by_the_soft_limit(machine: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
     try:
-        said = limits.shortage(64)
+        said = capacity.shortage(64)
         found = re.fullmatch(
             r"64 ranks take 552 descriptors, and (\d+) can be had: raise it with ulimit -n (\d+)",
             said,
         )
         assert found
         assert int(found[1]) == 400 - len(list(Path("/proc/self/fd").iterdir()))
-        assert limits.shortage(2) == ""
-        assert "2 worlds of 40 ranks take 720 descriptors" in limits.shortage(40, worlds=2)
+        assert capacity.shortage(2) == ""
+        assert "2 worlds of 40 ranks take 720 descriptors" in capacity.shortage(40, worlds=2)
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(found[2]), hard))
-        assert limits.shortage(64) == ""
+        assert capacity.shortage(64) == ""
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.world.control import ports
-from harness.world.control.ports import NoPort, PortLease
+from harness.world.control import pool
+from harness.world.control.pool import NoPort, PortLease
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys
 from pathlib import Path
-from harness.world.control import ports
-ports._candidates = lambda: range(int(sys.argv[2]), int(sys.argv[3]))
-lease = ports.PortLease(folder=Path(sys.argv[1]))
+from harness.world.control import pool
+pool._candidates = lambda: range(int(sys.argv[2]), int(sys.argv[3]))
+lease = pool.PortLease(folder=Path(sys.argv[1]))
 print(lease.take(int(sys.argv[4])), flush=True)
 sys.stdin.read()
 """
@@ -48,7 +48,7 @@ def _free(count: int) -> range:
     """
     for first in range(30_000, 32_700, count):
         row = range(first, first + count)
-        if all(map(ports._is_free, row)):
+        if all(map(pool._is_free, row)):
             return row
     raise AssertionError(f"no {count} free ports in a row between 30000 and 32700")
 
@@ -63,7 +63,7 @@ def test_two_processes_never_hold_the_same_port(
 ) -> None:
     """Ports of another process are skipped, and free again once it was killed."""
     row = _free(10)
-    monkeypatch.setattr(ports, "_candidates", lambda: row)
+    monkeypatch.setattr(pool, "_candidates", lambda: row)
     process, held = _hold(tmp_path, row.start, row.stop, 5)
     try:
         with PortLease(folder=tmp_path) as lease:
@@ -84,7 +84,7 @@ def test_two_leases_of_one_process_never_hold_the_same_port(
     Released ports can be had again.
     """
     row = _free(4)
-    monkeypatch.setattr(ports, "_candidates", lambda: row)
+    monkeypatch.setattr(pool, "_candidates", lambda: row)
     with PortLease(folder=tmp_path) as one, PortLease(folder=tmp_path) as two:
         assert set(one.take(2)).isdisjoint(two.take(2))
         one.release()
@@ -98,15 +98,15 @@ def test_a_port_somebody_listens_on_is_skipped(
     for address in ("127.0.0.1", "0.0.0.0"):  # noqa: S104 - a busy port is what this is about
         with socket.create_server((address, 0)) as busy:
             port = busy.getsockname()[1]
-            monkeypatch.setattr(ports, "_candidates", lambda port=port: range(port, port + 1))
+            monkeypatch.setattr(pool, "_candidates", lambda port=port: range(port, port + 1))
             with PortLease(folder=tmp_path) as lease, pytest.raises(NoPort):
                 lease.take(1)
 
 
 def test_the_range_lies_outside_the_systems_own() -> None:
     """No leased port is one that the system hands out by itself."""
-    low, high = (int(word) for word in ports.RANGE_FILE.read_text().split())
-    found = ports._candidates()
+    low, high = (int(word) for word in pool.RANGE_FILE.read_text().split())
+    found = pool._candidates()
     assert len(found) > 1000
     assert not set(found) & set(range(low, high + 1))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from harness.world.below.removal import empty, remove
+from harness.world.below.leftovers import empty, remove
 from harness.world.control import room as rooms
 from harness.world.control.capture import missed
 from harness.world.control.pool import ServerPool, prepare

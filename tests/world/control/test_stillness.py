@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.world.control import stillness, waits
-from harness.world.control.stacks import parse, threads_of
+from harness.world.control.capture import parse_stacks, threads_of
 from harness.world.control.stillness import Stillness
 from harness.world.control.waits import Unreadable, waits_in
 
@@ -242,7 +242,7 @@ def test_stacks_are_matched_with_the_kernels_threads(tmp_path: Path) -> None:
         with (tmp_path / "stacks").open("w+") as file:
             faulthandler.dump_traceback(file, all_threads=True)
             file.seek(0)
-            stacks = parse(file.read())
+            stacks = parse_stacks(file.read())
         found = threads_of(os.getpid(), stacks)
     finally:
         done.set()

@@ -18,12 +18,12 @@ import pytest
 
 from harness.backends.backend import WIRE
 from harness.rank.process import keep_private
-from harness.world.below import namespaces
+from harness.world.below import isolation
 from harness.world.control.hang import Hang
 from harness.world.control.world import World
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import TUN, Hosts
-from harness.world.hosts.wire_process import WireProcess
+from harness.world.hosts.wire import WireProcess
 from tests.world.conftest import Lived, wire_of
 
 pytestmark = [
@@ -94,7 +94,7 @@ def test_a_host_is_a_place_of_its_own(live: Live) -> None:
         (one["launcher"]["LOCAL_RANK"], one["launcher"]["LOCAL_WORLD_SIZE"]) for one in found
     ] == launcher
     assert {one["launcher"]["MASTER_ADDR"] for one in found} == {"10.77.0.1"}
-    if namespaces.has_clocks():
+    if isolation.has_clocks():
         apart = found[1]["seconds"] - found[0]["seconds"]
         assert abs(apart - hosts.CLOCK_STEP) < 60
         # And yet its events stand where they happened.
@@ -128,7 +128,7 @@ def test_fresh_ranks_and_their_errors_are_on_hosts_too(live: Live) -> None:
     assert begun.ns < error.event.ns < ended.event.ns
 
 
-@pytest.mark.skipif(not namespaces.has_clocks(), reason="this kernel gives a host no clock")
+@pytest.mark.skipif(not isolation.has_clocks(), reason="this kernel gives a host no clock")
 def test_a_wait_that_ends_by_the_clock_of_its_host_is_no_hang(live: Live) -> None:
     """A deadlock on hosts is proved.
 
@@ -144,7 +144,7 @@ def test_a_wait_that_ends_by_the_clock_of_its_host_is_no_hang(live: Live) -> Non
     assert not slow.history.noted("world.still")
 
 
-@pytest.mark.skipif(not namespaces.has_clocks(), reason="this kernel gives a host no clock")
+@pytest.mark.skipif(not isolation.has_clocks(), reason="this kernel gives a host no clock")
 def test_an_event_is_checked_against_the_clock_of_its_own_host(live: Live) -> None:
     """What a rank stamps with another host's clock is not an event."""
     lived = live("hosted:misdate", hosts=placed(0, 1), backend="none")

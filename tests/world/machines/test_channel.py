@@ -16,7 +16,7 @@ from harness.world.control.server_handle import Cancelled
 from harness.world.machines.agent_channel import BOOT, Channel, Unreachable, argv
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
-from harness.world.starters import ssh
+from harness.world.starters import hostfile
 
 HERE = [sys.executable, "-I", "-c", BOOT]
 
@@ -136,14 +136,14 @@ def test_every_login_shell_starts_it(shell: str) -> None:
         found = False
     if not found:
         pytest.skip(f"there is no {shell} here")
-    line = ssh.command("anywhere", argv(sys.executable))[-1]
+    line = hostfile.ssh_command("anywhere", argv(sys.executable))[-1]
     with Channel([shell, "-c", line], within=30) as channel:
         assert channel.ask("facts")["executable"] == sys.executable
 
 
 def test_without_the_interpreter_another_answers() -> None:
     """Where the named interpreter is not, the machine's own says what there is."""
-    line = ssh.command("anywhere", argv("/nowhere/python"))[-1]
+    line = hostfile.ssh_command("anywhere", argv("/nowhere/python"))[-1]
     with Channel(["sh", "-c", line], within=30) as channel:
         assert channel.ask("facts")["python"]
 

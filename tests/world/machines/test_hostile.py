@@ -19,15 +19,14 @@ import pytest
 
 from harness.rank.lifecycle import STACKS
 from harness.run.machines.readiness import facts_of
-from harness.world.machines import agent, tree
+from harness.world.control.names import Elsewhere
+from harness.world.machines import agent, store
 from harness.world.machines.agent_channel import Unreachable
-from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.fleet import Reached
 from harness.world.machines.heartbeat import MOST_WAITING, Line
 from harness.world.machines.machine_server import MachinePool
-from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
-from harness.world.machines.roll import HandedOver, Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 MARK = "0123456789abcdef"
 PLACED = Placed(of=(0, 1, 0), called=("a", "b"), reached=("10.0.0.1", "10.0.0.2"))
@@ -167,27 +166,28 @@ def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
     (given / "below/program").write_text("#!")
     (given / "below/program").chmod(0o755)
     (given / "empty").touch()
-    files = tree.files_of(given)
-    digest, store = tree.digest_of(files), tree.Store(tmp_path / "store")
-    assert not store.has(digest)
-    for parts, content in tree.pieces(files):
-        store.put(digest, parts, content)
-    store.keep(digest)
-    assert store.has(digest)
-    assert (store.place(digest) / "below/program").stat().st_mode & 0o100
-    (store.place(digest) / "empty").write_text("not any more")
-    assert not store.has(digest)
-    store.put(digest, [["empty", False, 0, 1]], b"x")
-    with pytest.raises(tree.BadTree):
-        store.keep(digest)
+    files = store.files_of(given)
+    digest = store.digest_of(files)
+    trees = store.Store(tmp_path / "store")
+    assert not trees.has(digest)
+    for parts, content in store.pieces(files):
+        trees.put(digest, parts, content)
+    trees.keep(digest)
+    assert trees.has(digest)
+    assert (trees.place(digest) / "below/program").stat().st_mode & 0o100
+    (trees.place(digest) / "empty").write_text("not any more")
+    assert not trees.has(digest)
+    trees.put(digest, [["empty", False, 0, 1]], b"x")
+    with pytest.raises(store.BadTree):
+        trees.keep(digest)
     for name in ("../out", "/out", "a/../../out"):
-        with pytest.raises(tree.BadTree):
-            store.put(digest, [["begun", False, 0, 1], [name, False, 0, 1]], b"xx")
+        with pytest.raises(store.BadTree):
+            trees.put(digest, [["begun", False, 0, 1], [name, False, 0, 1]], b"xx")
     assert [one.name for one in (tmp_path / "store").iterdir()] == [
         ".used"
     ]  # of what did not come whole nothing is left
-    with pytest.raises(tree.BadTree):
-        store.place("../" + digest[3:])
+    with pytest.raises(store.BadTree):
+        trees.place("../" + digest[3:])
 
 
 @dataclass

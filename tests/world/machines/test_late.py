@@ -19,7 +19,7 @@ from harness.run.machines.journals import remember, remembered
 from harness.world.machines.agent import HEAD
 from harness.world.machines.late import Late, LateShare, replay
 from harness.world.machines.roll import Hostile
-from harness.world.machines.tree import KEPT_AT_LEAST, Uses
+from harness.world.machines.store import KEPT_AT_LEAST, Uses
 
 AHEAD = 50_000 * 10**9
 SECOND = 10**9

@@ -22,7 +22,7 @@ from harness.world.control.world import World
 from harness.world.machines.agent_channel import argv
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
-from harness.world.starters import hostfile, ssh
+from harness.world.starters import hostfile
 from tests.launches import launch_of
 from tests.world.machines import machine_room
 from tests.world.machines.machine_room import Room
@@ -89,7 +89,7 @@ def fleet(room: Room) -> Iterator[MachinePool]:
         Reached(
             name=one.name,
             called=one.name,
-            command=ssh.command(one.name, argv(sys.executable), configuration=room.config),
+            command=hostfile.ssh_command(one.name, argv(sys.executable), configuration=room.config),
             address=one.addresses[0],
             slots=one.slots,
             demand=lambda _told: None,

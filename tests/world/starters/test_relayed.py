@@ -16,15 +16,14 @@ import pytest
 from harness.forms.ranks import MOST_RANKS
 from harness.world.machines.agent_channel import Channel, Unreachable, boot
 from harness.world.machines.fleet import BESIDE, have_descriptors
-from harness.world.starters.relay import Relay
-from harness.world.starters.relayed import LOST, NodeLost, Piped
+from harness.world.starters.ray_relay import LOST, NodeLost, Piped, RayRelay
 
 
 class Here:
     """A relay of this process, which a test may lose."""
 
     def __init__(self, program: str) -> None:
-        self._relay = Relay(program, interpreter=sys.executable)
+        self._relay = RayRelay(program, interpreter=sys.executable)
         self._numbers = itertools.count()
         self.lost = ""
 
@@ -77,7 +76,7 @@ def test_calls_that_overtake_each_other_are_put_in_order() -> None:
     """Threads of an actor may write in another order than control did: the process reads what
     control wrote.
     """
-    relay = Relay("sys.stdout.buffer.write(sys.stdin.buffer.read())", interpreter=sys.executable)
+    relay = RayRelay("sys.stdout.buffer.write(sys.stdin.buffer.read())", interpreter=sys.executable)
     for number in (2, 0, 3, 1):
         relay.write(f"{number} ".encode() if number < 3 else b"", number)
     found = b""
@@ -95,8 +94,8 @@ def test_a_relay_ends_when_nobody_asks(tmp_path: Path) -> None:
     )
     os.mkfifo(tmp_path / "told")
     actor = (
-        "import sys, time; from harness.world.starters import relay; relay.UNASKED = 0.2; "
-        f"made = relay.Relay({program!r}, interpreter=sys.executable, alone=True); time.sleep(600)"
+        "import sys, time; from harness.world.starters import ray_relay; ray_relay.UNASKED = 0.2; "
+        f"made = ray_relay.RayRelay({program!r}, interpreter=sys.executable, alone=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", actor]) as process:
         assert (tmp_path / "told").read_bytes() == b"closed"
