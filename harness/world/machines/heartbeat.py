@@ -186,6 +186,10 @@ class Line:
         if not self._writing.acquire(blocking=False):
             return  # something is being sent, which says as much
         try:
+            # `close` marks the line as lost before it takes this lock to close the descriptor. The
+            # number may be another machine's by now, so it is not written to on an older look.
+            if self.lost:
+                return
             taken = self._beat()
         except OSError:
             self._lose_aside("its channel is closed")
@@ -273,6 +277,7 @@ class Line:
     def close(self) -> None:
         """End the line, and with it the node; after a moment, also what started it."""
         self.lose("the run is over")
+        # Under the lock: a writer that still has this number would write to whoever gets it next.
         with self._writing, contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -82,6 +82,10 @@ class Relay:
         self.heard: dict[int, int] = dict.fromkeys(lines, 0)
         self.collected: set[int] = set()
         self._lock = threading.RLock()
+        # Held while a rank's pipes are written to or closed, so that nothing is written to a number
+        # that was closed and is another file's by now. Not `_lock`: a full pipe blocks its writer,
+        # and others must be able to report meanwhile.
+        self._writing = [threading.Lock() for _ in placed.of]
         self._roll = Roll(placed, mark=mark)
         self._left = HandedOver(scratch, size=len(placed.of))
         self._closed: set[tuple[int, str]] = set()
@@ -110,11 +114,13 @@ class Relay:
         self._thread.join()
         with self._lock:
             self._control.close()
-            for descriptor in {
-                descriptor for pipes in self._pipes for descriptor in pipes if descriptor >= 0
-            }:
-                os.close(descriptor)
-            self._pipes = [[-1, -1, -1] for _ in self._pipes]
+        for pipes, writing in zip(self._pipes, self._writing, strict=True):
+            # A writer that is blocked here ends: the world has closed the other ends before.
+            with writing:
+                for place, descriptor in enumerate(pipes):
+                    if descriptor >= 0:
+                        os.close(descriptor)
+                    pipes[place] = -1
         os.close(self._wake)
 
     def await_over(self, seconds: float) -> bool:
@@ -425,11 +431,11 @@ class Relay:
     # ------------------------------------------------------------------------------------------------------
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
-        descriptor = self._pipes[rank][0 if kind == "events" else 2]
         if (rank, kind) in self._closed:
             raise Hostile("a pipe that was closed says more")
         left = memoryview(content)
-        with contextlib.suppress(OSError):
+        with self._writing[rank], contextlib.suppress(OSError):
+            descriptor = self._pipes[rank][0 if kind == "events" else 2]
             while left and descriptor >= 0:
                 left = left[os.write(descriptor, left) :]
 
@@ -438,8 +444,8 @@ class Relay:
         if place is None or (rank, kind) in self._closed:
             raise Hostile("it closes what is not open")
         self._closed.add((rank, kind))
-        with self._lock:
+        with self._writing[rank]:
             descriptor = self._pipes[rank][place]
             self._pipes[rank][place] = -1
-        if descriptor >= 0:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)

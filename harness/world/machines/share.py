@@ -227,10 +227,16 @@ class Share:
         return self._gone
 
     def _live(self, server: Server) -> None:
-        asked = self._asked
         if server.room is not None:
             server.room.renew()
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
+        try:
+            self._live_in(scratch, server)
+        finally:
+            remove(scratch)
+
+    def _live_in(self, scratch: Path, server: Server) -> None:
+        asked = self._asked
         staged = self._store.place(asked["code"])
         code = server.take_code(staged)
         placed = Placed(**{name: tuple(values) for name, values in asked["machines"].items()})
@@ -250,32 +256,31 @@ class Share:
                 "code": str(code),
             }
         )
-        try:
-            with (
-                contextlib.ExitStack() as opened,
-                Pipes(size=len(self.ranks), cancel=self._inbox.wake) as self._pipes,
-            ):
-                rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
-                handed = self._pipes.hand(mine)
-                opened.pop_all()
-                ground = Ground(
-                    server=server,
-                    scratch=scratch,
-                    code=code,
-                    rendezvous=rendezvous,
-                    port=asked["port"],
-                    world=asked["world"],
-                )
-                description = describe(launch, ground, ranks=self.ranks)
-                server.request(description, handed)
-                self._pipes.handed()
-                self._standing = Standing(scratch, say=self.say, signal=self._signal)
-                self._watch(time.monotonic() + asked["until"])
-            for rank in self.ranks:
-                self._hand_over(scratch / f"rank-{rank}", rank)
-            server.give_code(staged, code)
-        finally:
-            remove(scratch)
+        with (
+            contextlib.ExitStack() as opened,
+            Pipes(size=len(self.ranks), cancel=self._inbox.wake) as self._pipes,
+        ):
+            rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
+            handed = self._pipes.hand(mine)
+            # From here on the pipes close them.
+            opened.pop_all()
+            ground = Ground(
+                server=server,
+                scratch=scratch,
+                code=code,
+                rendezvous=rendezvous,
+                port=asked["port"],
+                world=asked["world"],
+            )
+            description = describe(launch, ground, ranks=self.ranks)
+            server.request(description, handed)
+            # The ranks have them now. Held here too, a rank's closing of one would not be seen.
+            self._pipes.handed()
+            self._standing = Standing(scratch, say=self.say, signal=self._signal)
+            self._watch(time.monotonic() + asked["until"])
+        for rank in self.ranks:
+            self._hand_over(scratch / f"rank-{rank}", rank)
+        server.give_code(staged, code)
 
     def _input(self, scratch: Path, name: str, digest: str, called: str) -> str:
         """Where an input lies here, under the name that it has at control: readers go by how files
@@ -420,7 +425,9 @@ class Share:
             if self._asking.pop(0):
                 message["own"] = True
         if kind == "gone":
-            self._gone, self._last = True, message  # told when all that ranks wrote has been
+            # Reported last, when all that ranks wrote has been.
+            self._gone = True
+            self._last = message
             return
         self.say({"is": "keeper", "told": message})
 

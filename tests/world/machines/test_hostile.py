@@ -8,11 +8,14 @@ import contextlib
 import json
 import os
 import queue
+import select
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from harness.world.machines.heartbeat import MOST_WAITING, Line
 from harness.world.machines.machine_server import MachinePool
 from harness.world.machines.relay import Relay
 from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
+from harness.world.machines.share import Share
 
 MARK = "0123456789abcdef"
 PLACED = Placed(of=(0, 1, 0), called=("a", "b"), reached=("10.0.0.1", "10.0.0.2"))
@@ -358,6 +362,74 @@ def test_what_ranks_change_on_a_machine_ends_the_run(tmp_path: Path, change: str
     if change == "gone at the end":
         line.lost = "no cable"
     assert fleet.changed() == (["a"] if change else [])
+
+
+def test_a_pipe_is_closed_only_when_its_writer_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a machine says while its world is left goes nowhere: not into the file that has the
+    pipe's number next.
+    """
+    seen: list[object] = []
+
+    class Seen:
+        """The module `os`, with a look at what is written to and closed."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        @staticmethod
+        def write(descriptor: int, content: memoryview) -> int:
+            try:
+                return os.write(descriptor, content)
+            except OSError:
+                seen.append("the writer is done")
+                raise
+
+        @staticmethod
+        def close(descriptor: int) -> None:
+            seen.append(descriptor)
+            os.close(descriptor)
+
+    with _relaying(tmp_path) as (relay, lines, reads, _):
+        monkeypatch.setattr("harness.world.machines.relay.os", Seen())
+        pipe = relay._pipes[0][0]
+        message = {"world": MARK, "n": 1, "is": "events", "rank": 0}
+        writer = threading.Thread(target=relay.hear, args=(lines[0], message, bytes(2**20)))
+        writer.start()
+        assert select.select([reads[0]], [], [], 10)[0]
+        null = os.open(os.devnull, os.O_RDONLY)
+        # As the world does before it closes its relay; here, in the middle of that.
+        leaves = threading.Timer(0.3, os.dup2, (null, reads[0]))
+        leaves.start()
+    writer.join()
+    leaves.join()
+    os.close(null)
+    assert seen.index("the writer is done") < seen.index(pipe)
+
+
+def test_a_share_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+    """The world's folder goes also where what its ranks need is not there."""
+    asked = {"ranks": [0], "world": MARK, "code": "not a digest"}
+    server: Any = SimpleNamespace(room=None, scratch=tmp_path)
+    parts: dict[str, Any] = dict.fromkeys(("inbox", "outbox", "journal"))
+    with pytest.raises(store.BadTree):
+        Share(asked, server=server, store=store.Store(tmp_path / "store"), **parts).run()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_lost_machine_is_not_beaten() -> None:
+    """The number of its closed descriptor may be another machine's by then."""
+    line = Line.__new__(Line)
+    reads, line._writes = os.pipe()
+    line.lost = "the run is over"
+    line._lease = line._heard = line._took = time.monotonic()
+    line._writing = threading.Lock()
+    line._rest = b""
+    line.beat()
+    os.close(line._writes)
+    assert os.read(reads, 1) == b""
+    os.close(reads)
 
 
 @contextlib.contextmanager
