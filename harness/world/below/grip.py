@@ -212,6 +212,12 @@ class Grip:
         path = located(place, spec, root=temporary)
         return path, located("temporary", spec) / path.relative_to(os.path.realpath(temporary))
 
+    def forget(self, pid: int) -> None:
+        """Drop a child that the keeper has reaped: its pid may be another process's by now."""
+        for burners in self._burners.values():
+            if pid in burners:
+                burners.remove(pid)
+
     def release(self, *pids: int) -> None:
         """End the company of these ranks, or of all: before anybody looks for what ranks left
         behind.

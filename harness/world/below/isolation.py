@@ -283,17 +283,23 @@ def _state(folder: Path) -> dict[str, Any]:
 
 def _inside(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a child of this process finds that has entered the mounts of another one."""
-    told, tell = os.pipe()
-    if child := os.fork():
-        os.close(tell)
-        with os.fdopen(told, "rb") as stream:
-            text = stream.read()
-        os.waitpid(child, 0)
-        return dict(json.loads(text)) if text else {"why": "whoever was to do it ended"}
-    try:
-        os.write(tell, json.dumps(_entered(pid, act)).encode())
-    finally:
-        _exit(0)
+    # A child, because a process cannot go back to its mounts once it has entered a user namespace.
+    reads, writes = os.pipe()
+    with os.fdopen(reads, "rb") as stream:
+        try:
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.write(writes, json.dumps(_entered(pid, act)).encode())
+                finally:
+                    # Never back into the keeper's loop: two processes would speak in its place.
+                    _exit(0)
+        finally:
+            # Before reading: the end of the stream is the end of the child.
+            os.close(writes)
+        text = stream.read()
+    os.waitpid(child, 0)
+    return dict(json.loads(text)) if text else {"why": "whoever was to do it ended"}
 
 
 def _entered(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -204,6 +204,8 @@ class Keeper:
             if pid == 0:
                 return
             if (index := self._alive.get(pid)) is None:
+                if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+                    self._grip.forget(pid)
                 continue
             if os.WIFSTOPPED(status):
                 self._stopped.add(pid)

@@ -87,6 +87,38 @@ def test_company_on_a_core_is_ended_with_its_cores_given_back(
     assert len(left) == len(children) - 2
 
 
+def test_a_burner_that_has_been_reaped_is_not_killed(
+    other: int, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pid may be another process's by then."""
+    grip = Grip()
+    grip.crowd(other, spec=spec, burners=2)
+    first, second = (pid for burners in grip._burners.values() for pid in burners)
+    os.kill(first, signal.SIGKILL)
+    os.waitpid(first, 0)
+    grip.forget(first)
+    killed = []
+    kill = os.kill
+    monkeypatch.setattr(os, "kill", lambda pid, number: (killed.append(pid), kill(pid, number)))
+    grip.release()
+    assert killed == [second]
+
+
+def test_a_fork_that_fails_leaves_no_descriptor(
+    other: int, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are too many processes, a folder cannot be covered, and that is all."""
+
+    def refuse() -> int:
+        raise OSError("too many processes")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    done = Grip().cover(other, spec=spec, place="shared", how="read-only")
+    assert "too many processes" in done["why"]
+    assert len(os.listdir("/proc/self/fd")) == len(before)  # noqa: PTH208
+
+
 def test_permissions_come_back_also_when_the_rank_is_gone(spec: dict[str, Any]) -> None:
     """They are the folder's own: what outlives the rank is taken back all the same."""
     grip, shared = Grip(), Path(spec["scratch"]).parent / "shared"
