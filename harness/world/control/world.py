@@ -7,6 +7,7 @@ import json
 import os
 import sched
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -92,6 +93,7 @@ class World:
         self._timers = sched.scheduler(time.monotonic)
         self._over = False
         self._gone = False
+        self._ordering = threading.Lock()
         self._pipes: Pipes
         self._ending: Ending
         self._hang: HangWatch | None = None
@@ -122,7 +124,9 @@ class World:
 
     def _order(self, rank: int | None, **order: JSON) -> None:
         if not self._over:
-            with contextlib.suppress(OSError):
+            # A fault may order from a thread of its own: no line is written into another.
+            with self._ordering, contextlib.suppress(OSError):
+                # Counted before it is sent: an answer that is faster would open the gates too soon.
                 self._gates.signalled()
                 self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
 
