@@ -138,6 +138,8 @@ class Fleet:
         # changed one.
         self._given: dict[int, set[str]] = {}
         self._changed: set[int] = set()
+        # How often all lines were closed, so that nobody keeps a line for a world that was left.
+        self._times_left = 0
         self.run = secrets.token_hex(8)
         self._trees: dict[Path, tuple[str, dict[str, Path]]] = {}
         self._lock = threading.Lock()
@@ -196,6 +198,8 @@ class Fleet:
 
     def leave(self) -> None:
         """Close every line: the next world reaches its machines anew."""
+        # First: a thread that is still reconnecting for the world that is left then keeps no line.
+        self._times_left += 1
         for line in list(self._lines.values()):
             line.close()
         self._lines.clear()
@@ -248,14 +252,19 @@ class Fleet:
         or the run ends.
         """
         until = time.monotonic() + self._back_within
+        times_left = self._times_left
         if (gone := self._lines.get(index)) is not None:
             gone.close()
         while not self._closed.is_set() and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(Unreachable, OSError):
                 line = self._connect(index, within=max(left, BACK_AT_LEAST))
-                self._lines[index] = line
-                self._ready.pop(index, None)
-                return line
+                if times_left == self._times_left:
+                    self._lines[index] = line
+                    self._ready.pop(index, None)
+                    return line
+                line.close()
+            if times_left != self._times_left:
+                return None  # the next world has a line of its own, and may have more luck
             self._closed.wait(min(1.0, left))
         self._given_up[index] = f"it was lost, and did not come back within {self._back_within:g} s"
         return None

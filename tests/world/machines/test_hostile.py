@@ -418,6 +418,28 @@ def test_a_share_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+def test_who_reconnects_for_a_world_that_was_left_keeps_no_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next world has a line of its own, which must not be replaced, and the machine is not
+    given up.
+    """
+    reached = Reached(
+        name="a", called="a", command=["false"], address="", slots=1, demand=lambda _facts: None
+    )
+    fleet = MachinePool([reached], lease=1.0, back_within=5.0)
+    closed = []
+
+    def connect(_index: int, *, within: float) -> object:
+        del within
+        fleet.leave()
+        return SimpleNamespace(close=lambda: closed.append("the line"))
+
+    monkeypatch.setattr(fleet, "_connect", connect)
+    assert fleet.reconnect(0) is None
+    assert (closed, fleet._lines, fleet.has_lost) == (["the line"], {}, False)
+
+
 def test_a_lost_machine_is_not_beaten() -> None:
     """The number of its closed descriptor may be another machine's by then."""
     line = Line.__new__(Line)
