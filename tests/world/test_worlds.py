@@ -17,7 +17,7 @@ from harness.events import Event
 from harness.world.below.preload import HUGE_PAGE
 from harness.world.control import rank_environment
 from harness.world.control.pool import ServerPool, prepare
-from harness.world.control.server_handle import Server, ServerFailed, ServerKey
+from harness.world.control.server_handle import ServerFailed, ServerHandle, ServerKey
 from harness.world.control.world import Cancelled, World
 from tests.world.conftest import ENGINES
 
@@ -241,7 +241,7 @@ def test_a_missing_interpreter_is_a_clear_error(
     )
     before, folders = len(list(Path("/proc/self/fd").iterdir())), set(ground.iterdir())
     with pytest.raises(ServerFailed, match="could not be started"):
-        Server(ServerKey(warm=True, environment=()))
+        ServerHandle(ServerKey(warm=True, environment=()))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert set(ground.iterdir()) == folders
 

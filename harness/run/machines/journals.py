@@ -20,7 +20,7 @@ from harness.run.machines.collected import Fetch, Missing
 from harness.world.control.names import ROOT
 from harness.world.machines import agent, node_channel, store
 from harness.world.machines.agent_channel import LEASE, Unreachable, argv
-from harness.world.machines.heartbeat import BEAT, Line
+from harness.world.machines.heartbeat import BEAT, MachineLine
 from harness.world.machines.roll import Hostile
 from harness.world.starters import hostfile
 
@@ -74,7 +74,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
             raise Unreachable(
                 "no machine of the hostfile is it: name the hostfile of the run by --hosts"
             )
-        line = Line(
+        line = MachineLine(
             missing.share.machine,
             command,
             within=REACHED_WITHIN,
@@ -110,7 +110,7 @@ class _Taking:
         self._world = world
         self._left = node_channel.MOST_JOURNAL
 
-    def __call__(self, _line: Line, message: dict[str, Any], content: bytes) -> None:
+    def __call__(self, _line: MachineLine, message: dict[str, Any], content: bytes) -> None:
         words = json.dumps(message).encode()
         self._left -= len(words) + len(content)
         if message.get("world") != self._world or self._left < 0:
@@ -121,14 +121,14 @@ class _Taking:
 class _Beating:
     """Heartbeats while a line is asked."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: MachineLine) -> None:
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=self._beat, args=(line,), daemon=True, name="heartbeats"
         )
         self._thread.start()
 
-    def _beat(self, line: Line) -> None:
+    def _beat(self, line: MachineLine) -> None:
         while not self._over.wait(BEAT) and not line.lost:
             line.beat()
 

@@ -30,7 +30,7 @@ from harness.world.machines.machine_server import MachinePool
 from harness.world.machines.roll import Placed
 from harness.world.starters import hostfile
 from harness.world.starters.hostfile import Machine
-from harness.world.starters.ray import Cluster, NoCluster, Place
+from harness.world.starters.ray import Cluster, ClusterNode, NoCluster
 from harness.world.starters.test_machines import TestMachines
 
 # For how long a machine that was lost is waited for, to collect what it wrote down.
@@ -63,7 +63,7 @@ class Hostfile:
     lease: float = LEASE
     back_within: float = BACK_WITHIN
     cluster: str | None = None
-    nodes: Sequence[Place] = ()
+    nodes: Sequence[ClusterNode] = ()
 
     @property
     def slots(self) -> list[int]:

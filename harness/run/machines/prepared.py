@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.forms.text import printable
 from harness.world.machines import store
-from harness.world.machines.agent_channel import Channel, Unreachable, argv
+from harness.world.machines.agent_channel import AgentChannel, Unreachable, argv
 from harness.world.starters import hostfile
 from harness.world.starters.hostfile import Machine
 
@@ -72,7 +72,7 @@ def prepare(
     given = [(store.digest_of(one), one) for one in files]
     page = page_of(lock)
 
-    def make(channel: Channel) -> tuple[str, str]:
+    def make(channel: AgentChannel) -> tuple[str, str]:
         for digest, listed in given:
             channel.give(digest, listed, within=within)
         digests = [digest for digest, _ in given]
@@ -135,7 +135,7 @@ def clean(
         configuration: file for ssh instead of the user's own.
     """
 
-    def take_away(channel: Channel) -> tuple[str, str]:
+    def take_away(channel: AgentChannel) -> tuple[str, str]:
         told = channel.ask("clean", most=most, older=older, within=MADE_WITHIN, beats=False)
         gone = told.get("gone")
         freed = told.get("freed")
@@ -150,7 +150,7 @@ def clean(
 
 def _each(
     machines: Sequence[Machine],
-    do: Callable[[Channel], tuple[str, str]],
+    do: Callable[[AgentChannel], tuple[str, str]],
     *,
     interpreter: str,
     configuration: Path | None,
@@ -159,7 +159,7 @@ def _each(
     def one(machine: Machine) -> Done:
         command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
         try:
-            with Channel(command, within=ANSWERS_WITHIN, lease=lease) as channel:
+            with AgentChannel(command, within=ANSWERS_WITHIN, lease=lease) as channel:
                 said, place = do(channel)
         except FileNotFoundError:
             return Done(machine=machine, why="ssh is not installed here: install OpenSSH's client")

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from harness.forms.text import plural, printable
 from harness.world.machines import agent
-from harness.world.machines.agent_channel import Channel, Clock, Unreachable, argv
+from harness.world.machines.agent_channel import AgentChannel, Clock, Unreachable, argv
 from harness.world.starters import hostfile
 from harness.world.starters.hostfile import Machine
 
@@ -115,7 +115,7 @@ def _look(
     command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
     began = time.monotonic()
     try:
-        with Channel(command, within=within) as channel:
+        with AgentChannel(command, within=within) as channel:
             ready = time.monotonic() - began
             facts = facts_of(channel.ask("facts", interpreter=interpreter, within=within))
             clock = channel.clock()

@@ -28,7 +28,7 @@ from harness.rank.lifecycle import STACKS
 from harness.world.control.names import Elsewhere, hide_home_in, shorten
 from harness.world.control.ranks import RankStates
 from harness.world.control.room import Room
-from harness.world.control.waits import PROC, Unreadable, memory
+from harness.world.control.waits import PROC, UnreadableProcess, memory
 
 # Of a stream, its beginning and its end.
 HEAD = TAIL = 128 * 1024
@@ -414,4 +414,6 @@ def threads_of(pid: int, stacks: Sequence[Stack]) -> dict[int, int]:
         values = list(numbers.values())
         if pid in values and len(set(values)) == len(values) and tids.issuperset(values):
             return numbers
-    raise Unreadable(f"which threads of process {pid} these stacks belong to cannot be told here")
+    raise UnreadableProcess(
+        f"which threads of process {pid} these stacks belong to cannot be told here"
+    )

@@ -20,7 +20,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.world.control.waits import PROC, Unreadable, catches, copy_of_a_socket
+from harness.world.control.waits import PROC, UnreadableProcess, catches, copy_of_a_socket
 
 # A handler for one of these is called by a timer that /proc does not show (`setitimer`, `alarm`).
 ALARMS = {14: "SIGALRM", 26: "SIGVTALRM", 27: "SIGPROF"}
@@ -75,7 +75,7 @@ TYPE_AND_INODE = 0x101
 STATX_SIZE = 256
 
 
-class End(NamedTuple):
+class ConnectionEnd(NamedTuple):
     """One end of a connection by the internet's protocols: both addresses with their ports, its
     state, its inode.
     """
@@ -215,7 +215,9 @@ def _open(pid: int) -> list[tuple[str, str]]:
                 with suppress(FileNotFoundError, ProcessLookupError):  # it may be closed meanwhile
                     entries.append((entry.name, str(entry.readlink())))
     except OSError as error:
-        raise Unreadable(f"what process {pid} has open cannot be read: {error.strerror}") from None
+        raise UnreadableProcess(
+            f"what process {pid} has open cannot be read: {error.strerror}"
+        ) from None
     return entries
 
 
@@ -275,7 +277,7 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
         for inode, entry in _sockets(pid).items():
             inodes.setdefault(inode, (pid, entry))
     known = {*inodes, *(_sockets(served) if served is not None else ())}
-    seen: dict[str, list[End]] = {}
+    seen: dict[str, list[ConnectionEnd]] = {}
     for pid in sorted(pids) if inodes else ():
         # Once for each network namespace: a test host has one of its own.
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -299,7 +301,10 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
 
 
 def _hears(
-    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+    end: ConnectionEnd,
+    ends: Collection[ConnectionEnd],
+    everywhere: Collection[ConnectionEnd],
+    known: Collection[int],
 ) -> str:
     """From whom a socket hears who is none of the known, in words; empty where from nobody.
 
@@ -347,7 +352,10 @@ def _is_connected(found: socket.socket) -> bool:
 
 
 def _is_strange(
-    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+    end: ConnectionEnd,
+    ends: Collection[ConnectionEnd],
+    everywhere: Collection[ConnectionEnd],
+    known: Collection[int],
 ) -> bool:
     """Whether the other end of a connection is somebody's who is none of the known.
 
@@ -399,21 +407,21 @@ def _sockets(pid: int) -> dict[int, str]:
     return {int(match[1]): entry for match, entry in matches if match is not None}
 
 
-def _ends(pid: int) -> Iterator[End]:
+def _ends(pid: int) -> Iterator[ConnectionEnd]:
     for file in ("tcp", "tcp6", "udp", "udp6"):
         try:
             text = (PROC / str(pid) / "net" / file).read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue  # a machine without IPv6; or it has just ended
         except OSError as error:
-            raise Unreadable(
+            raise UnreadableProcess(
                 f"the connections of process {pid} cannot be read: {error.strerror}"
             ) from None
         for line in text.splitlines()[1:]:
             words = line.split()
             address = _address(words[1])
             peer = _address(words[2])
-            yield End(
+            yield ConnectionEnd(
                 address, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp")
             )
 
@@ -467,7 +475,7 @@ def _unix_sockets() -> list[UnixSocket]:
                 while at + 16 <= len(data):
                     length, kind = struct.unpack_from("=IH", data, at)
                     if kind == ERROR:
-                        raise Unreadable(
+                        raise UnreadableProcess(
                             "the kernel does not list the UNIX sockets of this machine"
                         )
                     if kind == DONE:
@@ -475,7 +483,9 @@ def _unix_sockets() -> list[UnixSocket]:
                     sockets.append(_unix_socket(data[at + 16 : at + length]))
                     at += (length + 3) & ~3
     except OSError as error:
-        raise Unreadable(f"the UNIX sockets of this machine cannot be listed: {error}") from None
+        raise UnreadableProcess(
+            f"the UNIX sockets of this machine cannot be listed: {error}"
+        ) from None
 
 
 def _unix_socket(told: bytes) -> UnixSocket:

@@ -27,7 +27,7 @@ from harness.world.control.capture import Stack, inside, threads_of
 from harness.world.control.doubts import doubts
 from harness.world.control.ranks import RankStates
 from harness.world.control.stillness import Stillness
-from harness.world.control.waits import PROC, Unreadable
+from harness.world.control.waits import PROC, UnreadableProcess
 
 # How often the kernel is asked, and how long after the last event for the first time.
 EVERY = 0.1
@@ -154,7 +154,7 @@ class HangWatch:
         else:
             try:
                 self._stillness.look(living, spare=self._states.wire, until=self._look_until(now))
-            except Unreadable as error:
+            except UnreadableProcess as error:
                 return self._give_up("unreadable", str(error))
         window = self._stillness.window()
         if self._had_stood and (moved := self._went_on or self._stillness.moved):
@@ -215,7 +215,7 @@ class HangWatch:
         family = self._stillness.family()
         try:
             self._doubts = self._stillness.doubts()
-        except Unreadable as error:
+        except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         ranks = [self._states.started[rank] for rank in self._states.living()]
         for (pid, _), why in self._doubts.items():
@@ -229,7 +229,7 @@ class HangWatch:
                 )
         try:
             why = next(doubts(family, left=left, served=self._served, name=self._called), "")
-        except Unreadable as error:
+        except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         if not why and self._order.spins and not self._stillness.busy():
             why = "spins is stated, and no thread was busy all the time"
@@ -251,11 +251,11 @@ class HangWatch:
         waits: dict[str, JSON] = {}
         ends: dict[str, JSON] = {}
         for rank in self._states.living():
-            with suppress(Unreadable):
+            with suppress(UnreadableProcess):
                 waits[str(rank)] = self._stillness.waiting(self._states.started[rank])
             waits.setdefault(str(rank), "none")
             ends[str(rank)] = None
-            with suppress(Unreadable):
+            with suppress(UnreadableProcess):
                 ends[str(rank)] = self._stillness.outlives(self._states.started[rank])
         self._world.note(
             "world.still",
@@ -303,7 +303,7 @@ class HangWatch:
             for (owner, _), why in self._doubts.items():
                 if owner == pid:
                     self._give_up("doubtful", f"a thread of rank {rank} {why}")
-        except (Unreadable, OSError) as error:
+        except (UnreadableProcess, OSError) as error:
             self._give_up("unreadable", f"rank {rank}: {error}")
 
     def _demand_stood(self, rank: int, tid: int, stack: Stack, *, folder: Path) -> None:

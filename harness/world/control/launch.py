@@ -29,7 +29,7 @@ from harness.world.control.rank_environment import (
     own_environment,
     rank_environment,
 )
-from harness.world.control.server_handle import BOOT, Server, interpreter
+from harness.world.control.server_handle import BOOT, ServerHandle, interpreter
 from harness.world.hosts.host import Hosts
 from harness.world.machines.roll import Placed
 
@@ -251,7 +251,7 @@ PARTS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class WorldGround:
     """What a world is started on.
 
     Attributes:
@@ -263,7 +263,7 @@ class Ground:
         world: the mark of this world.
     """
 
-    server: Server
+    server: ServerHandle
     scratch: Path
     code: Path
     rendezvous: Rendezvous
@@ -271,7 +271,7 @@ class Ground:
     world: str
 
 
-def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = None) -> Path:
+def describe(launch: Launch, ground: WorldGround, *, ranks: Sequence[int] | None = None) -> Path:
     """Write the world's description, and each rank's folder and spec.
 
     Return the description's path.
@@ -323,7 +323,7 @@ def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = No
     return path
 
 
-def _hosts(launch: Launch, hosts: Hosts, ground: Ground) -> dict[str, JSON]:
+def _hosts(launch: Launch, hosts: Hosts, ground: WorldGround) -> dict[str, JSON]:
     """What `harness.world.hosts.wire.WireProcess` is given."""
     server = ground.server
     # What a rank reads, where it is below /tmp: the code and the rooms of its server, inputs, its
@@ -358,7 +358,7 @@ def _hosts(launch: Launch, hosts: Hosts, ground: Ground) -> dict[str, JSON]:
     }
 
 
-def _spec(launch: Launch, rank: int, ground: Ground) -> tuple[RankSpec, list[int]]:
+def _spec(launch: Launch, rank: int, ground: WorldGround) -> tuple[RankSpec, list[int]]:
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     server = ground.server
     rendezvous = ground.rendezvous

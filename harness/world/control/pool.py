@@ -31,7 +31,7 @@ from harness.forms.digest import sha256
 from harness.world.below.leftovers import adopt_orphans, extinguish_strangers
 from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.control.rank_environment import server_environment
-from harness.world.control.server_handle import Server, ServerFailed, ServerKey
+from harness.world.control.server_handle import ServerFailed, ServerHandle, ServerKey
 
 # Pools that are open in this process.
 _OPEN: set[int] = set()
@@ -71,9 +71,9 @@ class ServerPool:
     """
 
     def __init__(self, *, cancel: int | None = None) -> None:
-        self._idle: dict[ServerKey, list[Server]] = {}
-        self._living: set[Server] = set()
-        self._started: list[Server] = []
+        self._idle: dict[ServerKey, list[ServerHandle]] = {}
+        self._living: set[ServerHandle] = set()
+        self._started: list[ServerHandle] = []
         # Held while a server is made or ended.
         self._lock = threading.Lock()
         self._cancel = cancel
@@ -108,7 +108,7 @@ class ServerPool:
         python: Path | None = None,
         shared_home: bool = False,
         preload: Preload = EVERYTHING,
-    ) -> Server:
+    ) -> ServerHandle:
         """Take a server that nobody has, started if need be.
 
         Give it back with `give`, or `discard` it.
@@ -143,7 +143,7 @@ class ServerPool:
                 if not (server := idle.pop()).has_ended():
                     return server
                 self._end(server)
-            server = Server(key)
+            server = ServerHandle(key)
             self._living.add(server)
         try:
             server.await_ready(self._cancel)
@@ -153,23 +153,23 @@ class ServerPool:
         self._started.append(server)
         return server
 
-    def give(self, server: Server) -> None:
+    def give(self, server: ServerHandle) -> None:
         """Give a server back. Nobody of its last world may be left."""
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(server.key, []).append(server)
 
-    def discard(self, server: Server) -> None:
+    def discard(self, server: ServerHandle) -> None:
         """End a server that failed, and what it left behind; the next world gets a new one."""
         with self._lock:
             if server in self._living:
                 self._end(server)
 
-    def _end(self, server: Server) -> None:
+    def _end(self, server: ServerHandle) -> None:
         self._close(server)
         extinguish_strangers(known=started_apart)
 
-    def _close(self, server: Server) -> None:
+    def _close(self, server: ServerHandle) -> None:
         server.close()
         self._living.discard(server)
         self.left += server.left

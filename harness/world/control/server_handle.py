@@ -78,7 +78,7 @@ def interpreter(python: Path | None = None) -> list[str]:
     return [str(python or sys.executable), "-s", "-P"]
 
 
-class Server:
+class ServerHandle:
     """A running fork server, seen from the harness.
 
     Attributes:

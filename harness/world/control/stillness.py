@@ -22,7 +22,7 @@ from typing import NamedTuple
 from harness.history import LEAST
 from harness.rank.process import inspect
 from harness.world.below.leftovers import processes
-from harness.world.control.waits import PROC, Ended, Unreadable, Wait, sleeps_in, waits_in
+from harness.world.control.waits import PROC, Ended, UnreadableProcess, Wait, sleeps_in, waits_in
 
 # Per second of the window: what a thread that idles or polls may use of the processor.
 IDLE_TICKS = 3
@@ -386,7 +386,7 @@ def snapshot(
         Unreadable: the kernel does not show it.
     """
     if not (PROC / "self" / "task").is_dir():
-        raise Unreadable("this system does not show in /proc what threads wait in")
+        raise UnreadableProcess("this system does not show in /proc what threads wait in")
     for pid in _ranks_first(pids, spare=spare):
         try:
             tids = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
@@ -418,7 +418,9 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     except OSError as error:
         if not (folder / "stat").exists():
             return None  # it ended meanwhile
-        raise Unreadable(f"what a process waits in cannot be read here: {error.strerror}") from None
+        raise UnreadableProcess(
+            f"what a process waits in cannot be read here: {error.strerror}"
+        ) from None
     switches = next(
         (
             int(line.split()[1])

@@ -84,11 +84,11 @@ class Wait(NamedTuple):
         return self.ends is None or self.ends > moment
 
 
-class Unreadable(Exception):
+class UnreadableProcess(Exception):
     """The kernel does not let us see it: /proc is not there, or hides the processes of others."""
 
 
-class Ended(Unreadable):
+class Ended(UnreadableProcess):
     """It has just ended, so that there is nothing to see any more."""
 
 
@@ -111,7 +111,7 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
     arguments = [int(word, 16) for word in words[1:7]]
     known = NUMBERS.get(os.uname().machine)
     if known is None:
-        raise Unreadable(f"the system calls of {os.uname().machine} are not known here")
+        raise UnreadableProcess(f"the system calls of {os.uname().machine} are not known here")
     call = known.get(number)
     if call is None:
         return Wait(f"system call {number}", begun, is_known=False)
@@ -281,7 +281,7 @@ def memory(pid: int, address: int, size: int) -> bytes:
     except FileNotFoundError:
         raise Ended(f"process {pid} has ended") from None
     except (OSError, OverflowError, ValueError) as error:
-        raise Unreadable(f"the memory of process {pid} cannot be read: {error}") from None
+        raise UnreadableProcess(f"the memory of process {pid} cannot be read: {error}") from None
     raise Ended(f"process {pid} has ended, or nothing is where it was said to wait")
 
 

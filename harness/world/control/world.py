@@ -23,13 +23,13 @@ from harness.world.below.leftovers import remove
 from harness.world.control.capture import Capture, Recorder
 from harness.world.control.ending import Ending
 from harness.world.control.hang import HangWatch
-from harness.world.control.launch import Ground, Launch, describe
+from harness.world.control.launch import Launch, WorldGround, describe
 from harness.world.control.pipes import Gates, Pipes, StartLine
 from harness.world.control.places import HostControl, MachineControl
 from harness.world.control.pool import Pool, PortLease
 from harness.world.control.ranks import RankChannel, RankStates, probe
 from harness.world.control.room import RoomNotEmpty
-from harness.world.control.server_handle import Cancelled, Server, ServerFailed
+from harness.world.control.server_handle import Cancelled, ServerFailed, ServerHandle
 from harness.world.machines.machine_server import MachineServer
 
 __all__ = ["Cancelled", "World"]
@@ -221,7 +221,7 @@ class World:
         )
         self.add(begun)
         self.mark = mark(begun.line().encode("ascii"))
-        server: Server | MachineServer | None = None
+        server: ServerHandle | MachineServer | None = None
         usable = over = False
         try:
             if self._on_begin is not None:
@@ -256,7 +256,7 @@ class World:
         self.note("world.end")
         return self._recorder.capture(self._states)
 
-    def _run(self, server: Server | MachineServer) -> None:
+    def _run(self, server: ServerHandle | MachineServer) -> None:
         if server.room is not None:
             self._recorder.room = server.room
             server.room.renew(self._launch.start.home)
@@ -284,7 +284,7 @@ class World:
         finally:
             remove(scratch)
 
-    def _start(self, server: Server | MachineServer, scratch: Path, ports: PortLease) -> None:
+    def _start(self, server: ServerHandle | MachineServer, scratch: Path, ports: PortLease) -> None:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = self._hosts.channels(not_before=self._begun)
@@ -316,7 +316,7 @@ class World:
                 world=self.mark,
             )
         else:
-            ground = Ground(
+            ground = WorldGround(
                 server=server,
                 scratch=scratch,
                 code=self._recorder.code,

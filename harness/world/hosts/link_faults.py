@@ -36,7 +36,7 @@ class Link:
 
     source: int
     target: int
-    faults: list[LinkFault] = field(default_factory=list)
+    faults: list[PacketFault] = field(default_factory=list)
     packets: int = 0
     size: int = 0
     lost: int = 0
@@ -81,7 +81,7 @@ Passing = tuple[int, Link, bytes]
 Links = Mapping[tuple[int, int], Link]
 
 
-class LinkFault:
+class PacketFault:
     """One thing that is done to packets, on some links, by one fault of the scenario.
 
     Attributes:
@@ -95,7 +95,7 @@ class LinkFault:
     does: ClassVar[str]
     holds: ClassVar = False
     """Whether packets wait on the wire for a time."""
-    kinds: ClassVar[dict[str, type[LinkFault]]] = {}
+    kinds: ClassVar[dict[str, type[PacketFault]]] = {}
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.pairs = [(source, target) for source, target in order["links"]]
@@ -107,9 +107,9 @@ class LinkFault:
         cls.kinds[cls.does] = cls
 
     @staticmethod
-    def of(order: Mapping[str, Any]) -> LinkFault:
+    def of(order: Mapping[str, Any]) -> PacketFault:
         """What an order asks for."""
-        return LinkFault.kinds[order["what"]](order)
+        return PacketFault.kinds[order["what"]](order)
 
     def act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
         """Do it to a packet, or let it pass."""
@@ -149,14 +149,14 @@ def _takes(packet: bytes, link: Link) -> bool:
     return link.takes and (packet[9] != TCP or not packet[(packet[0] & 15) * 4 + 13] & RST)
 
 
-def on_links(fault: LinkFault, links: Links) -> None:
+def on_links(fault: PacketFault, links: Links) -> None:
     """Put it in force."""
     fault.join(links)
     for pair in fault.pairs:
         links[pair].faults.append(fault)
 
 
-class ByChance(LinkFault):
+class ByChance(PacketFault):
     """Done to the first packet with new payload, so that it meets the ranks' work at all, and to a
     share of all.
     """
@@ -177,7 +177,7 @@ class ByChance(LinkFault):
         return not self.payload and _takes(packet, link)
 
 
-class Latency(LinkFault):
+class PacketLatency(PacketFault):
     """Every packet is later by a time, and by chance by up to another.
 
     None overtakes one of its link.
@@ -200,7 +200,7 @@ class Latency(LinkFault):
         yield due, link, packet
 
 
-class Bandwidth(LinkFault):
+class PacketBandwidth(PacketFault):
     """So many bytes pass in a second, one packet after the other."""
 
     does = "bandwidth"
@@ -220,7 +220,7 @@ class Bandwidth(LinkFault):
         yield due, link, packet
 
 
-class Loss(ByChance):
+class PacketLoss(ByChance):
     """Packets are lost."""
 
     does = "loss"
@@ -230,7 +230,7 @@ class Loss(ByChance):
             yield due, link, packet
 
 
-class Duplicate(ByChance):
+class PacketDuplicate(ByChance):
     """Packets come twice."""
 
     does = "duplicate"
@@ -241,7 +241,7 @@ class Duplicate(ByChance):
             yield due, link, packet
 
 
-class Reorder(ByChance):
+class PacketReorder(ByChance):
     """Packets are held back, so that those after them come first.
 
     The first one is kept until another has come first, however long that takes: where each waits
@@ -287,7 +287,7 @@ class Reorder(ByChance):
         return {**super().evidence(), "overtaken": self.overtaken}
 
 
-class Drop(LinkFault):
+class PacketDrop(PacketFault):
     """No packet passes."""
 
     does = "drop"
@@ -298,7 +298,7 @@ class Drop(LinkFault):
         return ()
 
 
-class Reset(LinkFault):
+class PacketReset(PacketFault):
     """Every connection of which a segment comes by is ended at both ends, as if each heard of it
     from the other.
     """
@@ -345,7 +345,7 @@ class Flipped:
     mask: int
 
 
-class Flip(LinkFault):
+class PacketFlip(PacketFault):
     """A byte of one segment's payload is changed, and its checksum mended: nothing below the
     application can tell.
     """

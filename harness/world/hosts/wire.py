@@ -30,7 +30,7 @@ from harness.world.below import isolation
 from harness.world.below.requests import Requests, send
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import MTU, NETWORK, Host
-from harness.world.hosts.link_faults import Link, LinkFault, on_links
+from harness.world.hosts.link_faults import Link, PacketFault, on_links
 
 # Of one host before the others have their turn.
 BURST = 64
@@ -71,7 +71,7 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         send(channel, {"is": "hosts", "hosts": about}, [*handed, *opened])
         for descriptor in (*handed, *opened):
             os.close(descriptor)
-        Wire(channel, orders, test_hosts).run()
+        HostWire(channel, orders, test_hosts).run()
     except EOFError:
         _exit(0)  # the keeper is gone, and nobody is left who could be served
     except OSError as error:
@@ -118,7 +118,7 @@ def _open(host: int, wanted: dict[str, Any]) -> int:
     ).detach()
 
 
-class Wire:
+class HostWire:
     """The wire, joined to its hosts."""
 
     def __init__(self, channel: socket.socket, orders: Requests, made: list[Host]) -> None:
@@ -132,7 +132,7 @@ class Wire:
             for target in range(len(made))
             if source != target
         }
-        self._faults: dict[tuple[str, int], LinkFault] = {}
+        self._faults: dict[tuple[str, int], PacketFault] = {}
         self._held: list[tuple[int, int, Link, bytes]] = []
         self._order = 0
         self._ended = False
@@ -204,7 +204,7 @@ class Wire:
             do = order["do"]
             name = (order.get("fault", ""), order.get("rank", -1))
             if do == "strike":
-                fault = self._faults[name] = LinkFault.of(order)
+                fault = self._faults[name] = PacketFault.of(order)
                 on_links(fault, self._links)
                 self._say(
                     "struck",

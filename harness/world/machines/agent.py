@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
-from harness.world.machines.store import ENVIRONMENTS, BadTree, NotMade, Store, Uses, prepare
+from harness.world.machines.store import ENVIRONMENTS, BadTree, NotMade, TreeStore, Uses, prepare
 
 HEAD = struct.Struct(">II")
 # Before it, a login shell may have printed what it liked.
@@ -55,7 +55,7 @@ class Gone(Exception):
     """Control closed the channel, or was silent for longer than the lease."""
 
 
-class Channel:
+class ControlChannel:
     """Messages over two descriptors.
 
     Attributes:
@@ -130,8 +130,8 @@ def main(*, lease: float, nonce: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    channel = Channel(reads, writes, lease=lease)
-    store = Store(cache() / TREES)
+    channel = ControlChannel(reads, writes, lease=lease)
+    store = TreeStore(cache() / TREES)
     with contextlib.suppress(Gone):
         os.write(writes, MAGIC + nonce.encode() + b"\n")
         while True:
@@ -215,7 +215,7 @@ def unexecutable(interpreter: str) -> str:
     return ""
 
 
-def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:
+def _trees(store: TreeStore, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:
     try:
         if what == "lacks":
             return {"lacks": [digest for digest in asked["trees"] if not store.has(digest)]}
@@ -228,7 +228,7 @@ def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> di
     return {"place": str(store.place(asked["tree"]))}
 
 
-def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str, Any]:
+def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -> dict[str, Any]:
     if (python := platform.python_version()) != asked["python"]:
         return {
             "error": (
@@ -276,7 +276,9 @@ def _clean(asked: dict[str, Any]) -> dict[str, Any]:
     return {"gone": gone, "freed": freed}
 
 
-def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, nonce: str) -> None:
+def _become(
+    store: TreeStore, asked: dict[str, Any], *, reads: int, writes: int, nonce: str
+) -> None:
     """Go on as a node, of the Rankproof that was given."""
     os.set_blocking(writes, True)
     for descriptor in (reads, writes):

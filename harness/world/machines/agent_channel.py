@@ -128,7 +128,7 @@ class Clock:
     round_trips: tuple[float, ...]
 
 
-class Channel:
+class AgentChannel:
     """A channel to an agent that was started; a context manager, which ends it.
 
     Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says

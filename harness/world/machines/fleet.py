@@ -25,7 +25,7 @@ from harness.world.control.names import ROOT
 from harness.world.control.server_handle import Cancelled, ServerFailed
 from harness.world.machines import store
 from harness.world.machines.agent_channel import Start, Unreachable
-from harness.world.machines.heartbeat import BEAT, Line
+from harness.world.machines.heartbeat import BEAT, MachineLine
 from harness.world.machines.relay import Relay
 from harness.world.machines.roll import Placed
 
@@ -130,7 +130,7 @@ class Fleet:
         self.lease = lease
         self._back_within = back_within
         self._cancel = cancel
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, MachineLine] = {}
         self._ready: dict[int, dict[str, Any]] = {}
         self._needs: dict[str, Any] = {}
         self._given_up: dict[int, str] = {}
@@ -162,7 +162,7 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self._stop()
         with ThreadPoolExecutor(max_workers=max(1, len(self._lines))) as enders:
-            list(enders.map(Line.close, self._lines.values()))
+            list(enders.map(MachineLine.close, self._lines.values()))
 
     def _stop(self) -> None:
         if not self._closed.is_set():
@@ -231,8 +231,8 @@ class Fleet:
             return str(error)
         return ""
 
-    def _connect(self, index: int, *, within: float = READY_WITHIN) -> Line:
-        line = Line(
+    def _connect(self, index: int, *, within: float = READY_WITHIN) -> MachineLine:
+        line = MachineLine(
             index,
             self._machines[index].command,
             within=within,
@@ -247,7 +247,7 @@ class Fleet:
             raise Unreachable("the run is over")
         return line
 
-    def reconnect(self, index: int) -> Line | None:
+    def reconnect(self, index: int) -> MachineLine | None:
         """Reach a lost machine again, for as long as it is waited for; None where that is in vain,
         or the run ends.
         """
@@ -381,7 +381,7 @@ class Fleet:
         """The port of a machine that is for the subject's own use."""
         return int(self._ready[index]["ports"][-1])
 
-    def lines(self, used: Sequence[int]) -> dict[int, Line]:
+    def lines(self, used: Sequence[int]) -> dict[int, MachineLine]:
         """The lines to some machines."""
         return {index: self._lines[index] for index in used}
 

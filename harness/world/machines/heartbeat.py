@@ -19,7 +19,7 @@ from typing import Any
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
 from harness.world.machines import agent, store
-from harness.world.machines.agent_channel import ENDS_WITHIN, Channel, Start, Unreachable
+from harness.world.machines.agent_channel import ENDS_WITHIN, AgentChannel, Start, Unreachable
 from harness.world.machines.roll import Hostile
 
 BEAT = 1.0
@@ -54,7 +54,7 @@ def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
     return min(max(here, begun), now)
 
 
-class Line:
+class MachineLine:
     """One of them.
 
     Attributes:
@@ -94,8 +94,8 @@ class Line:
         """
         self.index = index
         self.lost = ""
-        self.hears: Callable[[Line, dict[str, Any], bytes], None] | None = None
-        self.loses: Callable[[Line], None] | None = None
+        self.hears: Callable[[MachineLine, dict[str, Any], bytes], None] | None = None
+        self.loses: Callable[[MachineLine], None] | None = None
         self._lease = lease
         self._stop = stop
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -106,7 +106,7 @@ class Line:
         self._said = b""
         self._rest = b""
         self._took = time.monotonic()
-        channel = Channel(command, within=within, lease=max(lease, within), stop=stop)
+        channel = AgentChannel(command, within=within, lease=max(lease, within), stop=stop)
         try:
             self.facts = channel.ask("facts", within=within)
             demand(self.facts)
@@ -164,7 +164,7 @@ class Line:
         return answer
 
     def give(self, digest: str, files: dict[str, Path], *, within: float) -> bool:
-        """As `harness.world.machines.agent_channel.Channel.give`.
+        """As `harness.world.machines.agent_channel.AgentChannel.give`.
 
         Returns whether it was lacking there.
         """

@@ -20,15 +20,15 @@ import psutil
 from harness.world.below.preload import Preload
 from harness.world.control import names
 from harness.world.control.pool import PortLease, ServerPool
-from harness.world.control.server_handle import Server, ServerFailed
+from harness.world.control.server_handle import ServerFailed, ServerHandle
 from harness.world.machines import node_channel
 from harness.world.machines.agent import MAGIC, TREES, cache
 from harness.world.machines.node_channel import Inbox, Outbox
-from harness.world.machines.share import Share
-from harness.world.machines.store import ENVIRONMENTS, BadTree, Store, Uses
+from harness.world.machines.share import MachineShare
+from harness.world.machines.store import ENVIRONMENTS, BadTree, TreeStore, Uses
 
 
-class Node:
+class MachineNode:
     """Does what control asks, one thing after the other."""
 
     def __init__(self, told: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Node:
         self._inbox = Inbox(told["reads"], self._outbox, lease=told["lease"])
         self._run = str(told["run"])
         self._machine = int(told["machine"])
-        self._store = Store(cache() / TREES)
+        self._store = TreeStore(cache() / TREES)
         environments = Uses(cache() / ENVIRONMENTS)
         self._store.hold(names.ROOT)
         if Path(sys.prefix).parent.resolve() == (cache() / ENVIRONMENTS).resolve():
@@ -45,7 +45,7 @@ class Node:
             threading.Thread(target=uses.clean, daemon=True, name="cleaning").start()
         self._pool = ServerPool()
         self._ports = PortLease()
-        self._server: Server | None = None
+        self._server: ServerHandle | None = None
         self._kept: dict[str, node_channel.Journal] = {}
 
     def serve(self) -> None:
@@ -118,7 +118,7 @@ class Node:
         if self._server is None:
             raise ServerFailed("no fork server was asked for")
         told = node_channel.Journal(self._run, asked["world"], machine=self._machine)
-        share = Share(
+        share = MachineShare(
             asked,
             server=self._server,
             store=self._store,
@@ -177,7 +177,7 @@ def main(told: str) -> None:
     node_channel.forget_journals()
     code = 0
     try:
-        Node(arguments).serve()
+        MachineNode(arguments).serve()
     except BaseException:  # noqa: BLE001 - it stands in what ssh brings back
         sys.excepthook(*sys.exc_info())
         code = 1

@@ -24,7 +24,7 @@ from harness.world.below.requests import send
 from harness.world.control.names import Elsewhere
 from harness.world.control.pipes import CHUNK
 from harness.world.machines.agent_channel import Unreachable
-from harness.world.machines.heartbeat import Line, told_here
+from harness.world.machines.heartbeat import MachineLine, told_here
 from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 COLLECTED_WITHIN = 60.0
@@ -42,7 +42,7 @@ class Relay:
 
     def __init__(
         self,
-        lines: Mapping[int, Line],
+        lines: Mapping[int, MachineLine],
         placed: Placed,
         *,
         mark: str,
@@ -50,7 +50,7 @@ class Relay:
         begun: int,
         descriptors: Sequence[int],
         scratch: Path,
-        reconnect: Callable[[int], Line | None],
+        reconnect: Callable[[int], MachineLine | None],
     ) -> None:
         """Begin to relay.
 
@@ -220,7 +220,7 @@ class Relay:
     # -- up
     # ----------------------------------------------------------------------------------------------------------
 
-    def hear(self, line: Line, message: dict[str, Any], content: bytes) -> None:
+    def hear(self, line: MachineLine, message: dict[str, Any], content: bytes) -> None:
         """Take what a machine says of this world; called by the thread of its line."""
         if message["world"] != self._mark:
             return
@@ -267,7 +267,7 @@ class Relay:
             case _:
                 raise Hostile("it says of a rank what no node says")
 
-    def _hear_machine(self, line: Line, kind: object, message: dict[str, Any]) -> None:
+    def _hear_machine(self, line: MachineLine, kind: object, message: dict[str, Any]) -> None:
         match kind:
             case "keeper":
                 self._hear_keeper(line, message.get("told"))
@@ -300,7 +300,7 @@ class Relay:
             case _:
                 raise Hostile("it says what no node says")
 
-    def lose(self, line: Line) -> None:
+    def lose(self, line: MachineLine) -> None:
         """A machine is lost; called from whichever thread finds that out."""
         with self._over:
             if line.index in self._lost or line.index in self.given:
@@ -340,7 +340,7 @@ class Relay:
             self._returning.discard(index)
         self._settle()
 
-    def _hear_keeper(self, line: Line, found: Any) -> None:
+    def _hear_keeper(self, line: MachineLine, found: Any) -> None:
         told = self._roll.check(line.index, found)
         told["ns"] = self._here(line.index, told["ns"])
         match told["is"]:

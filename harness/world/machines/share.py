@@ -31,14 +31,14 @@ from harness.world.control import names
 from harness.world.control.capture import read_stack
 from harness.world.control.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
 from harness.world.control.hang import holding_back
-from harness.world.control.launch import PARTS, Ground, Launch, describe
+from harness.world.control.launch import PARTS, Launch, WorldGround, describe
 from harness.world.control.pipes import Pipes
 from harness.world.control.ranks import probe
-from harness.world.control.server_handle import Server, ServerFailed
+from harness.world.control.server_handle import ServerFailed, ServerHandle
 from harness.world.control.waits import catches
 from harness.world.machines.node_channel import Inbox, Journal, Outbox
 from harness.world.machines.roll import Placed
-from harness.world.machines.store import PIECE, Store
+from harness.world.machines.store import PIECE, TreeStore
 
 # What a rank may leave, in files, as at control.
 MOST_FILES = 1024
@@ -64,7 +64,7 @@ PLAIN = frozenset(
 BROUGHT = frozenset({"folder", "inputs", "inside", "machines", "preload"})
 
 
-class Standing:
+class StackRound:
     """Asks once, and tells when all have answered or had their time."""
 
     def __init__(
@@ -178,15 +178,15 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
     return Launch(about={}, **known, **parts)
 
 
-class Share:
+class MachineShare:
     """One of them. Use once."""
 
     def __init__(
         self,
         asked: Mapping[str, Any],
         *,
-        server: Server,
-        store: Store,
+        server: ServerHandle,
+        store: TreeStore,
         inbox: Inbox,
         outbox: Outbox,
         journal: Journal,
@@ -206,7 +206,7 @@ class Share:
         self._gone = False
         self._last: dict[str, Any] = {}
         self._by: float | None = None
-        self._standing: Standing | None = None
+        self._standing: StackRound | None = None
         self._pipes: Pipes
 
     def say(self, message: dict[str, Any], content: bytes = b"") -> None:
@@ -226,7 +226,7 @@ class Share:
             self.say({"is": "failed", "type": type(error).__name__, "why": str(error)[:2000]})
         return self._gone
 
-    def _live(self, server: Server) -> None:
+    def _live(self, server: ServerHandle) -> None:
         if server.room is not None:
             server.room.renew()
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
@@ -235,7 +235,7 @@ class Share:
         finally:
             remove(scratch)
 
-    def _live_in(self, scratch: Path, server: Server) -> None:
+    def _live_in(self, scratch: Path, server: ServerHandle) -> None:
         asked = self._asked
         staged = self._store.place(asked["code"])
         code = server.take_code(staged)
@@ -264,7 +264,7 @@ class Share:
             handed = self._pipes.hand(mine)
             # From here on the pipes close them.
             opened.pop_all()
-            ground = Ground(
+            ground = WorldGround(
                 server=server,
                 scratch=scratch,
                 code=code,
@@ -276,7 +276,7 @@ class Share:
             server.request(description, handed)
             # The ranks have them now. Held here too, a rank's closing of one would not be seen.
             self._pipes.handed()
-            self._standing = Standing(scratch, say=self.say, signal=self._signal)
+            self._standing = StackRound(scratch, say=self.say, signal=self._signal)
             self._watch(time.monotonic() + asked["until"])
         for rank in self.ranks:
             self._hand_over(scratch / f"rank-{rank}", rank)

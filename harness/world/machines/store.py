@@ -78,7 +78,7 @@ def digest_of(files: dict[str, Path]) -> str:
 
 
 def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
-    """What `Store.put` takes, in messages of at most a few MiB: where each part belongs, and the
+    """What `TreeStore.put` takes, in messages of at most a few MiB: where each part belongs, and the
     parts.
     """
     parts = []
@@ -101,7 +101,7 @@ def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
     yield parts, bytes(content)
 
 
-class Store:
+class TreeStore:
     """The trees that a machine has, below one folder: each is whole, or not there."""
 
     def __init__(self, folder: Path) -> None:

@@ -35,7 +35,7 @@ LISTED = "listed.json"
 ENDS_WITHIN = 5.0
 
 
-class Claim:
+class MachineClaim:
     """What a run makes, for as long as its context is entered.
 
     Attributes:

@@ -40,7 +40,7 @@ class NoCluster(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ClusterNode:
     """A node of the cluster.
 
     Attributes:
@@ -109,7 +109,7 @@ class Cluster:
         self._ray.shutdown()
         sys.path[:] = [path for path in sys.path if path not in self._paths]
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ClusterNode]:
         """The nodes that live and have a processor to deal out, in the order of their ids.
 
         Raises:
@@ -124,7 +124,7 @@ class Cluster:
             ) from None
         living = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [
-            Place(
+            ClusterNode(
                 id=node["NodeID"],
                 name=node["NodeManagerHostname"],
                 cores=int(node["Resources"]["CPU"]),
@@ -135,7 +135,7 @@ class Cluster:
 
     def start(
         self,
-        place: Place,
+        place: ClusterNode,
         program: str,
         *,
         arguments: Sequence[str],
@@ -153,12 +153,12 @@ class Cluster:
             place, program, arguments=arguments, code=self._code, interpreter=interpreter, beat=beat
         )
 
-    def pipe(self, place: Place, program: str, *, interpreter: str) -> Piped:
+    def pipe(self, place: ClusterNode, program: str, *, interpreter: str) -> Piped:
         """Start a program of ours on a node, whose standard streams are pipes here."""
         return Piped(self._relay(place, program, interpreter=interpreter, told_within=0.0))
 
     def _relay(
-        self, place: Place, program: str, *, told_within: float = TOLD_WITHIN, **more: object
+        self, place: ClusterNode, program: str, *, told_within: float = TOLD_WITHIN, **more: object
     ) -> Actor:
         # One on each node, and never on another one instead: what a placement group with
         # STRICT_SPREAD moves when a node is lost has to stay where it is here.
@@ -172,7 +172,7 @@ class Cluster:
 class Actor:
     """One of our relays. Every method raises NodeLost or ActorGone."""
 
-    def __init__(self, ray: Any, made: Any, place: Place, *, told_within: float) -> None:
+    def __init__(self, ray: Any, made: Any, place: ClusterNode, *, told_within: float) -> None:
         self._ray = ray
         self._made = made
         self._place = place

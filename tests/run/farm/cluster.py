@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from harness.world.starters.ray import Place
+from harness.world.starters.ray import ClusterNode
 from harness.world.starters.ray_relay import NodeLost, RayRelay
 
 Spoil = Callable[[int, bytes], bytes]
@@ -74,13 +74,13 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ClusterNode]:
         return [
-            Place(id=str(number), name=f"secret-host-{number}", cores=2)
+            ClusterNode(id=str(number), name=f"secret-host-{number}", cores=2)
             for number in range(self.count)
         ]
 
-    def start(self, place: Place, program: str, **more: Any) -> Local:
+    def start(self, place: ClusterNode, program: str, **more: Any) -> Local:
         relay = RayRelay(program, **more)
         number = int(place.id)
         made = Local(relay, number=number, spoil=self.spoil, lost_at=self.lost.get(number))

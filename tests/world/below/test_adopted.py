@@ -11,7 +11,7 @@ import pytest
 
 from harness.forms.children import start_apart
 from harness.world.control.pool import ServerPool
-from harness.world.machines.agent_channel import BOOT, Channel
+from harness.world.machines.agent_channel import BOOT, AgentChannel
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="orphans are adopted on Linux"
@@ -34,7 +34,7 @@ def test_a_pool_leaves_alone_what_others_started() -> None:
     """
     guard = start_apart(["sleep", "1000"])
     try:
-        with Channel([sys.executable, "-I", "-c", BOOT], within=30) as channel:
+        with AgentChannel([sys.executable, "-I", "-c", BOOT], within=30) as channel:
             with ServerPool():
                 done = subprocess.run(
                     ["sh", "-c", ORPHAN], stdout=subprocess.PIPE, check=True, text=True

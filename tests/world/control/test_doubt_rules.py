@@ -22,7 +22,7 @@ from harness.world.control.doubts import (
     PEER,
     SYN_SENT,
     WAITING,
-    End,
+    ConnectionEnd,
     UnixSocket,
     _address,
     _hears,
@@ -35,7 +35,7 @@ from harness.world.control.doubts import (
     _unlisted,
     doubts,
 )
-from harness.world.control.waits import Unreadable
+from harness.world.control.waits import UnreadableProcess
 
 LOCAL, OTHER, AWAY = "127.0.0.1", "10.0.0.2", "10.0.0.9"
 OURS, THEIRS = {11, 12}, 99
@@ -44,13 +44,17 @@ ESTABLISHED, SYN_RECV = 1, 3
 
 def end(
     own: str, peer: str, *, state: int = ESTABLISHED, inode: int = 11, udp: bool = False
-) -> End:
+) -> ConnectionEnd:
     """One end of a connection: addresses as `host:port`."""
     (mine, my_port), (other, its_port) = (text.split(":") for text in (own, peer))
-    return End((mine, int(my_port)), (other, int(its_port)), state, inode, is_datagram=udp)
+    return ConnectionEnd(
+        (mine, int(my_port)), (other, int(its_port)), state, inode, is_datagram=udp
+    )
 
 
-def strange(one: End, *others: End, everywhere: tuple[End, ...] = ()) -> bool:
+def strange(
+    one: ConnectionEnd, *others: ConnectionEnd, everywhere: tuple[ConnectionEnd, ...] = ()
+) -> bool:
     near = [one, *others]
     return _is_strange(one, near, [*near, *everywhere], OURS)
 
@@ -88,8 +92,8 @@ def test_a_loopback_is_of_one_namespace_and_other_addresses_are_of_all() -> None
     assert strange(long, everywhere=(back,))
 
 
-def end_of_ipv6(own: int, peer: int, inode: int) -> End:
-    return End(("::1", own), ("::1", peer), ESTABLISHED, inode)
+def end_of_ipv6(own: int, peer: int, inode: int) -> ConnectionEnd:
+    return ConnectionEnd(("::1", own), ("::1", peer), ESTABLISHED, inode)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,7 @@ def test_datagrams_come_from_whoever_has_the_port() -> None:
         (end(f"{LOCAL}:5", f"{AWAY}:6", state=CLOSE_WAIT), "outside of the world"),
     ],
 )
-def test_what_a_socket_hears(one: End, words: str) -> None:
+def test_what_a_socket_hears(one: ConnectionEnd, words: str) -> None:
     """Anybody, whom it connects to, a stranger; one that listens or is closed hears nobody."""
     told = _hears(one, [one], [one], OURS)
     assert words in told.replace("to whose", "whose")
@@ -256,9 +260,9 @@ def test_every_unix_socket_is_listed_until_the_kernel_is_done(
 
     one, two = (netlink(room.SOCK_DIAG, message(socket.SOCK_STREAM, inode)) for inode in (7, 8))
     assert [each.inode for each in listed(one + two, one, netlink(DONE, b""))] == [7, 8, 7]
-    with pytest.raises(Unreadable, match="does not list"):
+    with pytest.raises(UnreadableProcess, match="does not list"):
         listed(one, netlink(ERROR, b"\0" * 4))
-    with pytest.raises(Unreadable, match="cannot be listed"):
+    with pytest.raises(UnreadableProcess, match="cannot be listed"):
         listed(one)
 
 

@@ -20,7 +20,7 @@ from harness.world.control.capture import Frame, Stack
 from harness.world.control.hang import Hang, HangWatch, frames_as_evidence, holding_back
 from harness.world.control.ranks import RankStates
 from harness.world.control.stillness import Spinning
-from harness.world.control.waits import Unreadable
+from harness.world.control.waits import UnreadableProcess
 
 PIDS = {0: 100, 1: 101}
 BELOW = 200
@@ -90,12 +90,12 @@ class Kernel:
 
     def waiting(self, pid: int) -> str:
         if pid in self.unreadable:
-            raise Unreadable("no")
+            raise UnreadableProcess("no")
         return f"call-{pid}"
 
     def outlives(self, pid: int) -> float | None:
         if pid in self.unreadable:
-            raise Unreadable("no")
+            raise UnreadableProcess("no")
         return 1.5
 
 
@@ -291,12 +291,12 @@ def test_a_world_that_stood_still_in_time_is_watched_beyond_within(
 def test_what_the_kernel_does_not_show_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads, nor their doubts, nor those of the processes."""
     made = Watched(monkeypatch).begun()
-    made.kernel.error = Unreadable("hidden")
+    made.kernel.error = UnreadableProcess("hidden")
     assert made.at(2.0) == "unproved"
     assert made.unproved == ("unreadable", "hidden")
 
     def hidden(*_: object, **__: object) -> Any:
-        raise Unreadable("hidden too")
+        raise UnreadableProcess("hidden too")
 
     for place, name in (("hang", "doubts"), ("kernel", "doubts")):
         made = Watched(monkeypatch).begun()
@@ -528,7 +528,7 @@ def test_stacks_whose_threads_cannot_be_told(monkeypatch: pytest.MonkeyPatch) ->
     made = Watched(monkeypatch)
 
     def untold(*_: object) -> dict[int, int]:
-        raise Unreadable("no numbers")
+        raise UnreadableProcess("no numbers")
 
     monkeypatch.setattr(hang, "threads_of", untold)
     made.watch.conclude(1, STACKS, folder=FOLDER)

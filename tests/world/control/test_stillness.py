@@ -17,7 +17,7 @@ import pytest
 from harness.world.control import stillness, waits
 from harness.world.control.capture import parse_stacks, threads_of
 from harness.world.control.stillness import Stillness
-from harness.world.control.waits import Unreadable, waits_in
+from harness.world.control.waits import UnreadableProcess, waits_in
 
 
 def watch() -> Stillness:
@@ -28,7 +28,7 @@ def watch() -> Stillness:
 def test_without_proc_nothing_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where /proc shows no threads, that is said, and nobody counts as still."""
     monkeypatch.setattr(stillness, "PROC", tmp_path)
-    with pytest.raises(Unreadable, match="does not show"):
+    with pytest.raises(UnreadableProcess, match="does not show"):
         watch().look([os.getpid()])
 
 
@@ -219,7 +219,7 @@ def test_unknown_machines_are_not_guessed_at(monkeypatch: pytest.MonkeyPatch) ->
     said.
     """
     monkeypatch.setattr(waits, "NUMBERS", {})
-    with pytest.raises(Unreadable, match="system calls"):
+    with pytest.raises(UnreadableProcess, match="system calls"):
         waits_in(os.getpid(), "0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0", begun=0.0)
 
 

@@ -18,7 +18,7 @@ from harness.world.control import waits
 from harness.world.control.waits import (
     NUMBERS,
     Ended,
-    Unreadable,
+    UnreadableProcess,
     Wait,
     ahead,
     catches,
@@ -242,9 +242,9 @@ def test_memory_of_this_process_and_of_none() -> None:
     assert memory(os.getpid(), given.address, 16) == struct.pack("<qq", 3, 4)
     with pytest.raises(Ended, match="has ended"):
         memory(NOBODY, given.address, 16)
-    with pytest.raises(Unreadable, match="cannot be read"):
+    with pytest.raises(UnreadableProcess, match="cannot be read"):
         memory(os.getpid(), 8, 16)
-    with pytest.raises(Unreadable, match="cannot be read"):
+    with pytest.raises(UnreadableProcess, match="cannot be read"):
         memory(os.getpid(), 1 << 80, 16)
 
 

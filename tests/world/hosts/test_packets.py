@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.world.hosts.link_faults import Link, LinkFault, Passing, on_links
+from harness.world.hosts.link_faults import Link, PacketFault, Passing, on_links
 from harness.world.hosts.packets import (
     RST,
     SYN,
@@ -54,10 +54,10 @@ def read(data: bytes) -> Segment:
 
 def a_fault(
     what: str, *, links: list[list[int]] | None = None, **options: object
-) -> tuple[LinkFault, Link]:
+) -> tuple[PacketFault, Link]:
     """A fault in force on the link from host 0 to host 1."""
     wires = {pair: Link(source=pair[0], target=pair[1]) for pair in ((0, 1), (1, 0))}
-    fault = LinkFault.of({"what": what, "links": links or [[0, 1]], "seed": "7", **options})
+    fault = PacketFault.of({"what": what, "links": links or [[0, 1]], "seed": "7", **options})
     on_links(fault, wires)
     return fault, wires[0, 1]
 
@@ -188,8 +188,8 @@ def test_faults_of_one_link_are_done_one_after_the_other() -> None:
     late.
     """
     wires = {(0, 1): Link(source=0, target=1)}
-    twice = LinkFault.of({"what": "duplicate", "links": [[0, 1]], "seed": "1", "share": 1.0})
-    late = LinkFault.of(
+    twice = PacketFault.of({"what": "duplicate", "links": [[0, 1]], "seed": "1", "share": 1.0})
+    late = PacketFault.of(
         {"what": "latency", "links": [[0, 1]], "seed": "1", "by_ns": 5, "jitter_ns": 0}
     )
     for fault in (twice, late):
@@ -299,8 +299,8 @@ def test_resets_that_another_fault_made_are_no_work_of_ranks() -> None:
     and counts as such.
     """
     wires = {pair: Link(source=pair[0], target=pair[1]) for pair in ((0, 1), (1, 0))}
-    reset = LinkFault.of({"what": "reset", "links": [[0, 1]], "seed": "1"})
-    late = LinkFault.of(
+    reset = PacketFault.of({"what": "reset", "links": [[0, 1]], "seed": "1"})
+    late = PacketFault.of(
         {"what": "latency", "links": [[0, 1]], "seed": "1", "by_ns": 5, "jitter_ns": 0}
     )
     for fault in (reset, late):

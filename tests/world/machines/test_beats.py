@@ -13,7 +13,7 @@ import pytest
 
 from harness.world.machines.agent_channel import argv
 from harness.world.machines.fleet import READY_WITHIN, Reached
-from harness.world.machines.heartbeat import Line
+from harness.world.machines.heartbeat import MachineLine
 from harness.world.machines.machine_server import MachinePool
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
@@ -40,7 +40,7 @@ def fleet() -> Iterator[MachinePool]:
         yield made
 
 
-def fill(line: Line) -> None:
+def fill(line: MachineLine) -> None:
     """Fill the pipe to a machine, up to the last byte."""
     with line._writing:
         for size in (65_536, 1):

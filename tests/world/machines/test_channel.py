@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.world.control.server_handle import Cancelled
-from harness.world.machines.agent_channel import BOOT, Channel, Unreachable, argv
+from harness.world.machines.agent_channel import BOOT, AgentChannel, Unreachable, argv
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
 from harness.world.starters import hostfile
@@ -23,7 +23,7 @@ HERE = [sys.executable, "-I", "-c", BOOT]
 
 def test_an_agent_answers() -> None:
     """Facts, the clock, and bytes both ways come over one channel."""
-    with Channel(HERE, within=30) as channel:
+    with AgentChannel(HERE, within=30) as channel:
         assert channel.ask("facts")["executable"] == sys.executable
         assert channel.ask("take", content=bytes(3_000_000)) == {"taken": 3_000_000}
         assert channel.ask("give", bytes=3_000_000) == {"given": 3_000_000}
@@ -34,7 +34,7 @@ def test_an_agent_answers() -> None:
 
 def test_what_a_login_shell_prints_is_passed_over() -> None:
     """A banner before the agent does no harm."""
-    with Channel(
+    with AgentChannel(
         ["sh", "-c", 'echo "Welcome to your machine"; exec "$0" -I -c "$1"', sys.executable, BOOT],
         within=30,
     ) as channel:
@@ -51,7 +51,7 @@ def test_what_is_printed_before_looks_like_an_agent(before: str) -> None:
     """
     command = ["sh", "-c", 'printf %s "$2"; exec "$0" -I -c "$1"', sys.executable, BOOT, before]
     began = time.thread_time()
-    with Channel(command, within=30) as channel:
+    with AgentChannel(command, within=30) as channel:
         assert time.thread_time() - began < 0.15
         assert channel.ask("facts")["executable"] == sys.executable
 
@@ -69,7 +69,7 @@ def test_what_is_printed_before_looks_like_an_agent(before: str) -> None:
 def test_what_is_not_an_agent(script: str, word: str) -> None:
     """Whatever else is started is named with what it said, within the time."""
     with pytest.raises(Unreachable, match=word):
-        Channel(["sh", "-c", script], within=1.0)
+        AgentChannel(["sh", "-c", script], within=1.0)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_a_hostile_agent_is_refused(answer: str, word: str) -> None:
     )
     with (
         pytest.raises(Unreachable, match=word),
-        Channel([sys.executable, "-c", script], within=30) as channel,
+        AgentChannel([sys.executable, "-c", script], within=30) as channel,
     ):
         channel.ask("clock")
 
 
 def test_an_agent_ends_when_its_lease_does() -> None:
     """Nobody speaks, nobody closes anything: the agent ends by itself."""
-    with Channel(HERE, within=30, lease=0.2) as channel:
+    with AgentChannel(HERE, within=30, lease=0.2) as channel:
         assert channel._process.wait(30) == 0
         with pytest.raises(Unreachable, match="it ended"):
             channel.ask("clock")
@@ -107,7 +107,7 @@ def test_an_agent_ends_when_its_lease_does() -> None:
 
 def test_an_agent_ends_when_nobody_reads() -> None:
     """A channel that takes nothing any more does not hold an agent either."""
-    channel = Channel(HERE, within=30, lease=0.3)
+    channel = AgentChannel(HERE, within=30, lease=0.3)
     with pytest.raises(Unreachable):
         # Asks for more than any pipe holds, and reads none of it.
         channel.ask("give", bytes=2**24, within=0.0)
@@ -119,7 +119,7 @@ def test_an_agent_ends_when_nobody_reads() -> None:
 @pytest.mark.slow
 def test_closing_ends_what_does_not_end(tmp_path: Path) -> None:
     """What was started to reach a machine, and was stopped, is gone after the channel is closed."""
-    channel = Channel(HERE, within=30)
+    channel = AgentChannel(HERE, within=30)
     os.kill(channel._process.pid, signal.SIGSTOP)
     channel.close()
     assert channel._process.returncode == -signal.SIGKILL
@@ -137,14 +137,14 @@ def test_every_login_shell_starts_it(shell: str) -> None:
     if not found:
         pytest.skip(f"there is no {shell} here")
     line = hostfile.ssh_command("anywhere", argv(sys.executable))[-1]
-    with Channel([shell, "-c", line], within=30) as channel:
+    with AgentChannel([shell, "-c", line], within=30) as channel:
         assert channel.ask("facts")["executable"] == sys.executable
 
 
 def test_without_the_interpreter_another_answers() -> None:
     """Where the named interpreter is not, the machine's own says what there is."""
     line = hostfile.ssh_command("anywhere", argv("/nowhere/python"))[-1]
-    with Channel(["sh", "-c", line], within=30) as channel:
+    with AgentChannel(["sh", "-c", line], within=30) as channel:
         assert channel.ask("facts")["python"]
 
 

@@ -26,11 +26,11 @@ from harness.world.control.names import Elsewhere
 from harness.world.machines import agent, store
 from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.fleet import Reached
-from harness.world.machines.heartbeat import MOST_WAITING, Line
+from harness.world.machines.heartbeat import MOST_WAITING, MachineLine
 from harness.world.machines.machine_server import MachinePool
 from harness.world.machines.relay import Relay
 from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
-from harness.world.machines.share import Share
+from harness.world.machines.share import MachineShare
 
 MARK = "0123456789abcdef"
 PLACED = Placed(of=(0, 1, 0), called=("a", "b"), reached=("10.0.0.1", "10.0.0.2"))
@@ -172,7 +172,7 @@ def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
     (given / "empty").touch()
     files = store.files_of(given)
     digest = store.digest_of(files)
-    trees = store.Store(tmp_path / "store")
+    trees = store.TreeStore(tmp_path / "store")
     assert not trees.has(digest)
     for parts, content in store.pieces(files):
         trees.put(digest, parts, content)
@@ -295,7 +295,7 @@ def test_a_world_is_gone_when_both_shares_are(tmp_path: Path) -> None:
 
 def test_answers_that_nobody_asked_for_are_not_kept() -> None:
     """A machine that answers without end is lost before it takes memory here."""
-    line = Line.__new__(Line)
+    line = MachineLine.__new__(MachineLine)
     line._answers = queue.SimpleQueue()
     for number in range(MOST_WAITING):
         line._take({"given": number}, b"")
@@ -307,7 +307,7 @@ def test_numbers_that_no_machine_has() -> None:
     """A clock or a size that nobody could count with is refused where it is heard, and ends nothing
     later.
     """
-    line = Line.__new__(Line)
+    line = MachineLine.__new__(MachineLine)
     line._exchanges, line._walls = [], []
     beat = {"is": "beat", "echo": time.monotonic_ns(), "ns": 1, "wall": 10**400}
     line._take(beat, b"")
@@ -414,7 +414,7 @@ def test_a_share_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
     server: Any = SimpleNamespace(room=None, scratch=tmp_path)
     parts: dict[str, Any] = dict.fromkeys(("inbox", "outbox", "journal"))
     with pytest.raises(store.BadTree):
-        Share(asked, server=server, store=store.Store(tmp_path / "store"), **parts).run()
+        MachineShare(asked, server=server, store=store.TreeStore(tmp_path / "store"), **parts).run()
     assert [*tmp_path.iterdir()] == []
 
 
@@ -442,7 +442,7 @@ def test_who_reconnects_for_a_world_that_was_left_keeps_no_line(
 
 def test_a_lost_machine_is_not_beaten() -> None:
     """The number of its closed descriptor may be another machine's by then."""
-    line = Line.__new__(Line)
+    line = MachineLine.__new__(MachineLine)
     reads, line._writes = os.pipe()
     line.lost = "the run is over"
     line._lease = line._heard = line._took = time.monotonic()

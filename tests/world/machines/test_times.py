@@ -17,7 +17,7 @@ from harness.scenario import Cell, MustFail, parse_scenario
 from harness.stats.outcome import judge
 from harness.stats.profile import signature_of
 from harness.stats.stated import deviation
-from harness.world.machines.heartbeat import Line
+from harness.world.machines.heartbeat import MachineLine
 from tests.checks.conftest import healthy
 
 SCENARIO = b"""
@@ -145,7 +145,7 @@ def test_a_wall_clock_that_is_off_is_told_and_not_used(off: float) -> None:
 
     Its ranks' times go by its monotonic clock.
     """
-    line = Line.__new__(Line)
+    line = MachineLine.__new__(MachineLine)
     line._exchanges, line._walls = [], []
     ahead = 50_000 * 10**9
     for _ in range(3):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.world.starters import machine_claims
-from harness.world.starters.machine_claims import CLAIMS, Claim
+from harness.world.starters.machine_claims import CLAIMS, MachineClaim
 from harness.world.starters.test_machines import made, refusal
 
 pytestmark = [
@@ -39,12 +39,12 @@ def die(*_):
         os.killpg(0, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
-begin = machine_claims.Claim.__init__
+begin = machine_claims.MachineClaim.__init__
 def told(self):
     begin(self)
     print(self.mark, flush=True)
 
-machine_claims.Claim.__init__ = told
+machine_claims.MachineClaim.__init__ = told
 calls = 0
 def at(real, name):
     def call(*arguments):
@@ -60,7 +60,7 @@ if stage.startswith("step"):
     # After each program that is run, and each thing that is listed: bridge, address, cable, process.
     test_machines._run = at(test_machines._run, "step")
 if stage.startswith("listed"):
-    machine_claims.Claim._write = at(machine_claims.Claim._write, "listed")
+    machine_claims.MachineClaim._write = at(machine_claims.MachineClaim._write, "listed")
 with test_machines.made(Path(sys.argv[1]), 2) as there:
     die()
 """
@@ -200,7 +200,7 @@ def test_what_only_has_the_name_is_left_alone(folder: Path) -> None:
     """A link of the listed name with another address, and a process of the listed number that began
     at another time.
     """
-    claim = Claim()
+    claim = MachineClaim()
     name = f"rb{claim.mark}"
     claim.link(name)
     subprocess.run(["ip", "link", "add", name, "type", "bridge"], check=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.forms.ranks import MOST_RANKS
-from harness.world.machines.agent_channel import Channel, Unreachable, boot
+from harness.world.machines.agent_channel import AgentChannel, Unreachable, boot
 from harness.world.machines.fleet import BESIDE, have_descriptors
 from harness.world.starters.ray_relay import LOST, NodeLost, Piped, RayRelay
 
@@ -50,7 +50,7 @@ def test_an_agent_behind_a_relay_is_one_behind_ssh() -> None:
         started.append(Piped(Here(boot())))
         return started[0]
 
-    with Channel(start, within=60.0) as channel:
+    with AgentChannel(start, within=60.0) as channel:
         assert channel.clock(2).offset < 60.0
         assert channel.ask("take", content=bytes(2**20), within=60.0) == {"taken": 2**20}
     assert started[0].wait(60.0) == 0
@@ -63,13 +63,13 @@ def test_a_lost_relay_says_why() -> None:
     relay = Here(boot())
     relay.lost = "Ray has lost it"
     with pytest.raises(Unreachable, match=rf"it ended \(exit code {LOST}\): Ray has lost it"):
-        Channel(lambda: Piped(relay), within=60.0)
+        AgentChannel(lambda: Piped(relay), within=60.0)
 
 
 def test_what_a_program_said_last_is_heard() -> None:
     """The end of a process tells its last words."""
     with pytest.raises(Unreachable, match="ValueError: no"):
-        Channel(lambda: Piped(Here("raise ValueError('no')")), within=60.0)
+        AgentChannel(lambda: Piped(Here("raise ValueError('no')")), within=60.0)
 
 
 def test_calls_that_overtake_each_other_are_put_in_order() -> None:
