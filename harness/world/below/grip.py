@@ -1,5 +1,5 @@
-"""What a keeper does to a rank from outside, beside signals: limits of its own, company on its
-core, folders and files.
+"""Faults that a keeper applies to a rank from outside, beside signals: limits of its own, company
+on its core, folders and files.
 
 Linux only: other systems let no process change another one's limits. Everything is read back from
 the kernel, and what was read is the evidence.
@@ -36,7 +36,7 @@ PAGE = resource.getpagesize()
 
 
 class Grip:
-    """A keeper's hold on the ranks of its world.
+    """Hold of a keeper on the ranks of its world.
 
     Each method that `PRESSED` names takes the rank's process, which is not reaped yet, or None once
     it is, and its spec as JSON, and returns what the kernel said, or `why` it could not.
@@ -200,7 +200,7 @@ class Grip:
             return {**about, "why": str(error)}
 
     def _located(self, place: str, spec: dict[str, Any]) -> tuple[Path, Path]:
-        """A place as it is found from here, and as the rank finds it."""
+        """Return a place as it is found from here, and as the rank finds it."""
         temporary = (
             self._temporary.get(spec.get("rank", -1))
             if place.partition("/")[0] == "temporary"
@@ -231,8 +231,8 @@ class Grip:
 
 
 def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Path:
-    """The path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what lies
-    below.
+    """Return the path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what
+    lies below.
 
     Where `root` is given, the first of these is there.
 
@@ -274,7 +274,7 @@ def mapped_by(pid: int) -> int:
 
 
 def _processor_time(pid: int) -> dict[str, int]:
-    """What the kernel's scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
+    """Return what the kernel's scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
     ran = waited = 0
     for thread in (PROC / str(pid) / "task").iterdir():
         # A thread may end meanwhile.

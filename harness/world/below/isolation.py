@@ -49,7 +49,7 @@ _MAPS = ("uid_map", "gid_map")
 
 
 class NotAllowed(OSError):
-    """The kernel, or what contains this process, does not let it make a namespace.
+    """Refusal of a namespace by the kernel, or by what contains this process.
 
     The message says which step.
     """
@@ -178,7 +178,7 @@ def map_users(pid: int) -> None:
 
 
 def capabilities() -> tuple[int, ...]:
-    """What this process may do beyond its user, as the kernel writes it."""
+    """Return what this process may do beyond its user, as the kernel writes it."""
     held = ctypes.create_string_buffer(struct.calcsize(_CAPABILITIES))
     _call("capget", "capget", _HEADER, held)
     return struct.unpack(_CAPABILITIES, held.raw)
@@ -193,7 +193,9 @@ def keep_capabilities(before: tuple[int, ...]) -> None:
 
 
 def has_clocks() -> bool:
-    """Whether this kernel gives a namespace a monotonic clock of its own (Linux 5.6 and newer)."""
+    """Return whether this kernel gives a namespace a monotonic clock of its own (Linux 5.6 and
+    newer).
+    """
     return (OWN / "time_for_children").exists()
 
 
@@ -282,7 +284,7 @@ def _state(folder: Path) -> dict[str, Any]:
 
 
 def _inside(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a child of this process finds that has entered the mounts of another one."""
+    """Return what a child of this process finds that has entered the mounts of another one."""
     # A child, because a process cannot go back to its mounts once it has entered a user namespace.
     reads, writes = os.pipe()
     with os.fdopen(reads, "rb") as stream:
@@ -323,7 +325,7 @@ EMPTY_WITHIN = 2.0
 
 
 class MemoryGroup:
-    """A group that holds one process.
+    """Memory cgroup that holds one process.
 
     Made, used and disbanded by the process that forked that one.
     """
@@ -364,8 +366,8 @@ class MemoryGroup:
             raise
 
     def evidence(self) -> dict[str, Any]:
-        """Whether the group holds the process, its limit as the kernel tells it, and that of the
-        group it came from.
+        """Return whether the group holds the process, its limit as the kernel tells it, and that of
+        the group it came from.
         """
         return {
             "now": self.now,

@@ -1,5 +1,5 @@
-"""The keeper of one world: forked by the server, it has its ranks started, waits for them, and
-leaves nobody behind.
+"""Keeper of one world: forked by the server, it has its ranks started, waits for them, and leaves
+nobody behind.
 
 One keeper per world, because the orphans a rank leaves are adopted by the nearest subreaper: what
 turns up here belongs to this world and to no other that runs at the same time. Pids, exit codes and

@@ -34,8 +34,8 @@ def adopt_orphans(adopt: bool = True) -> bool:
 
 
 def child_alarm() -> int:
-    """A descriptor from which something can be read once a child of this process has ended, stopped
-    or gone on.
+    """Return a descriptor from which something can be read once a child of this process has ended,
+    stopped or gone on.
     """
     wakeup, alarm = os.pipe()
     for descriptor in (wakeup, alarm):
@@ -208,7 +208,7 @@ def empty(folder: Path) -> list[str]:
 
 
 class _Top:
-    """A folder that is being emptied."""
+    """Folder that is being emptied."""
 
     def __init__(self, descriptor: int) -> None:
         self._top = descriptor
@@ -296,7 +296,7 @@ def _tried(do: Callable[..., None], name: str, folder: int, place: str) -> str:
 
 
 def _joined(place: str, child: str) -> str:
-    """The place of a child, in at most some hundred characters, however deep it lies."""
+    """Return the place of a child, in at most some hundred characters, however deep it lies."""
     whole = f"{place}/{child}"
     half = PLACE_LIMIT // 2
     return whole if len(whole) <= PLACE_LIMIT else f"{whole[:half]}...{whole[-half:]}"

@@ -34,7 +34,7 @@ OUT_OF_THE_WAY = 300
 
 
 class WorldOrder(TypedDict):
-    """The order for one world, as the harness writes it into a file for the keeper.
+    """Order for one world, as the harness writes it into a file for the keeper.
 
     Attributes:
         world: its mark.

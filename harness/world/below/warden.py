@@ -1,4 +1,4 @@
-"""The warden of one fork server: the small process above it that outlives whatever happens to it.
+"""Warden of one fork server: the small process above it that outlives whatever happens to it.
 
 A server that is busy importing torch cannot notice that the harness is gone, and one that a rank
 has killed can collect nobody. The warden imports next to nothing, forks the server, and waits for

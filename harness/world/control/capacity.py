@@ -147,7 +147,7 @@ def _memory() -> Iterator[tuple[int, str]]:
 
 
 def _left_in_groups(controller: str, files: tuple[str, str]) -> Iterator[tuple[int, str]]:
-    """What each control group that this process is in has left, from the innermost outwards."""
+    """Yield what each control group that this process is in has left, from the innermost outwards."""
     for line in _lines(PROC / "self" / "cgroup"):
         _, names, path = line.split(":", 2)
         if names and controller not in names.split(","):
@@ -173,7 +173,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is none, as in `max`."""
+    """Return the number in a file; None where there is none, as in `max`."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdigit() else None
 
@@ -196,7 +196,7 @@ tell standing
 
 @dataclass(frozen=True, kw_only=True)
 class RankCost:
-    """What a rank takes.
+    """Time and memory that a rank takes.
 
     Attributes:
         seconds: its part of the time until the last rank of a world has used its group once.

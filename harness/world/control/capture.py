@@ -1,4 +1,4 @@
-"""What one world leaves: its events, what its ranks printed, where they stood, how they say they
+"""Capture of one world: its events, what its ranks printed, where they stood, how they say they
 failed.
 
 Where a rank stood is what Python's faulthandler wrote about every thread, read as frames. It names
@@ -167,15 +167,15 @@ class Recorder:
         )
 
     def shortened(self, text: str, *, rank: int | None = None) -> str:
-        """A text, of a rank or of the harness, in which files are named as they are called on any
-        machine.
+        """Return a text, of a rank or of the harness, in which files are named as they are called
+        on any machine.
         """
         if rank is not None and rank in self.elsewhere:
             return self.elsewhere[rank].shorten(text)
         return shorten(text, folder=self.code, python=self._python, room=self.room)
 
     def _as_evidence(self, event: Event, *, pid: int | None) -> Event:
-        """An event with its rank's pid, where it does not say, and without the names of this
+        """Return an event with its rank's pid, where it does not say, and without the names of this
         machine and its user.
         """
         values = event.values
@@ -192,7 +192,7 @@ class Recorder:
         return event._replace(pid=pid if event.pid is None else event.pid, values=values)
 
     def _in_words(self, values: Mapping[str, JSON], *, rank: int | None) -> dict[str, JSON]:
-        """What a failed rank says in words: text for readers, that no check looks at."""
+        """Return what a failed rank says in words: text for readers, that no check looks at."""
         shortened: dict[str, JSON] = {}
         if isinstance(message := values.get("message"), str):
             shortened["message"] = self.shortened(message, rank=rank)
@@ -208,7 +208,7 @@ class Recorder:
         return shortened
 
     def _printed(self, log: Log, *, rank: int) -> bytes:
-        """What a rank printed; its tracebacks name files."""
+        """Return what a rank printed; its tracebacks name files."""
         text = log.content().decode("utf-8", "surrogateescape")
         return self.shortened(text, rank=rank).encode("utf-8", "surrogateescape")
 
@@ -237,7 +237,7 @@ class Log:
         return max(0, self.total - HEAD - TAIL)
 
     def content(self) -> bytes:
-        """The kept bytes, with a line that says what is missing."""
+        """Return the kept bytes, with a line that says what is missing."""
         if not self.dropped():
             return bytes(self._head + self._tail)
         note = f"\n[rankproof: {self.dropped()} bytes not kept]\n".encode()
@@ -259,7 +259,7 @@ def read_error(scratch: Path) -> dict[str, Any] | None:
 
 
 def read_stack(path: Path) -> bytes | None:
-    """The stacks a rank wrote, at most 256 KiB of them."""
+    """Return the stacks a rank wrote, at most 256 KiB of them."""
     return _read(path, limit=STACK_LIMIT, cut=True)
 
 
@@ -336,8 +336,8 @@ def users_cache() -> Path:
 
 
 def is_below_home() -> bool:
-    """Whether a rank with the user's own home folder finds that cache: it gets no variable of the
-    user's.
+    """Return whether a rank with the user's own home folder finds that cache: it gets no variable
+    of the user's.
     """
     return users_cache() == Path.home() / ".cache" / "huggingface" / "hub"
 
@@ -392,14 +392,14 @@ def parse_stacks(text: str) -> list[Stack]:
 
 
 def inside(frame: Frame, folder: Path) -> str | None:
-    """The frame's file relative to a folder, or None where it lies outside of it."""
+    """Return the frame's file relative to a folder, or None where it lies outside of it."""
     root = os.path.realpath(folder) + os.sep
     file = os.path.realpath(frame.file)
     return file[len(root) :] if file.startswith(root) else None
 
 
 def threads_of(pid: int, stacks: Sequence[Stack]) -> dict[int, int]:
-    """The kernel's number of each thread by its handle.
+    """Return the kernel's number of each thread by its handle.
 
     Raises:
         Unreadable: the C library's records cannot be read, or hold no such number.

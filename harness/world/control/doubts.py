@@ -88,7 +88,7 @@ class ConnectionEnd(NamedTuple):
 
 
 class UnixSocket(NamedTuple):
-    """A UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not
+    """UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not
     accepted yet.
     """
 
@@ -135,7 +135,7 @@ def _of_signals(pid: int) -> Iterator[str]:
 
 
 def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator[str]:
-    """What a process has open by which it hears of something that nobody in the world does."""
+    """Yield what a process has open by which it hears of something that nobody in the world does."""
     for entry, what in _open(pid):
         if what in HEARS:
             yield HEARS[what]
@@ -172,7 +172,7 @@ def _pending(told: str) -> int | None:
 
 
 def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
-    """Whether a file is a named pipe that a process has open which is none of these."""
+    """Return whether a file is a named pipe that a process has open which is none of these."""
     named = _named_pipe(file)
     if named is None:
         return False
@@ -190,7 +190,7 @@ def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
 
 
 def _named_pipe(file: Path) -> tuple[int, bytes] | None:
-    """The inode and the device of a named pipe; None where a file is none, or is not there."""
+    """Return the inode and the device of a named pipe; None where a file is none, or is not there."""
     status = ctypes.create_string_buffer(STATX_SIZE)
     if (
         ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, status)
@@ -203,7 +203,7 @@ def _named_pipe(file: Path) -> tuple[int, bytes] | None:
 
 
 def _open(pid: int) -> list[tuple[str, str]]:
-    """The descriptors of a process, with what each is.
+    """Return the descriptors of a process, with what each is.
 
     Raises:
         Unreadable: the kernel does not show them.
@@ -325,7 +325,7 @@ def _hears(
 
 
 def _unlisted(pid: int, descriptor: int) -> str:
-    """What a socket is that no table of connections has, in words.
+    """Return what a socket is that no table of connections has, in words.
 
     Empty for one that was never connected or bound.
     """
@@ -357,7 +357,7 @@ def _is_strange(
     everywhere: Collection[ConnectionEnd],
     known: Collection[int],
 ) -> bool:
-    """Whether the other end of a connection is somebody's who is none of the known.
+    """Return whether the other end of a connection is somebody's who is none of the known.
 
     Args:
         end: of a process of the world.
@@ -402,7 +402,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _sockets(pid: int) -> dict[int, str]:
-    """The sockets of a process: inode to descriptor."""
+    """Return the sockets of a process: inode to descriptor."""
     matches = ((SOCKET.match(what), entry) for entry, what in _open(pid))
     return {int(match[1]): entry for match, entry in matches if match is not None}
 
@@ -427,7 +427,7 @@ def _ends(pid: int) -> Iterator[ConnectionEnd]:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """An address as the kernel writes it: words of 32 bits, each in the machine's order."""
+    """Return an address as the kernel writes it: words of 32 bits, each in the machine's order."""
     packed, port = text.split(":")
     data = b"".join(
         struct.pack("=I", int(packed[at : at + 8], 16)) for at in range(0, len(packed), 8)
@@ -457,7 +457,7 @@ def _strange_peers(
 
 
 def _unix_sockets() -> list[UnixSocket]:
-    """The UNIX sockets of this machine.
+    """Return the UNIX sockets of this machine.
 
     Raises:
         Unreadable: the kernel does not list them.
@@ -489,7 +489,7 @@ def _unix_sockets() -> list[UnixSocket]:
 
 
 def _unix_socket(told: bytes) -> UnixSocket:
-    """A UNIX socket as the kernel tells of it: its inode, then attributes."""
+    """Return a UNIX socket as the kernel tells of it: its inode, then attributes."""
     kind = told[1]
     inode = struct.unpack_from("=I", told, 4)[0]
     peer = 0

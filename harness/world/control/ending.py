@@ -98,7 +98,7 @@ class Ending:
         self._watch = watch
 
     def failed(self, rank: int | None = None) -> None:
-        """A rank failed, or a machine: the first time this is heard, the others' time begins to
+        """Take the failure of a rank, or of a machine: at the first one, the others' time begins to
         run.
         """
         self._failed += [] if rank is None else [rank]
@@ -160,7 +160,7 @@ class Ending:
             self._take_stacks("hang", rounds=2 if seen == "still" else 1)
 
     def _go_on(self) -> None:
-        """The stacks of a round are kept: what comes next."""
+        """Do what comes next when the stacks of a round are kept."""
         if self._is_sampling:
             self._is_sampling = False
             self._stacks_at = None
@@ -259,7 +259,9 @@ class Ending:
                 self._watch.conclude(rank, stacks, folder=self._recorder.code)
 
     def _stacks_are_quiet(self) -> bool:
-        """Whether every rank that was asked has written its stacks, and none is still writing."""
+        """Return whether every rank that was asked has written its stacks, and none is still
+        writing.
+        """
         quiet = True
         for rank in self._sizes:
             if rank in self._states.exited:
@@ -275,8 +277,8 @@ class Ending:
         return quiet and not self._writing()
 
     def _writing(self) -> bool:
-        """Whether a rank is in the middle of writing its stacks: a busy processor may keep it there
-        for long.
+        """Return whether a rank is in the middle of writing its stacks: a busy processor may keep
+        it there for long.
         """
         asked = [rank for rank in self._sizes if rank not in self._states.exited]
         return any(

@@ -1,5 +1,5 @@
-"""The proof of a hang: the world stood still for a window, then the stacks of its ranks, twice, as
-the last act.
+"""Proof of a hang: the world stood still for a window, then the stacks of its ranks, twice, as the
+last act.
 
 What is proved is written down as `world.still`, with how long nothing moved, and as `rank.stack`
 for every rank and both times. What is not is written down as `world.unproved`, with the reason. The
@@ -42,7 +42,7 @@ RUNTIME = os.path.realpath(lifecycle.__file__)
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """The order to watch for one.
+    """Order to watch for a hang.
 
     Attributes:
         window: seconds for which nothing may move.
@@ -125,13 +125,13 @@ class HangWatch:
         self._doubts: dict[tuple[int, int], str] = {}
 
     def begin(self) -> None:
-        """The ranks were let go: from now on they have `within` seconds to come to stand still."""
+        """Let the time run: from now on the ranks have `within` seconds to come to stand still."""
         if self._let_go is None:
             self._let_go = time.monotonic()
             self.next_look = self._let_go + EVERY
 
     def heard(self) -> None:
-        """A rank said something, or ended."""
+        """Take the fact that a rank emitted something, or ended."""
         self._restart("a rank emitted an event")
         if self._let_go is not None:
             self.next_look = time.monotonic() + EVERY
@@ -276,7 +276,9 @@ class HangWatch:
         )
 
     def unasked(self, rank: int) -> None:
-        """A rank does not say where it stands, so its threads cannot be told from each other."""
+        """Give up where a rank does not say where it stands, so that its threads cannot be told
+        apart.
+        """
         if not self._order.of_programs:
             self._give_up("unreadable", f"rank {rank} does not say where it stands")
 
@@ -307,9 +309,7 @@ class HangWatch:
             self._give_up("unreadable", f"rank {rank}: {error}")
 
     def _demand_stood(self, rank: int, tid: int, stack: Stack, *, folder: Path) -> None:
-        """A Python thread has to have stood still: one that asks now and then may be what goes
-        on.
-        """
+        """Demand that a Python thread stood still: one that asks now and then may be what goes on."""
         pid = self._states.started[rank]
         why = self._doubts.get((pid, tid)) or self._stillness.stood(pid, tid)
         if not why:
@@ -326,8 +326,8 @@ class HangWatch:
 
 
 def holding_back(pid: int, number: int) -> frozenset[int]:
-    """The threads of a process that hold a signal back: those in its handler do, from before it
-    does anything.
+    """Return the threads of a process that hold a signal back: those in its handler do, from before
+    it does anything.
     """
     threads = set()
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a world is started with: the order, and the description its keeper reads."""
+"""Launch of a world: the order, and the description its keeper reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ START_LINE = "backend.ready"
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectLaunch:
-    """What the subject gets.
+    """Subject of a launch: its code, arguments and inputs.
 
     Attributes:
         entry: `module:function`.
@@ -65,7 +65,7 @@ class SubjectLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportLaunch:
-    """What ranks report beside what the subject emits.
+    """Reports that ranks make beside what the subject emits.
 
     Attributes:
         distributions: what the arm's own environment names: its ranks report which versions they
@@ -91,7 +91,7 @@ class ReportLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchLaunch:
-    """What those who watch the world from outside need.
+    """Bounds and gates for those who watch the world from outside.
 
     Attributes:
         deadline: seconds from the request until a hang is found.
@@ -111,7 +111,7 @@ class WatchLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class StartLaunch:
-    """What the fork server of the ranks is, and the room that they have.
+    """Fork server of the ranks, and the room that they have.
 
     Attributes:
         warm: fork from a server that has imported torch and transformers; else a new interpreter
@@ -132,7 +132,7 @@ class StartLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultLaunch:
-    """What faults prepare before any rank is forked.
+    """Preparations of faults before any rank is forked.
 
     Attributes:
         variables: rank to variables that it alone gets.
@@ -166,7 +166,7 @@ class PlaceLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to start, in parts by who reads them.
+    """Order to start a world, in parts by who reads them.
 
     Attributes:
         about: values of the `world.begin` event: which trial this is.
@@ -195,7 +195,7 @@ class Launch:
 
     @property
     def start_line(self) -> str:
-        """The event at which ranks wait for each other."""
+        """Return the event at which ranks wait for each other."""
         return READY if self.subject.program else START_LINE
 
     # -- what a fault may change of a launch
@@ -252,7 +252,7 @@ PARTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class WorldGround:
-    """What a world is started on.
+    """Server, folders and ports that a world is started on.
 
     Attributes:
         server: which forks the ranks.
@@ -324,7 +324,7 @@ def describe(launch: Launch, ground: WorldGround, *, ranks: Sequence[int] | None
 
 
 def _hosts(launch: Launch, hosts: Hosts, ground: WorldGround) -> dict[str, JSON]:
-    """What `harness.world.hosts.wire.WireProcess` is given."""
+    """Return what `harness.world.hosts.wire.WireProcess` is given."""
     server = ground.server
     # What a rank reads, where it is below /tmp: the code and the rooms of its server, inputs, its
     # interpreter.

@@ -77,7 +77,7 @@ EVERYBODYS = {
 
 
 def homes() -> Sequence[str]:
-    """The home folder, in every way it may be written, the longest first."""
+    """Return the home folder, in every way it may be written, the longest first."""
     return _homes(str(Path.home()), os.getuid())
 
 
@@ -96,7 +96,7 @@ def _homes(home: str, user: int) -> Sequence[str]:
 
 
 def users() -> set[str]:
-    """What the user is called."""
+    """Return what the user is called."""
     names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME")}
     with suppress(KeyError):
         names.add(pwd.getpwuid(os.getuid()).pw_name)
@@ -104,7 +104,7 @@ def users() -> set[str]:
 
 
 def hosts() -> set[str]:
-    """What the machine is called."""
+    """Return what the machine is called."""
     name = socket.gethostname()
     return _telling({name, name.partition(".")[0], os.environ.get("HOSTNAME", "")})
 
@@ -134,7 +134,7 @@ def hide_home(text: str, also: Sequence[str] = ()) -> str:
 
 
 def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
-    """The same in every text of a JSON value, keys included.
+    """Return the same in every text of a JSON value, keys included.
 
     What holds none is returned as it is.
     """
@@ -148,12 +148,12 @@ def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
 
 
 def word_of(name: str) -> str:
-    """A pattern: the name, and not a part of another word."""
+    """Return a pattern: the name, and not a part of another word."""
     return rf"(?<!\w){re.escape(name)}(?!\w)"
 
 
 def folder_of(place: str) -> str:
-    """A pattern: the folder, and not one whose name only begins like it."""
+    """Return a pattern: the folder, and not one whose name only begins like it."""
     return rf"{re.escape(place)}(?![\w.-])"
 
 
@@ -213,7 +213,7 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
 
 
 def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
-    """The names of this machine, for who shortens texts that come from it: see
+    """Return the names of this machine, for who shortens texts that come from it: see
     `harness.world.control.names`.
     """
     names = [[name, "<host>"] for name in hosts()] + [[name, "<user>"] for name in users()]
@@ -232,7 +232,7 @@ STAND_INS = frozenset({"", "~/", "<host>", "<user>"})
 
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere:
-    """The names of one machine, the longest first.
+    """Names of one machine, the longest first.
 
     Attributes:
         code: the folder there that its ranks import from.
@@ -278,7 +278,7 @@ class Elsewhere:
         )
 
     def as_here(self, text: str) -> str:
-        """A text in which Rankproof's own files are where they are on this machine."""
+        """Return a text in which Rankproof's own files are where they are on this machine."""
         return text.replace(self.root + os.sep, ROOT + os.sep)
 
     def shorten(self, text: str) -> str:

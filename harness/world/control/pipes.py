@@ -1,5 +1,5 @@
-"""The pipes between the harness and the ranks of one world: events and log of each rank, and
-answers to its gates, where a rank waits for the harness, or at the start line for the others.
+"""Pipes between the harness and the ranks of one world: events and log of each rank, and answers to
+its gates, where a rank waits for the harness, or at the start line for the others.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
 
 
 class Gates:
-    """The gates of one world. Ranks are answered only when every signal that was sent to one of
-    them has landed.
+    """Gates of one world. Ranks are answered only when every signal that was sent to one of them
+    has landed.
 
     Attributes:
         held: rank to the gate that it is kept at; empty text until it stands there.
@@ -186,7 +186,7 @@ class Gates:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a rank waits at a gate for the harness."""
+        """Return whether a rank waits at a gate for the harness."""
         return bool(self.held or self._waiting or self._unlanded)
 
     def order(self, rank: int, order: Mapping[str, JSON]) -> None:
@@ -194,12 +194,12 @@ class Gates:
         self._orders.setdefault(rank, []).append(order)
 
     def signalled(self) -> None:
-        """A signal is about to be sent. Safe to call from another thread."""
+        """Count a signal that is about to be sent. Safe to call from another thread."""
         with self._lock:
             self._unlanded += 1
 
     def landed(self) -> None:
-        """A signal has landed."""
+        """Count a signal that has landed."""
         with self._lock:
             self._unlanded -= 1
         self.open()

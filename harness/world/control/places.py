@@ -79,11 +79,13 @@ class MachineControl:
 
     @property
     def are_there(self) -> bool:
-        """Whether the world has machines."""
+        """Return whether the world has machines."""
         return self._launch.places.machines is not None
 
     def about(self) -> dict[str, JSON]:
-        """What the world's first event says: the machines, and which of them each rank is on."""
+        """Return what the world's first event says: the machines, and which of them each rank is
+        on.
+        """
         placed = self._launch.places.machines
         return (
             {"machines": {"called": list(placed.called), "of": list(placed.of)}}
@@ -197,7 +199,7 @@ class MachineControl:
 
 
 def _reading(found: Mapping[str, Any]) -> dict[str, JSON]:
-    """What a machine read of a process, if it is that."""
+    """Return what a machine read of a process, if it is that."""
     names = ("private_bytes", "cpu_seconds", "read_bytes", "written_bytes")
     return {name: found[name] for name in names if type(found.get(name)) in (int, float)}
 
@@ -255,19 +257,19 @@ class HostControl:
 
     @property
     def is_there(self) -> bool:
-        """Whether the world has test hosts."""
+        """Return whether the world has test hosts."""
         return self._hosts is not None
 
     def about(self) -> dict[str, JSON]:
-        """What the world's first event says: the host of each rank."""
+        """Return what the world's first event says: the host of each rank."""
         return {"hosts": list(self._hosts.of)} if self._hosts is not None else {}
 
     def addresses(self) -> list[str] | None:
-        """The address of each rank's host."""
+        """Return the address of each rank's host."""
         return self._hosts.addresses if self._hosts is not None else None
 
     def made(self, ns: int, values: dict[str, Any], channels: Mapping[int, RankChannel]) -> None:
-        """The hosts are there, and no rank is yet: what ranks stamp goes by the clocks of their
+        """Take the hosts, before any rank is there: what ranks stamp goes by the clocks of their
         hosts from now on.
         """
         self._recorder.add(Event(ns=ns, by="server", name="hosts.made", values=values))
@@ -276,21 +278,23 @@ class HostControl:
             self._go_by(channels[rank], rank, ahead=values["hosts"][host]["clock_ahead"])
 
     def channels(self, *, not_before: int) -> dict[int, RankChannel]:
-        """The channel of each rank, which takes what the rank stamps by the rank's own clock."""
+        """Return the channel of each rank, which takes what the rank stamps by the rank's own
+        clock.
+        """
         channels = {rank: RankChannel(rank, not_before=not_before) for rank in range(self._size)}
         for rank in self._clocks:
             self._go_by(channels[rank], rank)
         return channels
 
     def _go_by(self, channel: RankChannel, rank: int, *, ahead: int = 0) -> None:
-        """A rank's clock is `ahead` by what its host's is, in nanoseconds, and by what its own is
+        """Set a rank's clock `ahead` by what its host's is, in nanoseconds, and by what its own is
         beyond that.
         """
         channel.ahead = self._recorder.ahead[rank] = ahead + self._clocks.get(rank, 0)
 
     def heard(self, rank: int) -> None:
-        """A rank has said something, so it is in its namespaces: read the clock of one that has its
-        own, once.
+        """Read the clock of a rank that has its own, once: a rank that emits something is in its
+        namespaces.
         """
         # Who speaks may be heard before the keeper tells its pid; then it is read when the rank
         # speaks again.
@@ -317,7 +321,7 @@ class HostControl:
         return "packets are held back on a wire" if self._holding else ""
 
     def order(self, order: Mapping[str, Any]) -> dict[str, JSON]:
-        """An order for the wire, with the links of the rank's host that it is about.
+        """Return an order for the wire, with the links of the rank's host that it is about.
 
         The wire draws what it does by chance from the trial's seed.
         """

@@ -1,4 +1,4 @@
-"""The pool of a run: fork servers and ports, which its worlds take and give back.
+"""Pool of a run: fork servers and ports, which its worlds take and give back.
 
 Servers are started when first needed, and end with the run. A server has one world at a time,
 because its worlds have the server's room: worlds side by side have servers of their own, one per
@@ -200,8 +200,8 @@ def prepare(pool: Pool, lanes: int, **needs: Any) -> None:
 
 
 def is_linux() -> bool:
-    """Whether warm start is available: elsewhere a forked copy of a process that has imported torch
-    is not safe.
+    """Return whether warm start is available: elsewhere a forked copy of a process that has
+    imported torch is not safe.
     """
     return sys.platform.startswith("linux") and hasattr(os, "fork")
 

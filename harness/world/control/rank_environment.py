@@ -1,4 +1,4 @@
-"""The environment of a rank: an allow-list of variables, never what the shell happened to hold,
+"""Environment of a rank: an allow-list of variables, never what the shell happened to hold,
 NVIDIA's driver for ranks of a Nix environment, and the compiled recorder of its ledger.
 
 Variables that libraries read while they are imported must be set before that, so for a warm rank
@@ -65,14 +65,14 @@ DEFAULTS = {
 
 
 def is_import_time(name: str) -> bool:
-    """Whether a library reads this variable while it is imported."""
+    """Return whether a library reads this variable while it is imported."""
     return name in PLACES or name.startswith(IMPORT_TIME)
 
 
 def server_environment(
     requested: Mapping[str, str], *, python: Path | None = None, shared_home: bool = False
 ) -> dict[str, str]:
-    """The environment a server starts with: inherited by name, our defaults, the scenario's
+    """Return the environment a server starts with: inherited by name, our defaults, the scenario's
     import-time variables.
 
     Args:
@@ -101,7 +101,7 @@ def server_environment(
 def own_environment(
     variables: Mapping[str, str], *, requested: Mapping[str, str]
 ) -> dict[str, str]:
-    """What one rank gets for itself, beside what the scenario requests for all."""
+    """Return what one rank gets for itself, beside what the scenario requests for all."""
     chosen = dict(variables)
     if "OMP_NUM_THREADS" in chosen and "MKL_NUM_THREADS" not in {**requested, **chosen}:
         # As above: our default for MKL would undo it, and a variable cannot be taken away from one
@@ -121,8 +121,8 @@ def launcher_environment(
     local: tuple[int, int] | None = None,
     master: str = "127.0.0.1",
 ) -> dict[str, str]:
-    """What torchrun would set for a rank: libraries read it, some while a subject's module is
-    imported.
+    """Return what torchrun would set for a rank: libraries read it, some while a subject's module
+    is imported.
 
     transformers splits nothing where WORLD_SIZE is missing, and says nothing of it.
 
@@ -148,7 +148,7 @@ def launcher_environment(
 
 
 def rank_environment(requested: Mapping[str, str]) -> dict[str, str]:
-    """What is left to be set in the rank after the fork."""
+    """Return what is left to be set in the rank after the fork."""
     return {name: value for name, value in requested.items() if not is_import_time(name)}
 
 
@@ -160,7 +160,7 @@ LDCONFIG_WITHIN = 10.0
 
 
 def is_driver_wanted() -> bool:
-    """Whether this harness runs in the Nix environment for NVIDIA machines."""
+    """Return whether this harness runs in the Nix environment for NVIDIA machines."""
     return bool(os.environ.get("RANKPROOF_ENV")) and os.environ.get("RANKPROOF_VARIANT") == "cuda"
 
 

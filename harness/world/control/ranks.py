@@ -1,5 +1,5 @@
-"""The ranks of one world as the harness sees them: what is known of each, what the kernel counts of
-one that lives, and its event channel: bytes in, events out, bounded whatever a subject writes.
+"""Ranks of one world as the harness sees them: what is known of each, what the kernel counts of one
+that lives, and its event channel: bytes in, events out, bounded whatever a subject writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.rank.emit import LINE_LIMIT
 
 @dataclass(kw_only=True)
 class RankStates:
-    """What is known of the ranks so far.
+    """States of the ranks, as far as they are known.
 
     Attributes:
         size: world size.
@@ -50,7 +50,7 @@ class RankStates:
         return [rank for rank in self.started if rank not in self.exited and rank not in self.lost]
 
     def is_over(self) -> bool:
-        """Whether every rank has ended that is seen."""
+        """Return whether every rank has ended that is seen."""
         return len(self.exited.keys() | self.lost) == self.size
 
 

@@ -1,4 +1,4 @@
-"""A running fork server, seen from the harness."""
+"""Handle of a running fork server, as the harness has it."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ BOOT = (
 
 
 class ServerFailed(RuntimeError):
-    """A fork server did not start or is gone: an error of the harness, never the subject's."""
+    """Fork server that did not start or is gone: an error of the harness, never the subject's."""
 
 
 class Cancelled(Exception):
-    """The run was interrupted; the ranks of this world are gone."""
+    """Interrupt of the run; the ranks of this world are gone."""
 
 
 @dataclass(frozen=True, order=True)
 class ServerKey:
-    """What makes two worlds able to have the same server, one after the other.
+    """Properties that let two worlds have the same server, one after the other.
 
     Attributes:
         modules: what a warm one imports first.
@@ -71,7 +71,7 @@ class ServerKey:
 
 
 def interpreter(python: Path | None = None) -> list[str]:
-    """The interpreter that ranks run in, this one by default.
+    """Return the interpreter that ranks run in, this one by default.
 
     Without the user's site and the current folder in it.
     """
@@ -79,7 +79,7 @@ def interpreter(python: Path | None = None) -> list[str]:
 
 
 class ServerHandle:
-    """A running fork server, seen from the harness.
+    """Running fork server, seen from the harness.
 
     Attributes:
         key: which worlds it can serve.
@@ -192,7 +192,8 @@ class ServerHandle:
         self.seconds = message["seconds"]
 
     def take_code(self, folder: Path) -> Path:
-        """A copy of an arm's code for one world to import from; give it back with `give_code`.
+        """Return a copy of an arm's code for one world to import from; give it back with
+        `give_code`.
 
         The copy's name says nothing: a subject must not read from its path which arm it is in, or
         where evidence is.
@@ -258,7 +259,7 @@ class ServerHandle:
             ) from error
 
     def is_well(self) -> bool:
-        """Whether it still answers, with nobody left of its worlds.
+        """Return whether it still answers, with nobody left of its worlds.
 
         A rank can end or stop it: it is the same user.
         """
@@ -273,7 +274,7 @@ class ServerHandle:
         return message is not None and message.get("ping") == token
 
     def has_ended(self) -> bool:
-        """Whether its end is known, without asking it."""
+        """Return whether its end is known, without asking it."""
         if self._process.poll() is not None:
             return True
         try:
@@ -339,8 +340,8 @@ class ServerHandle:
 
 
 def fingerprint(folder: Path) -> object:
-    """What changes when anything in a folder is written to, by the kernel's own times, which nobody
-    can set back.
+    """Return what changes when anything in a folder is written to, by the kernel's own times, which
+    nobody can set back.
     """
     statuses = []
     for path in sorted(folder.rglob("*")):

@@ -40,7 +40,7 @@ TOLD |= {"executed": "program.started", "survivors": "world.survivors"}
 
 
 class KeeperGone(ServerFailed):
-    """The keeper of a world ended before its ranks did; its server may be well."""
+    """Keeper of a world that ended before its ranks did; its server may be well."""
 
 
 class World:
@@ -185,8 +185,8 @@ class World:
         self._awaited.setdefault((name, rank), []).append(do)
 
     def expect_end(self, rank: int) -> None:
-        """The end of this rank, however it ends, is meant: the others keep their time until the
-        deadline.
+        """Take the end of this rank, however it ends, as meant: the others keep their time until
+        the deadline.
         """
         self._expected.add(rank)
 

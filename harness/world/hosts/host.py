@@ -52,7 +52,7 @@ BACKLOG = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The hosts of one world.
+    """Hosts of one world.
 
     Attributes:
         count: how many there are.
@@ -67,7 +67,7 @@ class Hosts:
 
     @property
     def addresses(self) -> list[str]:
-        """The address of each rank's host."""
+        """Return the address of each rank's host."""
         return [address(host) for host in self.of]
 
     def local(self, rank: int) -> tuple[int, int]:
@@ -87,17 +87,17 @@ def local(of: Sequence[int], rank: int) -> tuple[int, int]:
 
 
 def name_of(host: int) -> str:
-    """What a host is called."""
+    """Return what a host is called."""
     return f"host-{host}"
 
 
 def address(host: int) -> str:
-    """The IPv4 address of a host."""
+    """Return the IPv4 address of a host."""
     return f"{NETWORK}.{host + 1}"
 
 
 def names_file(count: int) -> str:
-    """An /etc/hosts in which every host stands by its name."""
+    """Return an /etc/hosts in which every host stands by its name."""
     lines = ["127.0.0.1 localhost", *(f"{address(host)} {name_of(host)}" for host in range(count))]
     return "".join(f"{line}\n" for line in lines)
 
@@ -282,7 +282,7 @@ def refusal(count: int = 2) -> Skip | None:
 
 
 def _remedy(why: str) -> str:
-    """What to do about a refusal, in words."""
+    """Return what to do about a refusal, in words."""
     if str(TUN) in why or "TUN" in why:
         return f"load the module tun, and let this user open {TUN} (a container by --device {TUN})"
     return (
@@ -292,7 +292,7 @@ def _remedy(why: str) -> str:
 
 
 def _setting() -> str:
-    """The setting of this system that forbids it, and the value that does not.
+    """Return the setting of this system that forbids it, and the value that does not.
 
     Empty where none is known to.
     """

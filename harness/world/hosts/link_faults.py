@@ -1,4 +1,4 @@
-"""What a wire can do to the packets of a link, and the links it does it to.
+"""Faults of a link: what a wire can do to its packets, and the links it does it to.
 
 Seeded, counted, and without a clock.
 
@@ -21,7 +21,7 @@ LOG_LIMIT = 20
 
 @dataclass(kw_only=True, eq=False)
 class Link:
-    """The way from one host to another.
+    """Way from one host to another.
 
     Attributes:
         source, target: numbers of the hosts.
@@ -45,7 +45,7 @@ class Link:
     takes: bool = False
 
     def count(self, packet: bytes) -> None:
-        """A packet was sent."""
+        """Count a packet that was sent."""
         self.packets += 1
         self.size += len(packet)
         self.takes = self.streams.takes(packet)
@@ -54,7 +54,7 @@ class Link:
             self.first[part.flow] = (part.sequence + 1) % WORD
 
     def pass_through(self, packet: bytes, *, now: int) -> list[Passing]:
-        """What becomes of a packet, after all that is done to it here."""
+        """Return what becomes of a packet, after all that is done to it here."""
         passing: list[Passing] = [(now, self, packet)]
         for fault in self.faults:
             passing = [
@@ -67,7 +67,7 @@ class Link:
         return passing
 
     def evidence(self) -> dict[str, int]:
-        """What was counted."""
+        """Return what was counted."""
         return {
             "source": self.source,
             "target": self.target,
@@ -108,7 +108,7 @@ class PacketFault:
 
     @staticmethod
     def of(order: Mapping[str, Any]) -> PacketFault:
-        """What an order asks for."""
+        """Return what an order asks for."""
         return PacketFault.kinds[order["what"]](order)
 
     def act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
@@ -124,11 +124,11 @@ class PacketFault:
         self._links = links
 
     def let_go(self) -> Iterable[Passing]:
-        """What it keeps still: it is delivered when the fault is taken back."""
+        """Return what it keeps still: it is delivered when the fault is taken back."""
         return ()
 
     def evidence(self) -> dict[str, Any]:
-        """What was counted."""
+        """Return what was counted."""
         return {
             "matched": self.matched,
             "struck": self.struck,
@@ -143,8 +143,8 @@ class PacketFault:
 
 
 def _takes(packet: bytes, link: Link) -> bool:
-    """Whether a packet is of a rank and new: not one of ours, such as the resets that another fault
-    has just made.
+    """Return whether a packet is of a rank and new: not one of ours, such as the resets that
+    another fault has just made.
     """
     return link.takes and (packet[9] != TCP or not packet[(packet[0] & 15) * 4 + 13] & RST)
 
@@ -338,7 +338,7 @@ class PacketReset(PacketFault):
 
 @dataclass(frozen=True)
 class Flipped:
-    """A byte of a stream that was changed: it is changed again where TCP sends it again."""
+    """Byte of a stream that was changed: it is changed again where TCP sends it again."""
 
     flow: str
     sequence: int
@@ -346,7 +346,7 @@ class Flipped:
 
 
 class PacketFlip(PacketFault):
-    """A byte of one segment's payload is changed, and its checksum mended: nothing below the
+    """Change of a byte in one segment's payload, with its checksum mended: nothing below the
     application can tell.
     """
 

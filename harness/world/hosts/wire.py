@@ -1,4 +1,4 @@
-"""The wire of one world: the process through which every packet between two test hosts passes.
+"""Wire of one world: the process through which every packet between two test hosts passes.
 
 It makes the hosts, then reads what each of them sends and writes it to whom it is for, counted;
 where a fault of the scenario is in force on that link, it does to the packets what the fault says
@@ -119,7 +119,7 @@ def _open(host: int, wanted: dict[str, Any]) -> int:
 
 
 class HostWire:
-    """The wire, joined to its hosts."""
+    """Wire that is joined to its hosts."""
 
     def __init__(self, channel: socket.socket, orders: Requests, made: list[Host]) -> None:
         self._channel = channel
@@ -243,7 +243,7 @@ class HostWire:
 
 
 class HostsOrder(TypedDict):
-    """The order for the test hosts of one world.
+    """Order for the test hosts of one world.
 
     Attributes:
         count: how many hosts.
@@ -263,7 +263,7 @@ class HostsOrder(TypedDict):
 
 
 class Opening(TypedDict):
-    """A socket that listens on a host; without a port, the host's table of connections."""
+    """Socket that listens on a host; without a port, the host's table of connections."""
 
     host: int
     port: int | None
@@ -275,11 +275,11 @@ COUNTED_WITHIN = 5.0
 
 
 class WireLost(OSError):
-    """The wire ended before the ranks did, or does not answer: an error of the harness."""
+    """Wire that ended before the ranks did, or does not answer: an error of the harness."""
 
 
 class WireProcess:
-    """The hosts of one world.
+    """Hosts of one world and the wire that made them, seen from the keeper.
 
     Attributes:
         pid: of the wire.
@@ -347,11 +347,11 @@ class WireProcess:
         self.served = handed[len(world["open"]) :]
 
     def fileno(self) -> int:
-        """What to wait for: the wire says something, or is gone."""
+        """Return what to wait for: the wire says something, or is gone."""
         return self._channel.fileno()
 
     def evidence(self) -> list[dict[str, Any]]:
-        """The hosts, in words."""
+        """Return the hosts, in words."""
         return [
             {"name": hosts.name_of(host), "address": hosts.address(host), "clock_ahead": ahead}
             for host, ahead in enumerate(self.clocks)
@@ -366,7 +366,7 @@ class WireProcess:
         hosts.enter(self._namespaces[self._of[rank]], before=self._before)
 
     def name_of(self, rank: int) -> str:
-        """What the host of a rank is called."""
+        """Return what the host of a rank is called."""
         return hosts.name_of(self._of[rank])
 
     def clock_of(self, rank: int) -> int:
@@ -390,7 +390,7 @@ class WireProcess:
             send(self._channel, order)
 
     def said(self) -> Iterator[dict[str, Any]]:
-        """What the wire has said; nothing for ever once it is lost."""
+        """Yield what the wire has said; nothing for ever once it is lost."""
         try:
             for message, _ in self._said.receive():
                 del message["descriptors"]
@@ -436,7 +436,7 @@ class WireProcess:
 
 
 def _close_all_but(kept: int) -> None:
-    """The wire must hold no pipe of a rank open: their ends would not be seen."""
+    """Close every pipe of a rank in the wire: their ends would not be seen."""
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number != kept:
             with contextlib.suppress(OSError):

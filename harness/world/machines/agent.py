@@ -1,5 +1,5 @@
-"""The agent of another machine: answers over its standard input and output, and ends when nobody
-speaks to it any more.
+"""Agent of another machine: answers over its standard input and output, and ends when nobody speaks
+to it any more.
 
 Standard library only, and Python 3.9 suffices: its text is sent over the channel and nothing has to
 be installed there. It takes trees by their digest, Rankproof's own among them, and becomes a node
@@ -68,7 +68,7 @@ class ControlChannel:
         self.lease = lease
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """The next message.
+        """Return the next message.
 
         Raises:
             Gone: there is none, for a reason that stands in the message.
@@ -99,7 +99,7 @@ class ControlChannel:
                 raise Gone(f"the channel is closed: {error}") from None
 
     def is_heard(self, seconds: float) -> bool:
-        """Whether something waits to be received, within so many seconds."""
+        """Return whether something waits to be received, within so many seconds."""
         return bool(select.select([self._reads], [], [], seconds)[0])
 
     def _exactly(self, count: int) -> bytes:
@@ -290,7 +290,7 @@ def _become(
 
 
 def facts(folder: str | None = None) -> dict[str, Any]:
-    """What this machine is, and what this interpreter has.
+    """Return what this machine is, and what this interpreter has.
 
     Args:
         folder: of which the free space is wanted; None: of the home folder, or of where it keeps

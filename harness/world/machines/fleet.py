@@ -1,5 +1,5 @@
-"""The machines of a run: reached once, given what ranks need once, and asked for one world after
-the other.
+"""Fleet: the machines of a run, reached once, given what ranks need once, and asked for one world
+after the other.
 """
 
 from __future__ import annotations
@@ -326,11 +326,11 @@ class Fleet:
 
     @property
     def has_lost(self) -> bool:
-        """Whether a machine did not come back in time, with what it wrote down."""
+        """Return whether a machine did not come back in time, with what it wrote down."""
         return bool(self._given_up)
 
     def told(self) -> list[dict[str, Any]]:
-        """What each machine says of itself, and of its wall clock against ours.
+        """Return what each machine says of itself, and of its wall clock against ours.
 
         Nothing of one that was not reached.
         """
@@ -341,7 +341,7 @@ class Fleet:
         return messages
 
     def placed(self, of: Sequence[int]) -> Placed:
-        """The machines of a world whose ranks are on these, once all are ready."""
+        """Return the machines of a world whose ranks are on these, once all are ready."""
         return Placed(
             of=tuple(of), called=tuple(machine.called for machine in self._machines), reached=()
         )
@@ -358,7 +358,7 @@ class Fleet:
 
     @contextlib.contextmanager
     def relaying(self, placed: Placed, **world: Any) -> Iterator[Relay]:
-        """A relay for one world."""
+        """Yield a relay for one world."""
         relay = Relay(
             {index: self._lines[index] for index in placed.used},
             placed,
@@ -378,21 +378,21 @@ class Fleet:
         return self._machines[index].slots + 1
 
     def port(self, index: int) -> int:
-        """The port of a machine that is for the subject's own use."""
+        """Return the port of a machine that is for the subject's own use."""
         return int(self._ready[index]["ports"][-1])
 
     def lines(self, used: Sequence[int]) -> dict[int, MachineLine]:
-        """The lines to some machines."""
+        """Return the lines to some machines."""
         return {index: self._lines[index] for index in used}
 
     def no_journal(self, index: int, why: str) -> None:
-        """A machine could not write down all that happened in a world: only control has the
-        rest.
+        """Take why a machine could not write down all that happened in a world: only control has
+        the rest.
         """
         self.unwritten.setdefault(self._machines[index].called, printable(why, limit=200))
 
     def again(self, index: int, ports: list[int]) -> None:
-        """The ports that a machine has for its next world."""
+        """Take the ports that a machine has for its next world."""
         if index in self._ready:
             self._ready[index]["ports"] = ports
 

@@ -1,4 +1,4 @@
-"""The line to one machine of a run: starts its node, asks, beats every second, and knows when the
+"""Line to one machine of a run: starts its node, asks, beats every second, and knows when the
 machine is lost.
 """
 
@@ -35,7 +35,7 @@ DRIFT = 1e-4
 
 
 def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
-    """A time of a machine's clock by ours.
+    """Return a time of a machine's clock by ours.
 
     Args:
         ns: CLOCK_MONOTONIC nanoseconds there.
@@ -175,7 +175,7 @@ class MachineLine:
         return lacks
 
     def beat(self) -> None:
-        """A heartbeat, and a look at how long nothing was heard.
+        """Send a heartbeat, and look at how long nothing was heard.
 
         Waits for nothing: other machines are beaten next.
         """
@@ -266,7 +266,7 @@ class MachineLine:
     # -----------------------------------------------------------------------------------------------
 
     def lose(self, why: str) -> None:
-        """The machine counts as lost, once."""
+        """Mark the machine as lost, once."""
         with self._losing:
             if self.lost:
                 return

@@ -1,5 +1,5 @@
-"""What a machine wrote down of its share of a world, read when the run is long over: the events
-that nobody heard then.
+"""Late evidence: what a machine wrote down of its share of a world, read when the run is long over,
+for the events that nobody heard then.
 
 It goes through the same hands as what comes in time: the roll of its ranks, their channels, the
 files that ranks may leave. The trial's own events bound it: it belongs to that world, on that
@@ -34,7 +34,7 @@ LAST = frozenset({"left", "over"})
 
 @dataclass(frozen=True, kw_only=True)
 class Late:
-    """What came late.
+    """Evidence that came late.
 
     Attributes:
         events: those that the trial's evidence does not have, in order of time.
@@ -52,7 +52,7 @@ class Late:
 
 
 class LateShare:
-    """The share of one machine in one world, as the trial's events tell it."""
+    """Share of one machine in one world, as the trial's events tell it."""
 
     def __init__(self, events: Sequence[Event], *, machine: int) -> None:
         """Read them.
@@ -99,7 +99,7 @@ class LateShare:
         self.within = within
 
     def heard(self) -> Counter[tuple[JSON, ...]]:
-        """What its ranks, and who forked them, said while somebody heard it."""
+        """Return what its ranks, and who forked them, said while somebody heard it."""
         ranks = self.placed.ranks(self.machine)
         return Counter(
             _key(event)
@@ -227,7 +227,7 @@ class _Replay:
         )
 
     def late(self) -> Late:
-        """What of it was not heard in time; all that was heard has to be there again."""
+        """Return what of it was not heard in time; all that was heard has to be there again."""
         self._recorder.collect(
             self._scratch, states=self._states, begun=self._share.begun, stacks=False
         )
@@ -257,5 +257,5 @@ class _Replay:
 
 
 def _key(event: Event) -> tuple[JSON, ...]:
-    """An event without its time, which is set by the clock of who heard it."""
+    """Return an event without its time, which is set by the clock of who heard it."""
     return event.rank, event.by, event._replace(ns=0).line()

@@ -1,5 +1,5 @@
-"""A machine of a run: holds the fork server whose ranks are here, and keeps them no longer than
-control is heard.
+"""Node: a machine of a run. It holds the fork server whose ranks are here, and keeps them no longer
+than control is heard.
 
 It is what the agent becomes, so its channel is that of the agent.
 """
@@ -155,7 +155,9 @@ class MachineNode:
                 path.parent.rmdir()
 
     def _give(self, asked: dict[str, Any]) -> None:
-        """What control has not heard of a world whose lease was lost; then nobody needs it here."""
+        """Send what control has not heard of a world whose lease was lost; then nobody needs it
+        here.
+        """
         path = node_channel.journal_path(self._run, asked["world"], machine=self._machine)
         last = b""
         if there := path.exists():

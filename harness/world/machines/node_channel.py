@@ -1,5 +1,5 @@
-"""The channel of a node to control: what control asks, what it is told, when the lease is over, and
-the journal of what control may not hear.
+"""Channel of a node to control: what control asks, what it is told, when the lease is over, and the
+journal of what control may not hear.
 
 Two threads beside the one that does things: one reads, answers heartbeats at once, and knows when
 the lease is over; one writes. What happened in one world is on the machine's own disk until control
@@ -96,7 +96,7 @@ class Outbox:
 
 
 class Inbox:
-    """What control asks, and whether it is still heard.
+    """Requests of control, and whether it is still heard.
 
     Attributes:
         wake: readable when something waits.
@@ -118,7 +118,7 @@ class Inbox:
         threading.Thread(target=self._read, daemon=True, name="inbox").start()
 
     def take(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """What waits now; to be called when `wake` is readable."""
+        """Yield what waits now; to be called when `wake` is readable."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake, 4096)
         if self.lost:
@@ -247,7 +247,7 @@ def journal_path(run: str, world: str, *, machine: int) -> Path:
 
 
 def read_journal(path: Path, *, after: int) -> Iterator[bytes]:
-    """The messages whose number is greater.
+    """Yield the messages whose number is greater.
 
     The last one, cut off while it was written, is not among them.
     """

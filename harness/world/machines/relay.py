@@ -135,7 +135,7 @@ class Relay:
 
     @property
     def lost(self) -> set[int]:
-        """The machines that were lost while this world had ranks, or files of them, there."""
+        """Return the machines that were lost while this world had ranks, or files of them, there."""
         return set(self._lost)
 
     # -- down
@@ -301,7 +301,7 @@ class Relay:
                 raise Hostile("it says what no node says")
 
     def lose(self, line: MachineLine) -> None:
-        """A machine is lost; called from whichever thread finds that out."""
+        """Take the loss of a machine; called from whichever thread notices it."""
         with self._over:
             if line.index in self._lost or line.index in self.given:
                 return
@@ -358,7 +358,7 @@ class Relay:
                 self._tell(told)
 
     def _answered(self, index: int, told: Mapping[str, Any]) -> None:
-        """A machine did what all, or what one of its ranks, was told."""
+        """Take the answer of a machine to an order to all ranks, or to one of its own."""
         with self._lock:
             waiting = next(
                 (
@@ -376,7 +376,7 @@ class Relay:
         self._settle()
 
     def _fail(self, index: int, why: str) -> None:
-        """A machine could not have its ranks."""
+        """Take the failure of a machine to have its ranks."""
         self._tell({"is": "lost", "why": f"machine {self._placed.called[index]}: {why[:2000]}"})
         with self._lock:
             self._gone.add(index)
@@ -420,7 +420,7 @@ class Relay:
             send(self._control, {"ns": time.monotonic_ns(), **message})
 
     def _here(self, index: int, ns: int) -> int:
-        """A time of a machine's clock by ours.
+        """Return a time of a machine's clock by ours.
 
         One that lies outside this world by more than clocks can is refused.
         """

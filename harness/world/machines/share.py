@@ -1,4 +1,4 @@
-"""The ranks of one world that are on this machine: forked by its fork server, relayed to control,
+"""Share of one world: its ranks on this machine, forked by its fork server, relayed to control,
 ended with the lease.
 
 Above the fork server nothing is new: the keeper forks and waits, pipes carry events and logs. What
@@ -132,8 +132,8 @@ class StackRound:
 
 
 def travels(launch: Launch) -> dict[str, Any]:
-    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside
-    ranks.
+    """Return a launch as JSON, without what stands for files: the code, inputs, and what acts
+    inside ranks.
 
     Raises:
         OSError: it has what machines are not given, as a plug-in's fault may ask for.
@@ -154,7 +154,7 @@ def travels(launch: Launch) -> dict[str, Any]:
 
 
 def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
-    """The launch that `travels` gave, with its files as they are on this machine.
+    """Return the launch that `travels` gave, with its files as they are on this machine.
 
     Args:
         sent: as JSON.
@@ -294,8 +294,8 @@ class MachineShare:
     def _rendezvous(
         self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
-        """What the backend prepared, with what has to be open on this machine, and of these the
-        descriptors.
+        """Return what the backend prepared, with what has to be open on this machine, and of these
+        the descriptors.
         """
         ranks = list(told["ranks"])
         mine = list[int]()
@@ -478,7 +478,7 @@ def _left(folder: Path) -> Iterator[Path]:
 
 
 def _renumbered(values: Mapping[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
-    """What a rank is told of a backend's descriptors, numbered as they are here."""
+    """Return what a rank is told of a backend's descriptors, numbered as they are here."""
 
     def number(value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"descriptor"}:

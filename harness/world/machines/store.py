@@ -1,4 +1,4 @@
-"""What a machine keeps of what it was given: trees by their digest, environments by their lock.
+"""Store of what a machine was given: trees by their digest, environments by their lock.
 
 Standard library alone, as of Python 3.9. Each is whole, or not there.
 
@@ -42,7 +42,7 @@ COMING_FOR = 86400
 
 
 class BadTree(Exception):
-    """What came is not what was named."""
+    """Tree that is not the one that was named."""
 
 
 def files_of(place: Path) -> dict[str, Path]:
@@ -78,8 +78,8 @@ def digest_of(files: dict[str, Path]) -> str:
 
 
 def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
-    """What `TreeStore.put` takes, in messages of at most a few MiB: where each part belongs, and the
-    parts.
+    """Yield what `TreeStore.put` takes, in messages of at most a few MiB: where each part belongs,
+    and the parts.
     """
     parts = []
     content = bytearray()
@@ -102,7 +102,7 @@ def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
 
 
 class TreeStore:
-    """The trees that a machine has, below one folder: each is whole, or not there."""
+    """Trees that a machine has, below one folder: each is whole, or not there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -116,7 +116,7 @@ class TreeStore:
         return self._folder / digest
 
     def has(self, digest: str) -> bool:
-        """Whether a tree is there, as its digest says: what somebody changed is taken away."""
+        """Return whether a tree is there, as its digest says: what somebody changed is taken away."""
         place = self.place(digest)
         if not place.exists():
             return False
@@ -167,7 +167,7 @@ class TreeStore:
             start += size
 
     def keep(self, digest: str) -> None:
-        """The tree is whole.
+        """Keep a tree that is whole.
 
         Raises:
             BadTree: it is not the one that was named.
@@ -194,7 +194,7 @@ class TreeStore:
 
 
 class Uses:
-    """What of a folder is used by which process: a lock for each, held until its process ends."""
+    """Uses of the entries of a folder: a lock for each, held until its process ends."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -207,8 +207,8 @@ class Uses:
         os.utime(self._held[name])
 
     def _locked(self, name: str, how: int) -> int:
-        """A descriptor that holds the lock of a name: of the file that others open too, not of one
-        taken away.
+        """Return a descriptor that holds the lock of a name: of the file that others open too, not
+        of one taken away.
         """
         path = self._folder / USED / name
         while True:
@@ -310,11 +310,13 @@ QUIET = ("--disable-pip-version-check", "--no-color", "--no-warn-script-location
 
 
 class NotMade(Exception):
-    """An environment that cannot be made here; the message says why."""
+    """Environment that cannot be made here; the message says why."""
 
 
 def name_of(lock: bytes) -> str:
-    """What the environment of a lock is called on this kind of machine with this interpreter."""
+    """Return what the environment of a lock is called on this kind of machine with this
+    interpreter.
+    """
     kind = [
         platform.python_implementation(),
         platform.python_version(),
@@ -388,7 +390,7 @@ def prepare(
 
 
 def _pip() -> Path:
-    """The pip that comes with Python, which runs without being installed."""
+    """Return the pip that comes with Python, which runs without being installed."""
     wheels: list[Path] = []
     with contextlib.suppress(ImportError):
         import ensurepip

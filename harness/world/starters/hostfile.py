@@ -29,7 +29,7 @@ SLOTS = re.compile(r"(?:slots|max_slots|max-slots)=([0-9]{1,9})")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine of a hostfile.
+    """Machine of a hostfile.
 
     Attributes:
         name: what ssh is told.
@@ -43,8 +43,8 @@ class Machine:
 
 
 def read(path: Path) -> tuple[Machine, ...]:
-    """The machines of a hostfile, each once, in the order of the file: slots of a name that comes
-    again are added.
+    """Return the machines of a hostfile, each once, in the order of the file: slots of a name that
+    comes again are added.
 
     Raises:
         OSError: it cannot be read.
@@ -213,7 +213,7 @@ SSH_REMEDIES = (
 
 
 def ssh_command(name: str, argv: Sequence[str], *, configuration: Path | None = None) -> list[str]:
-    """The command that starts `argv` on a machine.
+    """Return the command that starts `argv` on a machine.
 
     Args:
         name: of the machine, as a hostfile has it: it never begins with a dash.
@@ -225,5 +225,5 @@ def ssh_command(name: str, argv: Sequence[str], *, configuration: Path | None = 
 
 
 def ssh_remedy(said: str) -> str:
-    """What to do about what ssh, or the shell there, said; empty where that is not known."""
+    """Return what to do about what ssh, or the shell there, said; empty where that is not known."""
     return next((what for words, what in SSH_REMEDIES if words in said), "")

@@ -41,7 +41,7 @@ class NoCluster(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterNode:
-    """A node of the cluster.
+    """Node of the cluster.
 
     Attributes:
         id: by which Ray knows it.
@@ -57,7 +57,7 @@ class ClusterNode:
 
 
 class Cluster:
-    """A cluster of Ray; a context manager, which leaves it."""
+    """Cluster of Ray; a context manager, which leaves it."""
 
     def __init__(self, where: str) -> None:
         """Join it.
@@ -110,7 +110,7 @@ class Cluster:
         sys.path[:] = [path for path in sys.path if path not in self._paths]
 
     def places(self) -> list[ClusterNode]:
-        """The nodes that live and have a processor to deal out, in the order of their ids.
+        """Return the nodes that live and have a processor to deal out, in the order of their ids.
 
         Raises:
             NoCluster: it does not answer any more.

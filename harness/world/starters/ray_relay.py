@@ -1,4 +1,4 @@
-"""A relay between control and a process of ours on a node of Ray: the actor there, which starts the
+"""Relay between control and a process of ours on a node of Ray: the actor there, which starts the
 process and hands bytes on, both ways; and here the process as `subprocess.Popen` shows one, three
 pipes and an end.
 
@@ -95,7 +95,8 @@ class RayRelay:
             threading.Thread(target=self._end_unasked, daemon=True).start()
 
     def read(self, wait: float) -> bytes | None:
-        """What the process wrote since; empty if nothing in `wait` seconds; None once it has ended.
+        """Return what the process wrote since; empty if nothing in `wait` seconds; None once it has
+        ended.
 
         That it is asked is what the process hears of control while there is nothing else to say.
         """
@@ -142,7 +143,7 @@ class RayRelay:
         self._writes = os.open(os.devnull, os.O_WRONLY)
 
     def said(self) -> str:
-        """The last that the process said beside its messages.
+        """Return the last that the process said beside its messages.
 
         Once it has ended, what it left behind goes.
         """
@@ -164,31 +165,31 @@ LOST = 255
 
 
 class NodeLost(Exception):
-    """A node is gone: Ray says so, or it did not answer."""
+    """Node that is gone: Ray says so, or it did not answer."""
 
 
 class ActorGone(Exception):
-    """The actor, or what it started, ended on a node that is still there."""
+    """End of the actor, or of what it started, on a node that is still there."""
 
 
 class Bytes(Protocol):
-    """What relays bytes to and from a process at a node, as `harness.world.starters.ray.Actor`."""
+    """Carrier of bytes to and from a process at a node, as `harness.world.starters.ray.Actor`."""
 
     def read(self, wait: float) -> bytes | None:
-        """What came; None once the process has ended."""
+        """Return what came; None once the process has ended."""
 
     def write(self, content: bytes) -> None:
         """Send bytes after those before; none is their end."""
 
     def said(self) -> str:
-        """What the process said beside them."""
+        """Return what the process said beside them."""
 
     def kill(self) -> None:
         """End the relay."""
 
 
 class Piped:
-    """A process behind a relay.
+    """Process behind a relay.
 
     Attributes:
         stdin, stdout, stderr: of it. The last tells what it said, and how the relay ended, once it
