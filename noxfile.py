@@ -555,7 +555,7 @@ def farm(session: nox.Session) -> None:
             (beside / "locks.stamp").write_text(digest(lock))
     # Whole: commands of the tests run in other folders.
     environment.variables["PYTHONPATH"] = str(beside.resolve())
-    tests = [str(path) for path in sorted(Path("tests/starters").glob("test_ray*.py"))]
+    tests = [str(path) for path in sorted(Path("tests/world/starters").glob("test_ray*.py"))]
     environment.run(session, "-m", "pytest", "-n0", *(session.posargs or tests))
 
 

@@ -39,7 +39,7 @@ from harness.report.views import VIEWS
 from harness.run import doctor
 from harness.subjects import READY
 from harness.world.control import server_handle
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease
 
 GOOD = """
     from typing import Literal
@@ -479,7 +479,7 @@ def test_what_lies_beside_rankproof_is_copied_too(
     for file in (ours, theirs):
         file.parent.mkdir()
         file.write_text(INSIDE)
-    server = object.__new__(server_handle.Server)
+    server = object.__new__(server_handle.ServerHandle)
     server.scratch = tmp_path / "scratch"
     assert server.inside(ours) == str(ours)
     copy = Path(server.inside(theirs))

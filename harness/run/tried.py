@@ -41,8 +41,7 @@ from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
 from harness.stats.reference import doubts, read_reference
 from harness.stats.verdict import ArmCode
-from harness.world.control.pool import ServerPool
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import Cancelled
 

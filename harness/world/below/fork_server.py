@@ -1,4 +1,4 @@
-"""The fork server: a process that has imported what ranks need and forks one keeper per world.
+"""Fork server: a process that has imported what ranks need and forks one keeper per world.
 
 Single-threaded, because a fork copies one thread only. Started with a clean environment, below a
 warden, with one socket to the harness: when that socket closes, however the harness ended, the
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.below import keeper
-from harness.world.below.descendants import adopt_orphans, child_alarm, extinguish
+from harness.world.below.leftovers import adopt_orphans, child_alarm, extinguish
 from harness.world.below.preload import preload
 from harness.world.below.rank_start import open_descriptors
 from harness.world.below.requests import Requests
@@ -70,7 +70,7 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
 
 
 class ForkServer:
-    """A server that is ready: its requests, its keepers."""
+    """Fork server that is ready: its requests, its keepers."""
 
     def __init__(self, channel: socket.socket, *, wakeup: int, baseline: set[int]) -> None:
         self._channel = channel

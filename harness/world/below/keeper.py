@@ -1,5 +1,5 @@
-"""The keeper of one world: forked by the server, it has its ranks started, waits for them, and
-leaves nobody behind.
+"""Keeper of one world: forked by the server, it has its ranks started, waits for them, and leaves
+nobody behind.
 
 One keeper per world, because the orphans a rank leaves are adopted by the nearest subreaper: what
 turns up here belongs to this world and to no other that runs at the same time. Pids, exit codes and
@@ -28,11 +28,11 @@ from typing import Any
 
 from harness.forms.strict_json import JSON
 from harness.rank.process import die_with_parent, keep_private, signal_name
-from harness.world.below.descendants import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.below.grip import PRESSED, Grip
+from harness.world.below.leftovers import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.below.rank_start import RankStart, WorldOrder, proof
 from harness.world.below.requests import send
-from harness.world.hosts.wire_process import WireLost, WireProcess
+from harness.world.hosts.wire import WireLost, WireProcess
 
 SURVIVOR_LIMIT = 50
 
@@ -204,6 +204,8 @@ class Keeper:
             if pid == 0:
                 return
             if (index := self._alive.get(pid)) is None:
+                if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+                    self._grip.forget(pid)
                 continue
             if os.WIFSTOPPED(status):
                 self._stopped.add(pid)

@@ -1,4 +1,4 @@
-"""The warden of one fork server: the small process above it that outlives whatever happens to it.
+"""Warden of one fork server: the small process above it that outlives whatever happens to it.
 
 A server that is busy importing torch cannot notice that the harness is gone, and one that a rank
 has killed can collect nobody. The warden imports next to nothing, forks the server, and waits for
@@ -20,9 +20,8 @@ from os import _exit
 from pathlib import Path
 
 from harness.rank.process import die_with_parent
-from harness.world.below.descendants import adopt_orphans, child_alarm, extinguish
-from harness.world.below.memory_group import disband_left
-from harness.world.below.removal import remove
+from harness.world.below.isolation import disband_left
+from harness.world.below.leftovers import adopt_orphans, child_alarm, extinguish, remove
 
 LAID_OUT = b"!"
 """What the harness sends when the scratch folder is as the server needs it."""

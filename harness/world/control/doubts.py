@@ -20,7 +20,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.world.control.waits import PROC, Unreadable, catches, copy_of_a_socket
+from harness.world.control.waits import PROC, UnreadableProcess, catches, copy_of_a_socket
 
 # A handler for one of these is called by a timer that /proc does not show (`setitimer`, `alarm`).
 ALARMS = {14: "SIGALRM", 26: "SIGVTALRM", 27: "SIGPROF"}
@@ -75,7 +75,7 @@ TYPE_AND_INODE = 0x101
 STATX_SIZE = 256
 
 
-class End(NamedTuple):
+class ConnectionEnd(NamedTuple):
     """One end of a connection by the internet's protocols: both addresses with their ports, its
     state, its inode.
     """
@@ -88,7 +88,7 @@ class End(NamedTuple):
 
 
 class UnixSocket(NamedTuple):
-    """A UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not
+    """UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not
     accepted yet.
     """
 
@@ -135,7 +135,7 @@ def _of_signals(pid: int) -> Iterator[str]:
 
 
 def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator[str]:
-    """What a process has open by which it hears of something that nobody in the world does."""
+    """Yield what a process has open by which it hears of something that nobody in the world does."""
     for entry, what in _open(pid):
         if what in HEARS:
             yield HEARS[what]
@@ -172,7 +172,7 @@ def _pending(told: str) -> int | None:
 
 
 def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
-    """Whether a file is a named pipe that a process has open which is none of these."""
+    """Return whether a file is a named pipe that a process has open which is none of these."""
     named = _named_pipe(file)
     if named is None:
         return False
@@ -190,7 +190,7 @@ def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
 
 
 def _named_pipe(file: Path) -> tuple[int, bytes] | None:
-    """The inode and the device of a named pipe; None where a file is none, or is not there."""
+    """Return the inode and the device of a named pipe; None where a file is none, or is not there."""
     status = ctypes.create_string_buffer(STATX_SIZE)
     if (
         ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, status)
@@ -203,7 +203,7 @@ def _named_pipe(file: Path) -> tuple[int, bytes] | None:
 
 
 def _open(pid: int) -> list[tuple[str, str]]:
-    """The descriptors of a process, with what each is.
+    """Return the descriptors of a process, with what each is.
 
     Raises:
         Unreadable: the kernel does not show them.
@@ -215,7 +215,9 @@ def _open(pid: int) -> list[tuple[str, str]]:
                 with suppress(FileNotFoundError, ProcessLookupError):  # it may be closed meanwhile
                     entries.append((entry.name, str(entry.readlink())))
     except OSError as error:
-        raise Unreadable(f"what process {pid} has open cannot be read: {error.strerror}") from None
+        raise UnreadableProcess(
+            f"what process {pid} has open cannot be read: {error.strerror}"
+        ) from None
     return entries
 
 
@@ -275,7 +277,7 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
         for inode, entry in _sockets(pid).items():
             inodes.setdefault(inode, (pid, entry))
     known = {*inodes, *(_sockets(served) if served is not None else ())}
-    seen: dict[str, list[End]] = {}
+    seen: dict[str, list[ConnectionEnd]] = {}
     for pid in sorted(pids) if inodes else ():
         # Once for each network namespace: a test host has one of its own.
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -299,7 +301,10 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
 
 
 def _hears(
-    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+    end: ConnectionEnd,
+    ends: Collection[ConnectionEnd],
+    everywhere: Collection[ConnectionEnd],
+    known: Collection[int],
 ) -> str:
     """From whom a socket hears who is none of the known, in words; empty where from nobody.
 
@@ -320,7 +325,7 @@ def _hears(
 
 
 def _unlisted(pid: int, descriptor: int) -> str:
-    """What a socket is that no table of connections has, in words.
+    """Return what a socket is that no table of connections has, in words.
 
     Empty for one that was never connected or bound.
     """
@@ -347,9 +352,12 @@ def _is_connected(found: socket.socket) -> bool:
 
 
 def _is_strange(
-    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+    end: ConnectionEnd,
+    ends: Collection[ConnectionEnd],
+    everywhere: Collection[ConnectionEnd],
+    known: Collection[int],
 ) -> bool:
-    """Whether the other end of a connection is somebody's who is none of the known.
+    """Return whether the other end of a connection is somebody's who is none of the known.
 
     Args:
         end: of a process of the world.
@@ -394,32 +402,32 @@ def _is_loopback(address: str) -> bool:
 
 
 def _sockets(pid: int) -> dict[int, str]:
-    """The sockets of a process: inode to descriptor."""
+    """Return the sockets of a process: inode to descriptor."""
     matches = ((SOCKET.match(what), entry) for entry, what in _open(pid))
     return {int(match[1]): entry for match, entry in matches if match is not None}
 
 
-def _ends(pid: int) -> Iterator[End]:
+def _ends(pid: int) -> Iterator[ConnectionEnd]:
     for file in ("tcp", "tcp6", "udp", "udp6"):
         try:
             text = (PROC / str(pid) / "net" / file).read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue  # a machine without IPv6; or it has just ended
         except OSError as error:
-            raise Unreadable(
+            raise UnreadableProcess(
                 f"the connections of process {pid} cannot be read: {error.strerror}"
             ) from None
         for line in text.splitlines()[1:]:
             words = line.split()
             address = _address(words[1])
             peer = _address(words[2])
-            yield End(
+            yield ConnectionEnd(
                 address, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp")
             )
 
 
 def _address(text: str) -> tuple[str, int]:
-    """An address as the kernel writes it: words of 32 bits, each in the machine's order."""
+    """Return an address as the kernel writes it: words of 32 bits, each in the machine's order."""
     packed, port = text.split(":")
     data = b"".join(
         struct.pack("=I", int(packed[at : at + 8], 16)) for at in range(0, len(packed), 8)
@@ -449,7 +457,7 @@ def _strange_peers(
 
 
 def _unix_sockets() -> list[UnixSocket]:
-    """The UNIX sockets of this machine.
+    """Return the UNIX sockets of this machine.
 
     Raises:
         Unreadable: the kernel does not list them.
@@ -467,7 +475,7 @@ def _unix_sockets() -> list[UnixSocket]:
                 while at + 16 <= len(data):
                     length, kind = struct.unpack_from("=IH", data, at)
                     if kind == ERROR:
-                        raise Unreadable(
+                        raise UnreadableProcess(
                             "the kernel does not list the UNIX sockets of this machine"
                         )
                     if kind == DONE:
@@ -475,11 +483,13 @@ def _unix_sockets() -> list[UnixSocket]:
                     sockets.append(_unix_socket(data[at + 16 : at + length]))
                     at += (length + 3) & ~3
     except OSError as error:
-        raise Unreadable(f"the UNIX sockets of this machine cannot be listed: {error}") from None
+        raise UnreadableProcess(
+            f"the UNIX sockets of this machine cannot be listed: {error}"
+        ) from None
 
 
 def _unix_socket(told: bytes) -> UnixSocket:
-    """A UNIX socket as the kernel tells of it: its inode, then attributes."""
+    """Return a UNIX socket as the kernel tells of it: its inode, then attributes."""
     kind = told[1]
     inode = struct.unpack_from("=I", told, 4)[0]
     peer = 0

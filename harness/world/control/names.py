@@ -1,6 +1,7 @@
-"""Names of this machine and of who uses it: the home folder, the user, the host.
+"""Names of a machine and of who uses it: the home folder, the user, the host.
 
-They have no business in evidence.
+They have no business in evidence, whether they are those of this machine or of another, which
+reports its own.
 
 What ranks print and how they fail is text for readers: there, all of them are replaced. What ranks
 report is judged, so there only the home folder is: a user called like a word of the prompt must not
@@ -16,10 +17,12 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import harness
 from harness.forms.strict_json import JSON
@@ -74,7 +77,7 @@ EVERYBODYS = {
 
 
 def homes() -> Sequence[str]:
-    """The home folder, in every way it may be written, the longest first."""
+    """Return the home folder, in every way it may be written, the longest first."""
     return _homes(str(Path.home()), os.getuid())
 
 
@@ -93,7 +96,7 @@ def _homes(home: str, user: int) -> Sequence[str]:
 
 
 def users() -> set[str]:
-    """What the user is called."""
+    """Return what the user is called."""
     names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME")}
     with suppress(KeyError):
         names.add(pwd.getpwuid(os.getuid()).pw_name)
@@ -101,7 +104,7 @@ def users() -> set[str]:
 
 
 def hosts() -> set[str]:
-    """What the machine is called."""
+    """Return what the machine is called."""
     name = socket.gethostname()
     return _telling({name, name.partition(".")[0], os.environ.get("HOSTNAME", "")})
 
@@ -131,7 +134,7 @@ def hide_home(text: str, also: Sequence[str] = ()) -> str:
 
 
 def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
-    """The same in every text of a JSON value, keys included.
+    """Return the same in every text of a JSON value, keys included.
 
     What holds none is returned as it is.
     """
@@ -145,12 +148,12 @@ def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
 
 
 def word_of(name: str) -> str:
-    """A pattern: the name, and not a part of another word."""
+    """Return a pattern: the name, and not a part of another word."""
     return rf"(?<!\w){re.escape(name)}(?!\w)"
 
 
 def folder_of(place: str) -> str:
-    """A pattern: the folder, and not one whose name only begins like it."""
+    """Return a pattern: the folder, and not one whose name only begins like it."""
     return rf"{re.escape(place)}(?![\w.-])"
 
 
@@ -210,8 +213,8 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
 
 
 def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
-    """The names of this machine, for who shortens texts that come from it: see
-    `harness.world.machines.elsewhere`.
+    """Return the names of this machine, for who shortens texts that come from it: see
+    `harness.world.control.names`.
     """
     names = [[name, "<host>"] for name in hosts()] + [[name, "<user>"] for name in users()]
     return {
@@ -220,3 +223,94 @@ def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
         "words": list[JSON](names),
         "root": ROOT,
     }
+
+
+MOST_NAMES = 256
+LONGEST_NAME = 1024
+STAND_INS = frozenset({"", "~/", "<host>", "<user>"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """Names of one machine, the longest first.
+
+    Attributes:
+        code: the folder there that its ranks import from.
+        root: where Rankproof lies there.
+        places: folders, each with what stands for it.
+        homes: home folders.
+        words: names, each with what stands for it.
+    """
+
+    code: Path
+    root: str
+    places: tuple[tuple[str, str], ...]
+    homes: tuple[str, ...]
+    words: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def told(cls, found: Mapping[str, Any], *, code: str) -> Elsewhere:
+        """As a machine tells them.
+
+        Raises:
+            ValueError: these are not such names.
+        """
+        places = found["places"]
+        homes = found["homes"]
+        words = found["words"]
+        root = found["root"]
+        pairs = [*places, *words]
+        texts = [root, code, *homes, *(name for name, _ in pairs)]
+        if (
+            len(texts) > MOST_NAMES
+            or not all(isinstance(text, str) and 1 < len(text) <= LONGEST_NAME for text in texts)
+            or not all(word in STAND_INS for _, word in pairs)
+        ):
+            raise ValueError("its names are not names")
+        return cls(
+            code=Path(code),
+            root=root,
+            places=tuple((place, word) for place, word in places),
+            homes=tuple(homes),
+            words=tuple(
+                sorted(((name, word) for name, word in words), key=lambda pair: -len(pair[0]))
+            ),
+        )
+
+    def as_here(self, text: str) -> str:
+        """Return a text in which Rankproof's own files are where they are on this machine."""
+        return text.replace(self.root + os.sep, ROOT + os.sep)
+
+    def shorten(self, text: str) -> str:
+        """As `shorten`, for a text of that machine."""
+        for place, word in self.places:
+            text = text.replace(place + os.sep, word)
+        text = QUOTED.sub(
+            lambda found: (
+                f'File "{Path(found[1]).name if found[1].startswith(os.sep) else found[1]}"'
+            ),
+            text,
+        )
+        text = self._hide_home(text)
+        for name, word in self.words:
+            if name in text:
+                text = re.sub(word_of(name), word, text)
+        return text
+
+    def hide_home_in(self, value: JSON) -> JSON:
+        """As `hide_home_in`, for a value of that machine."""
+        if isinstance(value, str):
+            return self._hide_home(value) if os.sep in value else value
+        if isinstance(value, list):
+            return [self.hide_home_in(item) for item in value]
+        if isinstance(value, dict):
+            return {
+                str(self.hide_home_in(key)): self.hide_home_in(item) for key, item in value.items()
+            }
+        return value
+
+    def _hide_home(self, text: str) -> str:
+        for place in self.homes:
+            if place in text:
+                text = re.sub(folder_of(place), "~", text)
+        return text

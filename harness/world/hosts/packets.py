@@ -20,7 +20,7 @@ UDP_HEADER = 8
 
 @dataclass(frozen=True)
 class Segment:
-    """A TCP segment: where in its packet what is.
+    """TCP segment: where in its packet what is.
 
     Attributes:
         flow: source and destination, `ADDRESS:PORT>ADDRESS:PORT`.
@@ -61,16 +61,14 @@ def segment(packet: bytes) -> Segment | None:
 
 
 class Streams:
-    """What one link has carried of each TCP stream, so that new payload differs from what was sent
-    before.
-    """
+    """Reach of each TCP stream on one link, so that new payload differs from what was sent before."""
 
     def __init__(self) -> None:
         self._reached: dict[bytes, int] = {}
 
     def takes(self, packet: bytes) -> bool:
-        """Whether a packet takes a stream further than this link carried it: new payload, or a
-        connection's begin.
+        """Return whether a packet takes a stream further than this link carried it: new payload, or
+        a connection's begin.
 
         One fact decides: the sequence number of the packet's last byte, of which SYN is one and FIN
         is not. What only acknowledges, closes or resets, a keep-alive probe, and what TCP sends
@@ -103,13 +101,13 @@ class Streams:
 
 
 def dotted(address: bytes) -> str:
-    """An IPv4 address in words."""
+    """Return an IPv4 address in words."""
     return ".".join(map(str, address))
 
 
 def altered(packet: bytes, found: Segment, *, at: int, mask: int) -> bytes:
-    """The packet with the bits of `mask` flipped in byte `at` of its payload, and its checksum
-    mended.
+    """Return the packet with the bits of `mask` flipped in byte `at` of its payload, and its
+    checksum mended.
 
     Only who looks at the data can tell.
     """
@@ -156,7 +154,7 @@ def _reset(source: bytes, target: bytes, port: int, other: int, *, sequence: int
 
 
 def checksum_holds(packet: bytes, found: Segment) -> bool:
-    """Whether a receiver would take the segment for whole."""
+    """Return whether a receiver would take the segment for whole."""
     length = found.payload + found.size - found.tcp
     pseudo = packet[12:20] + struct.pack("!BBH", 0, TCP, length)
     return _checksum(pseudo + packet[found.tcp : found.tcp + length]) == 0

@@ -1,5 +1,5 @@
-"""The agent of another machine: answers over its standard input and output, and ends when nobody
-speaks to it any more.
+"""Agent of another machine: answers over its standard input and output, and ends when nobody speaks
+to it any more.
 
 Standard library only, and Python 3.9 suffices: its text is sent over the channel and nothing has to
 be installed there. It takes trees by their digest, Rankproof's own among them, and becomes a node
@@ -25,9 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
-from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
-from harness.world.machines.machine_environment import NotMade, prepare
-from harness.world.machines.tree import BadTree, Store, Uses
+from harness.world.machines.store import ENVIRONMENTS, BadTree, NotMade, TreeStore, Uses, prepare
 
 HEAD = struct.Struct(">II")
 # Before it, a login shell may have printed what it liked.
@@ -57,7 +55,7 @@ class Gone(Exception):
     """Control closed the channel, or was silent for longer than the lease."""
 
 
-class Channel:
+class ControlChannel:
     """Messages over two descriptors.
 
     Attributes:
@@ -70,7 +68,7 @@ class Channel:
         self.lease = lease
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """The next message.
+        """Return the next message.
 
         Raises:
             Gone: there is none, for a reason that stands in the message.
@@ -101,7 +99,7 @@ class Channel:
                 raise Gone(f"the channel is closed: {error}") from None
 
     def is_heard(self, seconds: float) -> bool:
-        """Whether something waits to be received, within so many seconds."""
+        """Return whether something waits to be received, within so many seconds."""
         return bool(select.select([self._reads], [], [], seconds)[0])
 
     def _exactly(self, count: int) -> bytes:
@@ -132,8 +130,8 @@ def main(*, lease: float, nonce: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    channel = Channel(reads, writes, lease=lease)
-    store = Store(cache() / TREES)
+    channel = ControlChannel(reads, writes, lease=lease)
+    store = TreeStore(cache() / TREES)
     with contextlib.suppress(Gone):
         os.write(writes, MAGIC + nonce.encode() + b"\n")
         while True:
@@ -217,7 +215,7 @@ def unexecutable(interpreter: str) -> str:
     return ""
 
 
-def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:
+def _trees(store: TreeStore, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:
     try:
         if what == "lacks":
             return {"lacks": [digest for digest in asked["trees"] if not store.has(digest)]}
@@ -230,7 +228,7 @@ def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> di
     return {"place": str(store.place(asked["tree"]))}
 
 
-def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str, Any]:
+def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -> dict[str, Any]:
     if (python := platform.python_version()) != asked["python"]:
         return {
             "error": (
@@ -278,7 +276,9 @@ def _clean(asked: dict[str, Any]) -> dict[str, Any]:
     return {"gone": gone, "freed": freed}
 
 
-def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, nonce: str) -> None:
+def _become(
+    store: TreeStore, asked: dict[str, Any], *, reads: int, writes: int, nonce: str
+) -> None:
     """Go on as a node, of the Rankproof that was given."""
     os.set_blocking(writes, True)
     for descriptor in (reads, writes):
@@ -290,7 +290,7 @@ def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, non
 
 
 def facts(folder: str | None = None) -> dict[str, Any]:
-    """What this machine is, and what this interpreter has.
+    """Return what this machine is, and what this interpreter has.
 
     Args:
         folder: of which the free space is wanted; None: of the home folder, or of where it keeps

@@ -22,8 +22,7 @@ from harness.forms import distribution
 from harness.forms.children import start_apart
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
-from harness.world.machines import agent, tree
-from harness.world.machines import machine_environment as environment
+from harness.world.machines import agent, store
 
 LEASE = 4.0
 # What a login shell prints before the agent speaks is skipped up to here.
@@ -60,8 +59,8 @@ exec "$p" -I -c "$1\""""
 
 
 class Started(Protocol):
-    """What starts an agent and carries its bytes: a process of ours, or
-    `harness.world.starters.relayed.Piped`.
+    """Process that starts an agent and carries its bytes: one of ours, or
+    `harness.world.starters.ray_relay.Piped`.
     """
 
     stdin: IO[bytes] | None
@@ -83,13 +82,13 @@ Start = Sequence[str] | Callable[[], Started]
 
 
 def boot() -> str:
-    """The program of an agent, in one line."""
+    """Return the program of an agent, in one line."""
     return f'exec(__import__("base64").b64decode("{base64.b64encode(BOOT.encode()).decode()}"))'
 
 
 def argv(interpreter: str) -> list[str]:
-    """What to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH where
-    that is not there.
+    """Return what to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH
+    where that is not there.
 
     In quotes that sh, bash, zsh, fish and csh take alike, without line ends, which csh does not
     take.
@@ -104,7 +103,7 @@ def argv(interpreter: str) -> list[str]:
 
 
 class Unreachable(Exception):
-    """A machine did not answer as an agent does.
+    """Machine that did not answer as an agent does.
 
     The message says what was seen, `said` what was printed there.
     """
@@ -116,7 +115,7 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """A machine's wall clock against this one's.
+    """Wall clock of a machine against this one's.
 
     Attributes:
         offset: seconds that it is ahead, at the exchange that took least.
@@ -129,8 +128,8 @@ class Clock:
     round_trips: tuple[float, ...]
 
 
-class Channel:
-    """A channel to an agent that was started; a context manager, which ends it.
+class AgentChannel:
+    """Channel to an agent that was started; a context manager, which ends it.
 
     Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says
     what no agent says.
@@ -248,7 +247,7 @@ class Channel:
         """
         if not self.ask("lacks", trees=[digest], within=within).get("lacks"):
             return
-        for parts, content in tree.pieces(files):
+        for parts, content in store.pieces(files):
             self.ask("put", tree=digest, parts=parts, content=content, within=within)
         self.ask("keep", tree=digest, within=within)
 
@@ -378,10 +377,10 @@ def _spawned(command: Sequence[str]) -> Started:
 
 
 def _modules() -> list[tuple[str, str]]:
-    """The text of what the agent consists of, in the order in which it is imported."""
+    """Return the text of what the agent consists of, in the order in which it is imported."""
     texts = [
         (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
-        for module in (distribution, tree, environment, agent)
+        for module in (distribution, store, agent)
     ]
     return [
         ("harness", ""),

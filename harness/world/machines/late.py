@@ -1,5 +1,5 @@
-"""What a machine wrote down of its share of a world, read when the run is long over: the events
-that nobody heard then.
+"""Late evidence: what a machine wrote down of its share of a world, read when the run is long over,
+for the events that nobody heard then.
 
 It goes through the same hands as what comes in time: the roll of its ranks, their channels, the
 files that ranks may leave. The trial's own events bound it: it belongs to that world, on that
@@ -19,13 +19,11 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import MACHINE_ENDED, MACHINES_JOINED
 from harness.world.control.capture import Recorder
-from harness.world.control.rank_channel import Channel
-from harness.world.control.rank_states import RankStates
+from harness.world.control.names import Elsewhere
+from harness.world.control.ranks import RankChannel, RankStates
 from harness.world.control.world import TOLD
-from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.heartbeat import told_here
-from harness.world.machines.placement import Placed
-from harness.world.machines.roll import HandedOver, Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 BEGIN = "world.begin"
 END = "world.end"
@@ -36,7 +34,7 @@ LAST = frozenset({"left", "over"})
 
 @dataclass(frozen=True, kw_only=True)
 class Late:
-    """What came late.
+    """Evidence that came late.
 
     Attributes:
         events: those that the trial's evidence does not have, in order of time.
@@ -54,7 +52,7 @@ class Late:
 
 
 class LateShare:
-    """The share of one machine in one world, as the trial's events tell it."""
+    """Share of one machine in one world, as the trial's events tell it."""
 
     def __init__(self, events: Sequence[Event], *, machine: int) -> None:
         """Read them.
@@ -101,7 +99,7 @@ class LateShare:
         self.within = within
 
     def heard(self) -> Counter[tuple[JSON, ...]]:
-        """What its ranks, and who forked them, said while somebody heard it."""
+        """Return what its ranks, and who forked them, said while somebody heard it."""
         ranks = self.placed.ranks(self.machine)
         return Counter(
             _key(event)
@@ -149,7 +147,7 @@ class _Replay:
         self._states = RankStates(size=size)
         self._recorder = Recorder(size=size, code=scratch, python=None)
         self._channels = {
-            rank: Channel(rank, not_before=share.begun)
+            rank: RankChannel(rank, not_before=share.begun)
             for rank in share.placed.ranks(share.machine)
         }
         for rank, channel in self._channels.items():
@@ -229,7 +227,7 @@ class _Replay:
         )
 
     def late(self) -> Late:
-        """What of it was not heard in time; all that was heard has to be there again."""
+        """Return what of it was not heard in time; all that was heard has to be there again."""
         self._recorder.collect(
             self._scratch, states=self._states, begun=self._share.begun, stacks=False
         )
@@ -259,5 +257,5 @@ class _Replay:
 
 
 def _key(event: Event) -> tuple[JSON, ...]:
-    """An event without its time, which is set by the clock of who heard it."""
+    """Return an event without its time, which is set by the clock of who heard it."""
     return event.rank, event.by, event._replace(ns=0).line()

@@ -1,4 +1,4 @@
-"""The server of one world over machines: what a fork server is to a world whose ranks are here."""
+"""Server of one world over machines: what a fork server is to a world whose ranks are here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import Over, Rendezvous
+from harness.world.below.leftovers import remove
 from harness.world.below.preload import EVERYTHING, Preload
-from harness.world.below.removal import remove
 from harness.world.control.launch import Launch
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import ServerFailed
 from harness.world.machines.fleet import Cables, Fleet
-from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
+from harness.world.machines.roll import Placed
 from harness.world.machines.share import travels
 
 # Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control
@@ -42,7 +42,7 @@ def inside(file: Path) -> str:
 
 
 class MachineServer:
-    """What a world knows of a fleet: a server, whose ranks are elsewhere. Of one world."""
+    """Server of one world, whose ranks are on the machines of a fleet."""
 
     room = None
 
@@ -145,14 +145,14 @@ class MachineServer:
             )
 
     def is_well(self) -> bool:
-        """Whether nobody is left of the world on any machine."""
+        """Return whether nobody is left of the world on any machine."""
         return self._relay is None or (
             self._relay.await_over(LEFT_WITHIN)
             and all(report.get("well") for report in self._relay.given.values())
         )
 
     def end(self) -> None:
-        """The world is over: what machines wrote down of it is not needed any more."""
+        """End the world: what machines wrote down of it is not needed any more."""
         if self._relay is not None:
             for index, report in self._relay.given.items():
                 if isinstance(why := report.get("journal"), str) and why:
@@ -172,7 +172,7 @@ class MachineServer:
 
 
 class MachinePool(Fleet):
-    """What a pool of fork servers is to a world: its one server has ranks on several machines."""
+    """Pool whose one server has ranks on several machines."""
 
     def take(
         self,
@@ -183,7 +183,7 @@ class MachinePool(Fleet):
         shared_home: bool = False,
         preload: Preload = EVERYTHING,
     ) -> MachineServer:
-        """The server whose ranks are on the machines, with a fork server ready on each.
+        """Return the server whose ranks are on the machines, with a fork server ready on each.
 
         Raises:
             ServerFailed: a machine is not reached, or cannot have ranks.
@@ -201,10 +201,10 @@ class MachinePool(Fleet):
         return MachineServer(self)
 
     def give(self, server: MachineServer) -> None:
-        """A world is over."""
+        """Give the server back when its world is over."""
         server.end()
 
     def discard(self, server: MachineServer) -> None:
-        """A world failed: its machines are reached anew."""
+        """End the server of a world that failed: its machines are reached anew."""
         server.end()
         self.leave()

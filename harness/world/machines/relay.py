@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.below.requests import send
+from harness.world.control.names import Elsewhere
 from harness.world.control.pipes import CHUNK
 from harness.world.machines.agent_channel import Unreachable
-from harness.world.machines.elsewhere import Elsewhere
-from harness.world.machines.heartbeat import Line, told_here
-from harness.world.machines.placement import Placed
-from harness.world.machines.roll import HandedOver, Hostile, Roll
+from harness.world.machines.heartbeat import MachineLine, told_here
+from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 COLLECTED_WITHIN = 60.0
 
@@ -43,7 +42,7 @@ class Relay:
 
     def __init__(
         self,
-        lines: Mapping[int, Line],
+        lines: Mapping[int, MachineLine],
         placed: Placed,
         *,
         mark: str,
@@ -51,7 +50,7 @@ class Relay:
         begun: int,
         descriptors: Sequence[int],
         scratch: Path,
-        reconnect: Callable[[int], Line | None],
+        reconnect: Callable[[int], MachineLine | None],
     ) -> None:
         """Begin to relay.
 
@@ -83,6 +82,10 @@ class Relay:
         self.heard: dict[int, int] = dict.fromkeys(lines, 0)
         self.collected: set[int] = set()
         self._lock = threading.RLock()
+        # Held while a rank's pipes are written to or closed, so that nothing is written to a number
+        # that was closed and is another file's by now. Not `_lock`: a full pipe blocks its writer,
+        # and others must be able to report meanwhile.
+        self._writing = [threading.Lock() for _ in placed.of]
         self._roll = Roll(placed, mark=mark)
         self._left = HandedOver(scratch, size=len(placed.of))
         self._closed: set[tuple[int, str]] = set()
@@ -111,11 +114,13 @@ class Relay:
         self._thread.join()
         with self._lock:
             self._control.close()
-            for descriptor in {
-                descriptor for pipes in self._pipes for descriptor in pipes if descriptor >= 0
-            }:
-                os.close(descriptor)
-            self._pipes = [[-1, -1, -1] for _ in self._pipes]
+        for pipes, writing in zip(self._pipes, self._writing, strict=True):
+            # A writer that is blocked here ends: the world has closed the other ends before.
+            with writing:
+                for place, descriptor in enumerate(pipes):
+                    if descriptor >= 0:
+                        os.close(descriptor)
+                    pipes[place] = -1
         os.close(self._wake)
 
     def await_over(self, seconds: float) -> bool:
@@ -130,7 +135,7 @@ class Relay:
 
     @property
     def lost(self) -> set[int]:
-        """The machines that were lost while this world had ranks, or files of them, there."""
+        """Return the machines that were lost while this world had ranks, or files of them, there."""
         return set(self._lost)
 
     # -- down
@@ -215,7 +220,7 @@ class Relay:
     # -- up
     # ----------------------------------------------------------------------------------------------------------
 
-    def hear(self, line: Line, message: dict[str, Any], content: bytes) -> None:
+    def hear(self, line: MachineLine, message: dict[str, Any], content: bytes) -> None:
         """Take what a machine says of this world; called by the thread of its line."""
         if message["world"] != self._mark:
             return
@@ -262,7 +267,7 @@ class Relay:
             case _:
                 raise Hostile("it says of a rank what no node says")
 
-    def _hear_machine(self, line: Line, kind: object, message: dict[str, Any]) -> None:
+    def _hear_machine(self, line: MachineLine, kind: object, message: dict[str, Any]) -> None:
         match kind:
             case "keeper":
                 self._hear_keeper(line, message.get("told"))
@@ -295,8 +300,8 @@ class Relay:
             case _:
                 raise Hostile("it says what no node says")
 
-    def lose(self, line: Line) -> None:
-        """A machine is lost; called from whichever thread finds that out."""
+    def lose(self, line: MachineLine) -> None:
+        """Take the loss of a machine; called from whichever thread notices it."""
         with self._over:
             if line.index in self._lost or line.index in self.given:
                 return
@@ -335,7 +340,7 @@ class Relay:
             self._returning.discard(index)
         self._settle()
 
-    def _hear_keeper(self, line: Line, found: Any) -> None:
+    def _hear_keeper(self, line: MachineLine, found: Any) -> None:
         told = self._roll.check(line.index, found)
         told["ns"] = self._here(line.index, told["ns"])
         match told["is"]:
@@ -353,7 +358,7 @@ class Relay:
                 self._tell(told)
 
     def _answered(self, index: int, told: Mapping[str, Any]) -> None:
-        """A machine did what all, or what one of its ranks, was told."""
+        """Take the answer of a machine to an order to all ranks, or to one of its own."""
         with self._lock:
             waiting = next(
                 (
@@ -371,7 +376,7 @@ class Relay:
         self._settle()
 
     def _fail(self, index: int, why: str) -> None:
-        """A machine could not have its ranks."""
+        """Take the failure of a machine to have its ranks."""
         self._tell({"is": "lost", "why": f"machine {self._placed.called[index]}: {why[:2000]}"})
         with self._lock:
             self._gone.add(index)
@@ -415,7 +420,7 @@ class Relay:
             send(self._control, {"ns": time.monotonic_ns(), **message})
 
     def _here(self, index: int, ns: int) -> int:
-        """A time of a machine's clock by ours.
+        """Return a time of a machine's clock by ours.
 
         One that lies outside this world by more than clocks can is refused.
         """
@@ -426,11 +431,11 @@ class Relay:
     # ------------------------------------------------------------------------------------------------------
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
-        descriptor = self._pipes[rank][0 if kind == "events" else 2]
         if (rank, kind) in self._closed:
             raise Hostile("a pipe that was closed says more")
         left = memoryview(content)
-        with contextlib.suppress(OSError):
+        with self._writing[rank], contextlib.suppress(OSError):
+            descriptor = self._pipes[rank][0 if kind == "events" else 2]
             while left and descriptor >= 0:
                 left = left[os.write(descriptor, left) :]
 
@@ -439,8 +444,8 @@ class Relay:
         if place is None or (rank, kind) in self._closed:
             raise Hostile("it closes what is not open")
         self._closed.add((rank, kind))
-        with self._lock:
+        with self._writing[rank]:
             descriptor = self._pipes[rank][place]
             self._pipes[rank][place] = -1
-        if descriptor >= 0:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The ranks of one world that are on this machine: forked by its fork server, relayed to control,
+"""Share of one world: its ranks on this machine, forked by its fork server, relayed to control,
 ended with the lease.
 
 Above the fork server nothing is new: the keeper forks and waits, pipes carry events and logs. What
@@ -26,20 +26,19 @@ from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect, lives_on
-from harness.world.below.removal import remove
+from harness.world.below.leftovers import remove
 from harness.world.control import names
 from harness.world.control.capture import read_stack
 from harness.world.control.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
 from harness.world.control.hang import holding_back
-from harness.world.control.launch import PARTS, Ground, Launch, describe
+from harness.world.control.launch import PARTS, Launch, WorldGround, describe
 from harness.world.control.pipes import Pipes
-from harness.world.control.rank_states import probe
-from harness.world.control.server_handle import Server, ServerFailed
+from harness.world.control.ranks import probe
+from harness.world.control.server_handle import ServerFailed, ServerHandle
 from harness.world.control.waits import catches
-from harness.world.machines.journal import Journal
-from harness.world.machines.node_channel import Inbox, Outbox
-from harness.world.machines.placement import Placed
-from harness.world.machines.tree import PIECE, Store
+from harness.world.machines.node_channel import Inbox, Journal, Outbox
+from harness.world.machines.roll import Placed
+from harness.world.machines.store import PIECE, TreeStore
 
 # What a rank may leave, in files, as at control.
 MOST_FILES = 1024
@@ -65,7 +64,7 @@ PLAIN = frozenset(
 BROUGHT = frozenset({"folder", "inputs", "inside", "machines", "preload"})
 
 
-class Standing:
+class StackRound:
     """Asks once, and tells when all have answered or had their time."""
 
     def __init__(
@@ -133,8 +132,8 @@ class Standing:
 
 
 def travels(launch: Launch) -> dict[str, Any]:
-    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside
-    ranks.
+    """Return a launch as JSON, without what stands for files: the code, inputs, and what acts
+    inside ranks.
 
     Raises:
         OSError: it has what machines are not given, as a plug-in's fault may ask for.
@@ -155,7 +154,7 @@ def travels(launch: Launch) -> dict[str, Any]:
 
 
 def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
-    """The launch that `travels` gave, with its files as they are on this machine.
+    """Return the launch that `travels` gave, with its files as they are on this machine.
 
     Args:
         sent: as JSON.
@@ -179,15 +178,15 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
     return Launch(about={}, **known, **parts)
 
 
-class Share:
+class MachineShare:
     """One of them. Use once."""
 
     def __init__(
         self,
         asked: Mapping[str, Any],
         *,
-        server: Server,
-        store: Store,
+        server: ServerHandle,
+        store: TreeStore,
         inbox: Inbox,
         outbox: Outbox,
         journal: Journal,
@@ -207,7 +206,7 @@ class Share:
         self._gone = False
         self._last: dict[str, Any] = {}
         self._by: float | None = None
-        self._standing: Standing | None = None
+        self._standing: StackRound | None = None
         self._pipes: Pipes
 
     def say(self, message: dict[str, Any], content: bytes = b"") -> None:
@@ -227,11 +226,17 @@ class Share:
             self.say({"is": "failed", "type": type(error).__name__, "why": str(error)[:2000]})
         return self._gone
 
-    def _live(self, server: Server) -> None:
-        asked = self._asked
+    def _live(self, server: ServerHandle) -> None:
         if server.room is not None:
             server.room.renew()
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
+        try:
+            self._live_in(scratch, server)
+        finally:
+            remove(scratch)
+
+    def _live_in(self, scratch: Path, server: ServerHandle) -> None:
+        asked = self._asked
         staged = self._store.place(asked["code"])
         code = server.take_code(staged)
         placed = Placed(**{name: tuple(values) for name, values in asked["machines"].items()})
@@ -251,32 +256,31 @@ class Share:
                 "code": str(code),
             }
         )
-        try:
-            with (
-                contextlib.ExitStack() as opened,
-                Pipes(size=len(self.ranks), cancel=self._inbox.wake) as self._pipes,
-            ):
-                rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
-                handed = self._pipes.hand(mine)
-                opened.pop_all()
-                ground = Ground(
-                    server=server,
-                    scratch=scratch,
-                    code=code,
-                    rendezvous=rendezvous,
-                    port=asked["port"],
-                    world=asked["world"],
-                )
-                description = describe(launch, ground, ranks=self.ranks)
-                server.request(description, handed)
-                self._pipes.handed()
-                self._standing = Standing(scratch, say=self.say, signal=self._signal)
-                self._watch(time.monotonic() + asked["until"])
-            for rank in self.ranks:
-                self._hand_over(scratch / f"rank-{rank}", rank)
-            server.give_code(staged, code)
-        finally:
-            remove(scratch)
+        with (
+            contextlib.ExitStack() as opened,
+            Pipes(size=len(self.ranks), cancel=self._inbox.wake) as self._pipes,
+        ):
+            rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
+            handed = self._pipes.hand(mine)
+            # From here on the pipes close them.
+            opened.pop_all()
+            ground = WorldGround(
+                server=server,
+                scratch=scratch,
+                code=code,
+                rendezvous=rendezvous,
+                port=asked["port"],
+                world=asked["world"],
+            )
+            description = describe(launch, ground, ranks=self.ranks)
+            server.request(description, handed)
+            # The ranks have them now. Held here too, a rank's closing of one would not be seen.
+            self._pipes.handed()
+            self._standing = StackRound(scratch, say=self.say, signal=self._signal)
+            self._watch(time.monotonic() + asked["until"])
+        for rank in self.ranks:
+            self._hand_over(scratch / f"rank-{rank}", rank)
+        server.give_code(staged, code)
 
     def _input(self, scratch: Path, name: str, digest: str, called: str) -> str:
         """Where an input lies here, under the name that it has at control: readers go by how files
@@ -290,8 +294,8 @@ class Share:
     def _rendezvous(
         self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
-        """What the backend prepared, with what has to be open on this machine, and of these the
-        descriptors.
+        """Return what the backend prepared, with what has to be open on this machine, and of these
+        the descriptors.
         """
         ranks = list(told["ranks"])
         mine = list[int]()
@@ -421,7 +425,9 @@ class Share:
             if self._asking.pop(0):
                 message["own"] = True
         if kind == "gone":
-            self._gone, self._last = True, message  # told when all that ranks wrote has been
+            # Reported last, when all that ranks wrote has been.
+            self._gone = True
+            self._last = message
             return
         self.say({"is": "keeper", "told": message})
 
@@ -472,7 +478,7 @@ def _left(folder: Path) -> Iterator[Path]:
 
 
 def _renumbered(values: Mapping[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
-    """What a rank is told of a backend's descriptors, numbered as they are here."""
+    """Return what a rank is told of a backend's descriptors, numbered as they are here."""
 
     def number(value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"descriptor"}:

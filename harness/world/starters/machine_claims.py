@@ -1,5 +1,5 @@
-"""What one run made for its test machines, written down before it is made: it can be taken away
-without the run.
+"""Claims of a run on what it makes for its test machines, written down before it is made, so that
+it can be taken away without the run.
 
 A claim is a folder below /run. Its owner holds the lock of a file in it for as long as it lives,
 however it ends, and a guard, a process in a session of its own, waits for that lock: whoever gets
@@ -35,8 +35,8 @@ LISTED = "listed.json"
 ENDS_WITHIN = 5.0
 
 
-class Claim:
-    """What a run makes, for as long as its context is entered.
+class MachineClaim:
+    """Claim of a run, for as long as its context is entered.
 
     Attributes:
         mark: four hexadecimal digits, which no other claim here has.
@@ -126,8 +126,8 @@ def sweep() -> None:
 
 
 def _locked(folder: Path, how: int, *, create: int = 0) -> int:
-    """A descriptor that holds the lock of a claim; -1 where somebody took that claim away in the
-    meantime.
+    """Return a descriptor that holds the lock of a claim; -1 where somebody took that claim away in
+    the meantime.
 
     Raises:
         OSError: there is no such claim, or its lock is held and `how` does not wait.
