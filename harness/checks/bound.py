@@ -1,6 +1,4 @@
-"""What `at-most` and `at-least` share: a number that every rank asked reports, on one side of a
-limit.
-"""
+"""Checks of a number against a limit: `at-most` and `at-least`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.check import ValueCheck
+from harness.checks.check import OF_A_VALUE, ValueCheck
 from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
 from harness.history import History
@@ -62,3 +60,25 @@ class BoundCheck(ValueCheck):
         """How far the value is from the limit, on the allowed side. Exact, whatever the size."""
         room = Fraction(self.to) - Fraction(value)
         return room if self.side == "at most" else -room
+
+
+class AtMostCheck(BoundCheck):
+    """Every rank reports a number, and it is at most the limit."""
+
+    properties: ClassVar = OF_A_VALUE
+    side: ClassVar = "at most"
+    example: ClassVar = "{id: small-loss, kind: at-most, ranks: every, value: score.loss, to: 1.5}"
+
+    kind: Literal["at-most"]
+
+
+class AtLeastCheck(BoundCheck):
+    """Every rank reports a number, and it is at least the limit."""
+
+    properties: ClassVar = OF_A_VALUE
+    side: ClassVar = "at least"
+    example: ClassVar = (
+        "{id: enough-tokens, kind: at-least, ranks: every, value: decode.count, to: 4}"
+    )
+
+    kind: Literal["at-least"]

@@ -1,5 +1,4 @@
-"""What `detected-within` and `survivors-end` share: the ranks that a fault left alive, and the
-errors they end with.
+"""Checks of the ranks that a fault left alive: `detected-within` and `survivors-end`.
 
 Times are of one machine: the harness strikes and ranks fail by the same monotonic clock.
 """
@@ -7,11 +6,12 @@ Times are of one machine: the harness strikes and ranks fail by the same monoton
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, NamedTuple, Self
+from dataclasses import replace
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from harness.checks.check import RankCheck
+from harness.checks.check import NO_VALUE, FailsAt, RankCheck
 from harness.checks.finding import Finding, RankFinding
 from harness.forms.draft import Draft
 from harness.forms.fields import ExceptionName, Id, Message
@@ -207,3 +207,76 @@ def at_line(history: History, rank: int) -> str:
                 if isinstance(frame, dict) and frame.get("subject") is True:
                     return f", in {frame.get('function')} ({frame.get('file')}:{frame.get('line')})"
     return ""
+
+
+class DetectedWithinCheck(SurvivorsCheck):
+    """Every rank that the fault leaves alive raises an error, or ends with one, within a time
+    limit.
+    """
+
+    properties: ClassVar = replace(
+        NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
+    example: ClassVar = (
+        "{id: death-is-noticed, kind: detected-within, ranks: every, fault: rank-1-dies, limit: 2s}"
+    )
+    awaited: ClassVar = "raised"
+
+    kind: Literal["detected-within"]
+
+    def moment(self, history: History, rank: int, failing: Failing) -> Seen:
+        """When it failed, however long its process needed to end afterwards."""
+        del history, rank
+        return failing.seen
+
+
+class SurvivorsEndCheck(SurvivorsCheck):
+    """Every rank that the fault leaves alive ends by itself with an error within a time limit,
+    stopped by nobody.
+    """
+
+    properties: ClassVar = replace(
+        NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
+    example: ClassVar = (
+        "{id: nobody-hangs, kind: survivors-end, ranks: every, fault: rank-1-dies, limit: 2s}"
+    )
+    awaited: ClassVar = "ended"
+
+    kind: Literal["survivors-end"]
+
+    def moment(self, history: History, rank: int, failing: Failing) -> Seen:
+        """When its process ended, as the process that forked it saw it."""
+        return history.exit(rank) or failing.seen
+
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
+        """An error is not enough: the process has to end, and by the error."""
+        found = super().judge_rank(history, rank)
+        end = history.exit(rank)
+        if history.ended_by(rank) is not None or history.error(rank) is None:
+            return found
+        if end is None:
+            return found._replace(passed=False, reason="its end was not seen", missing=True)
+        if history.was_stopped(rank):
+            reason = (
+                "it raised an error and went on until the harness stopped"
+                f" it{at_line(history, rank)}"
+            )
+        elif not is_error(end.event.values):
+            reason = f"it raised an error and ended with {ended(end.event.values)}"
+        else:
+            return found
+        return found._replace(passed=False, reason=reason)
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """And nobody is stopped before the limit is over."""
+        yield from super().lint(checks, draft)
+        after = draft.after_failure
+        for index, check in checks.items():
+            if after is not None and check.limit > after:
+                message = (
+                    f"is longer than world.after_failure ({after:g}s), after which the harness"
+                    " stops whoever is left; make that as long"
+                )
+                yield draft.problem(("checks", index, "limit"), message)

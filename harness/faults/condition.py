@@ -9,7 +9,6 @@ ended before.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -22,7 +21,6 @@ from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History, Seen
 
-LIMITED = "rank.limited"
 # What every kind here declares: it strikes at an event, from outside.
 FROM_OUTSIDE = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
 
@@ -115,46 +113,3 @@ class ConditionFault(FaultAtEvent):
         return proof.cut_short(
             history, rank=rank, description=f"it was not so for {self.for_:g} s", lines=lines
         )
-
-
-class LimitFault(ConditionFault):
-    """The rank's process has a lower limit of something."""
-
-    told: ClassVar = LIMITED
-    resource: ClassVar[str]
-
-    @staticmethod
-    def refusal() -> str:
-        return (
-            ""
-            if sys.platform.startswith("linux")
-            else "this system lets no process change another one's limits"
-        )
-
-    @property
-    def amount(self) -> int:
-        """The limit that is asked for, as the process that forked the rank is told."""
-        raise NotImplementedError
-
-    def impose(self, world: WorldControl, *, rank: int) -> None:
-        world.press(rank, "limit", name=self.resource, to=self.amount)
-
-    def undo(self, world: WorldControl, *, rank: int) -> None:
-        """Set the limit before, as far as the rank still lives."""
-        world.press(rank, "limit", name=self.resource, to=None)
-
-    def is_told_by(self, seen: Seen) -> bool:
-        return seen.event.values.get("resource") == self.resource
-
-    def is_in_force(self, seen: Seen) -> bool:
-        """Whether the kernel holds the rank to what was asked for, and did not before."""
-        now, before, mapped = (seen.event.values.get(key) for key in ("now", "before", "mapped"))
-        if type(now) is not int or type(before) is not int:
-            return False
-        wanted = self.amount + (mapped if type(mapped) is int else 0)
-        return now == wanted and (before < 0 or before > now)
-
-    def shown(self, seen: Seen) -> str:
-        now = seen.event.values.get("now")
-        before = seen.event.values.get("before")
-        return f"{self.resource} limited to {now} from {'no limit' if before == -1 else before}"
