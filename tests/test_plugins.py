@@ -30,10 +30,11 @@ from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault
 from harness.faults.strikes import Strikes
 from harness.history import History
-from harness.plugins import OneOf, Plugin, PluginFailed, Registry, imported, installed
+from harness.plugins import Plugin, PluginFailed, imported, installed
 from harness.rank.inside import load
 from harness.record import plugins as record_plugins
 from harness.record.model import RecordError
+from harness.registry import OneOf, Registry
 from harness.report.view import View
 from harness.report.views import VIEWS
 from harness.run import doctor

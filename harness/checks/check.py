@@ -1,8 +1,8 @@
-"""What every kind of check is: its options as the scenario gives them, its properties, and its
-judgement of a trial.
+"""Base classes of every kind of check: its options as the scenario gives them, its properties, and
+its judgement of a trial.
 
-A kind is a subclass in a file of its own, named in `harness.checks.KINDS` or by an entry point. Its
-class docstring says what it demands of the ranks; its fields are its options.
+A kind is a subclass with the field `kind: Literal["NAME"]`, in a file of this package or named by
+an entry point. Its class docstring says what it demands of the ranks; its fields are its options.
 """
 
 from __future__ import annotations

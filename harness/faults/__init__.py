@@ -1,18 +1,20 @@
-"""Faults: what is done to a world on purpose, and the proof that it took effect. One file per kind.
+"""Faults: what is done to a world on purpose, and the proof that it took effect.
 
-Where something happens inside a rank, one more file beside it, `KIND_inside.py`.
+One file per kind or family of kinds, and where something happens inside a rank, another one,
+`KIND_inside.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from harness.faults.fault import Fault, FaultProperties
 from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.history import History
-from harness.plugins import OneOf, Package, Registry
+from harness.registry import OneOf, Package, Registry, declared_in
 
 __all__ = [
     "KINDS",
@@ -27,57 +29,22 @@ __all__ = [
     "refusal",
 ]
 
+# Kinds enter by their own files alone. These are listed first, in this order, the others by name.
+# fmt: off
+LISTED_FIRST = (
+    "pause", "kill", "delay", "env", "start-late", "raise", "exit", "perturb", "hub", "starve",
+    "open-files", "file-size", "address-space", "memory", "start-order", "read-only", "no-space",
+    "permission-denied", "truncated", "replaced", "clock-skew", "monotonic-skew", "torch-settings",
+    "latency", "bandwidth", "loss", "duplicate", "reorder", "flip", "flip-frame", "partition",
+    "half-open", "reset", "cut-off", "skip-call", "repeat-call", "reorder-calls", "stale-payload",
+    "swapped-halves", "other-shape", "other-dtype", "lost-contribution", "doubled-contribution",
+)
+# fmt: on
+
 KINDS: Registry[type[Fault]] = Registry(
     "rankproof.faults",
     Fault,
-    Package(
-        "harness.faults",
-        {
-            "pause": "pause:PauseFault",
-            "kill": "kill:KillFault",
-            "delay": "delay:DelayFault",
-            "env": "env:EnvFault",
-            "start-late": "start:StartLateFault",
-            "raise": "raise_:RaiseFault",
-            "exit": "exit:ExitFault",
-            "perturb": "perturb:PerturbFault",
-            "hub": "hub:HubFault",
-            "starve": "starve:StarveFault",
-            "open-files": "limit:OpenFilesFault",
-            "file-size": "limit:FileSizeFault",
-            "address-space": "limit:AddressSpaceFault",
-            "memory": "limit:MemoryFault",
-            "start-order": "start:StartOrderFault",
-            "read-only": "folder:ReadOnlyFault",
-            "no-space": "folder:NoSpaceFault",
-            "permission-denied": "folder:PermissionDeniedFault",
-            "truncated": "folder:TruncatedFault",
-            "replaced": "folder:ReplacedFault",
-            "clock-skew": "clock:ClockSkewFault",
-            "monotonic-skew": "clock:MonotonicSkewFault",
-            "torch-settings": "torch_settings:TorchSettingsFault",
-            "latency": "link_packets:LatencyFault",
-            "bandwidth": "link_packets:BandwidthFault",
-            "loss": "link_packets:LossFault",
-            "duplicate": "link_packets:DuplicateFault",
-            "reorder": "link_packets:ReorderFault",
-            "flip": "link_flip:FlipFault",
-            "flip-frame": "link_flip:FlipFrameFault",
-            "partition": "link_cut:PartitionFault",
-            "half-open": "link_cut:HalfOpenFault",
-            "reset": "link_cut:ResetFault",
-            "cut-off": "cut_off:CutOffFault",
-            "skip-call": "call_order:SkipCallFault",
-            "repeat-call": "call_order:RepeatCallFault",
-            "reorder-calls": "call_order:ReorderCallsFault",
-            "stale-payload": "call_payload:StalePayloadFault",
-            "swapped-halves": "call_payload:SwappedHalvesFault",
-            "other-shape": "call_payload:OtherShapeFault",
-            "other-dtype": "call_payload:OtherDtypeFault",
-            "lost-contribution": "call_payload:LostContributionFault",
-            "doubled-contribution": "call_payload:DoubledContributionFault",
-        },
-    ),
+    Package("harness.faults", declared_in(Path(__file__).parent, first=LISTED_FIRST)),
 )
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""What every kind of fault is: its options as the scenario gives them, its properties, what it
-does, and its proof.
+"""Base classes of every kind of fault: its options as the scenario gives them, its properties, what
+it does, and its proof.
 
 A fault has five parts. In the harness: `prepare` changes the launch, `strike` acts on the world
 through its control object, `undo` takes it back. In the rank: `inside`, the order that the function
 of the same name carries out, in the file that `inside_file` names. For whoever judges: `proof`, a
-pure function of the trial's events. So this package knows no process. A kind is a subclass in a
-file of its own, named in `harness.faults.KINDS` or by an entry point.
+pure function of the trial's events. So this package knows no process. A kind is a subclass
+with the field `kind: Literal["NAME"]`, in a file of this package or named by an entry point.
 """
 
 from __future__ import annotations
