@@ -153,7 +153,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
     def _compare(self, rank: int, value: JSON, expected: JSON, line: int) -> RankFinding:
         try:
             comparison = compare_values(value, expected, self.tolerance)
-        except TypeError as error:
+        # An integer may be too large for a float.
+        except (TypeError, OverflowError) as error:
             reason = f"{self.value}: {error}"
             return RankFinding(
                 rank=rank, passed=False, observed=value, reason=reason, line=line, uncompared=True
@@ -196,7 +197,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
             values = seen.event.values.get("comparison") if seen is not None else None
             return Comparison.of(values) if isinstance(values, dict) else None
         for value, other in self.value_pairs(history, rank):
-            with suppress(TypeError):
+            with suppress(TypeError, OverflowError):
                 if (found := compare_values(value, other, self.tolerance)).beyond:
                     return found
         return None

@@ -158,8 +158,12 @@ def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
     if not all(type(number) is int and 0 <= number <= coded.MOST_ELEMENTS for number in numbers):
         return None
     elements, other, sequence = numbers
+    # A rank may say anything: what is not a text cannot be looked for in a set.
     is_known = (
-        operation in coded.OPERATIONS and dtype in coded.MOST and reduction in coded.REDUCTIONS
+        all(isinstance(word, str) for word in (operation, dtype, reduction))
+        and operation in coded.OPERATIONS
+        and dtype in coded.MOST
+        and reduction in coded.REDUCTIONS
     )
     if not is_known or other >= size or size > coded.LARGEST_WORLD:  # type: ignore[operator]
         return None

@@ -28,6 +28,8 @@ Part = Literal["versions", "libraries", "variables", "threads", "numerics", "clo
 PARTS: tuple[Part, ...] = ("versions", "libraries", "variables", "threads", "numerics", "clock")
 MOMENTS = ("begin", "end")
 CLOCK = "clock.offset"
+# Nanoseconds fit into 64 bits; a float holds the sum of two such numbers.
+LARGEST_NS = 1 << 63
 ABSENT = "(none)"
 SHOWN = 3
 VALUE_LIMIT = 60
@@ -139,7 +141,11 @@ class EnvironmentAgreesCheck(RankCheck):
 
         Of two that differ both are named: nothing says which is right.
         """
-        numbers = {rank: value for rank, value in values.items() if type(value) is int}
+        numbers = {
+            rank: value
+            for rank, value in values.items()
+            if type(value) is int and abs(value) < LARGEST_NS
+        }
         off = {rank: "is not a number" for rank in values if rank not in numbers}
         if numbers:
             middle = median(numbers.values())

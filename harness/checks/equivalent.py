@@ -14,7 +14,7 @@ from pydantic import Field
 
 from harness.checks.accounted import REFERENCE, AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, finite
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
@@ -381,14 +381,9 @@ def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
     for seen in history.said(0, SENSITIVITY):
         values = seen.event.values
         number = values.get("defect")
-        size = values.get("size")
-        if (
-            type(number) is int
-            and isinstance(size, int | float)
-            and not isinstance(size, bool)
-            and math.isfinite(size)
-        ):
-            yield number, (float(size), str(values.get("what", "")))
+        size = finite(values.get("size"))
+        if type(number) is int and size is not None:
+            yield number, (size, str(values.get("what", "")))
 
 
 def _one_defect(history: History) -> tuple[float, float] | None:

@@ -5,6 +5,7 @@ is written.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -105,6 +106,17 @@ def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
         ranks=parts,
         reason="" if parts else "the check asks no rank of this world",
     )
+
+
+def finite(value: object) -> float | None:
+    """A number of JSON as a float; None where it is not a number, or too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def same(left: JSON, right: JSON) -> bool:

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, finite
 from harness.checks.survivors import is_error
 from harness.forms.draft import Draft
 from harness.forms.fields import Id
@@ -95,13 +95,9 @@ class HostLostCheck(RankCheck):
         whole = _of(history, MACHINE_COLLECTED, own)
         if ended is None:
             return "its machine does not say that it ended it"
-        silent = ended.event.values.get("silent")
-        lease = _joined(history, "lease")
-        if (
-            not isinstance(silent, int | float)
-            or not isinstance(lease, int | float)
-            or isinstance(silent, bool)
-        ):
+        silent = finite(ended.event.values.get("silent"))
+        lease = finite(_joined(history, "lease"))
+        if silent is None or lease is None:
             return "its machine does not say for how long it had not heard control"
         if not lease - 0.5 <= silent <= lease + self.limit:
             return (
@@ -124,8 +120,8 @@ class HostLostCheck(RankCheck):
             seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") in cut
         ]
         stopped = history.noted("world.stopped")
-        grace = _joined(history, "after_failure")
-        if not lost or not isinstance(grace, int | float):
+        grace = finite(_joined(history, "after_failure"))
+        if not lost or grace is None:
             return "it was stopped, and not because a machine was lost"
         # Both by control's clock.
         if (took := (stopped[0].event.ns - lost[0].event.ns) / 1e9) > grace + self.limit:

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties, Place
+from harness.faults.fault import FROM_INSIDE, FaultAtEvent, Place
 from harness.faults.proof import Landing, Proof
 from harness.forms.draft import Draft
 from harness.forms.fields import Event
@@ -25,8 +25,6 @@ from harness.forms.strict_json import JSON
 from harness.history import FAULT_IN_CALL, History
 from harness.ledger.file import OPERATIONS, RECEIVE
 
-NEEDS = "a subject in Python whose calls are observed (`observe: [collectives]`)"
-OF_A_CALL = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
 REDUCING = frozenset(
     {
         *(
@@ -59,8 +57,8 @@ class CallFault(FaultAtEvent):
         unordered: whether it cannot be done where a library runs calls later than they are made.
     """
 
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
+    needs: ClassVar = "a subject in Python whose calls are observed (`observe: [collectives]`)"
+    properties: ClassVar = FROM_INSIDE
     inside_file: ClassVar = Path(__file__).with_name("call_inside.py")
     effect: ClassVar[Literal["silent", "breaking"]]
     what: ClassVar[str]
@@ -130,14 +128,14 @@ class CallFault(FaultAtEvent):
             "only": only,
         }
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and the rank's word of the call that it struck."""
         reports = [
             seen
             for seen in history.said(rank, FAULT_IN_CALL)
             if seen.event.values.get("fault") == self.id
         ]
-        reports = [seen for seen in reports if seen.line > found.struck.line]
+        reports = [seen for seen in reports if seen.line > landed.struck.line]
         if not reports:
             where = f" at {self.line}" if self.line else ""
             what = (
@@ -147,14 +145,16 @@ class CallFault(FaultAtEvent):
             return proof.missed(history, rank=rank, what=f"{what} that was struck")
         seen = reports[0]
         values = reports[0].event.values
-        lines = (*found.lines, seen.line)
+        lines = (*landed.lines, seen.line)
         operation = values.get("operation")
         site = values.get("site")
         if len(reports) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
             return Proof(
                 proved=False, description="it struck otherwise than it was to", lines=lines
             )
-        if operation not in self.only or self.operation not in (None, operation):
+        # A rank may say anything: what is not a text cannot be looked for in a set.
+        known = isinstance(operation, str) and operation in self.only
+        if not known or self.operation not in (None, operation):
             return Proof(proved=False, description=f"it struck a call of {operation}", lines=lines)
         if not isinstance(site, str) or (
             self.line is not None and site.partition(" in ")[0] != self.line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from harness.faults.call import NEEDS, OF_A_CALL, CallFault
+from harness.faults.call import CallFault
 from harness.forms.strict_json import JSON
 from harness.ledger.file import OPERATIONS
 
@@ -17,8 +17,6 @@ class SkipCallFault(CallFault):
     does: ClassVar = (
         "does not make one of the rank's calls: the subject goes on as if it had been made"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: skip-call-3, kind: skip-call, ranks: [1], operation: all_reduce, nth: 3}"
@@ -35,8 +33,6 @@ class RepeatCallFault(CallFault):
     """A call of the rank is made twice."""
 
     does: ClassVar = "makes one of the rank's calls twice, one after the other"
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: repeat-call-3, kind: repeat-call, ranks: [1], operation: all_reduce, nth: 3}"
@@ -53,8 +49,6 @@ class ReorderCallsFault(CallFault):
     """A call of the rank and the next one change places."""
 
     does: ClassVar = "makes one of the rank's calls behind the one that follows it"
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: reorder-calls-3, kind: reorder-calls, ranks: [1], operation: all_reduce, nth: 3}"
@@ -67,7 +61,9 @@ class ReorderCallsFault(CallFault):
     kind: Literal["reorder-calls"]
 
     def unproved(self, values: Mapping[str, JSON]) -> str:
-        return "" if values.get("overtaken_by") in OPERATIONS else "no other call came before it"
+        operation = values.get("overtaken_by")
+        known = isinstance(operation, str) and operation in OPERATIONS
+        return "" if known else "no other call came before it"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
         return (

@@ -11,7 +11,7 @@ with the field `kind: Literal["NAME"]`, in a file of this package or named by an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
@@ -56,6 +56,12 @@ class FaultProperties:
     inside: bool
     ends_rank: bool
     needs_a_hub: bool
+
+
+# A fault that strikes at an event, by what the harness or the rank itself does, and leaves the rank
+# alive.
+FROM_OUTSIDE = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+FROM_INSIDE = replace(FROM_OUTSIDE, inside=True)
 
 
 class Place(NamedTuple):
@@ -119,8 +125,9 @@ class Fault(Model):
 
     @property
     def duration(self) -> float | None:
-        """For how long it is in force, in seconds; None where nothing limits it."""
-        return None
+        """For how long it is in force, in seconds: its option `for`; None where nothing limits it."""
+        seconds: float | None = getattr(self, "for_", None)
+        return seconds
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -208,9 +215,9 @@ class FaultAtEvent(Fault):
         return launch.gated(at=self.at)
 
     def proof(self, history: History, *, rank: int) -> Proof:
-        found = landing(history, fault=self.id, at=self.at, rank=rank)
-        return found if isinstance(found, Proof) else self.proof_after(found, history, rank=rank)
+        landed = landing(history, fault=self.id, at=self.at, rank=rank)
+        return landed if isinstance(landed, Proof) else self.proof_after(landed, history, rank=rank)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Work out from the events what came of it where it struck."""
         raise NotImplementedError
