@@ -55,7 +55,7 @@ def test_each_kind_is_registered_once_under_its_own_name(
     """What a scenario may hold is what the registry has, each with a declaration and a docstring."""
     assert {kind_of(model): model for model in union} == dict(registry)
     for model in union:
-        assert isinstance(vars(model)["properties"], CheckProperties | FaultProperties), model
+        assert isinstance(model.properties, CheckProperties | FaultProperties), model
         assert model.__doc__
 
 

@@ -97,12 +97,13 @@ def for_test_machines(faults: Sequence[Fault]) -> str:
 
 def _proof(fault: Fault, history: History, rank: int) -> Proof:
     with KINDS.guarded(fault.kind):
-        found: object = fault.proof(history, rank=rank)
-        if not isinstance(found, Proof):
+        # A plug-in may return anything.
+        proof: object = fault.proof(history, rank=rank)
+        if not isinstance(proof, Proof):
             raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
-        if fault.kind in KINDS.plugins and found.proved and not found.lines:
+        if fault.kind in KINDS.plugins and proof.proved and not proof.lines:
             raise ValueError(f"its proof of the fault {fault.id} names no event that shows it")
-        return found
+        return proof
 
 
 def of_arm(faults: Sequence[Fault], arm: str) -> list[Fault]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from harness.faults.call import GIVING, NEEDS, OF_A_CALL, REDUCING, STATING, CallFault
+from harness.faults.call import GIVING, REDUCING, STATING, CallFault
 from harness.forms.strict_json import JSON
 
 
@@ -19,8 +19,6 @@ class StalePayloadFault(CallFault):
         "has one of the rank's calls send the payload of the one before it, as the ledger does"
         " not see"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: stale-payload-3, kind: stale-payload, ranks: [1], operation: all_gather, nth: 3}"
@@ -39,8 +37,6 @@ class SwappedHalvesFault(CallFault):
     """A call of the rank sends the halves of its payload in the other order."""
 
     does: ClassVar = "has one of the rank's calls send the halves of its payload in the other order"
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: swapped-halves-3, kind: swapped-halves, ranks: [1], operation: all_gather, nth: 3}"
@@ -58,8 +54,6 @@ class OtherShapeFault(CallFault):
     """A call of the rank is made with an element less."""
 
     does: ClassVar = "makes one of the rank's calls with the last element of its arrays left out"
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: other-shape-3, kind: other-shape, ranks: [1], operation: all_reduce, nth: 3}"
@@ -90,8 +84,6 @@ class OtherDtypeFault(CallFault):
         "makes one of the rank's calls with its arrays as another type of as many bytes: the same"
         " bits"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: other-dtype-3, kind: other-dtype, ranks: [1], operation: all_reduce, nth: 3}"
@@ -119,8 +111,6 @@ class LostContributionFault(CallFault):
     """What the rank adds to a sum is lost."""
 
     does: ClassVar = "has the rank add zeros to one sum in place of its own"
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: lost-contribution-3, kind: lost-contribution, ranks: [1], operation: all_reduce,"
@@ -139,8 +129,6 @@ class DoubledContributionFault(CallFault):
     """What the rank adds to a sum is added twice."""
 
     does: ClassVar = "has the rank add to one sum twice what it was to add"
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: doubled, kind: doubled-contribution, ranks: [1], operation: all_reduce, nth: 3}"

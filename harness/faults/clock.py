@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.fault import Fault, FaultAtEvent, FaultProperties, Place
+from harness.faults.fault import FROM_INSIDE, Fault, FaultAtEvent, FaultProperties, Place
 from harness.faults.folder import may_unshare
 from harness.faults.proof import Landing, Proof
 from harness.faults.world_control import L, WorldControl
@@ -45,9 +45,7 @@ class ClockSkewFault(FaultAtEvent):
     needs: ClassVar = (
         "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
     )
-    properties: ClassVar = FaultProperties(
-        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
-    )
+    properties: ClassVar = FROM_INSIDE
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
     example: ClassVar = (
@@ -75,7 +73,7 @@ class ClockSkewFault(FaultAtEvent):
         """The order that goes with the answer to the gate."""
         return {"offset": self._offset}
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and two readings of the clock that are so far apart."""
         skewed = proof.first_after(
             [
@@ -83,12 +81,12 @@ class ClockSkewFault(FaultAtEvent):
                 for seen in history.said(rank, SKEWED)
                 if seen.event.values.get("fault") == self.id
             ],
-            found.struck,
+            landed.struck,
         )
         if skewed is None:
-            return Proof(proved=False, description="its clock was not set", lines=found.lines)
+            return Proof(proved=False, description="its clock was not set", lines=landed.lines)
         values = skewed.event.values
-        lines = (*found.lines, skewed.line)
+        lines = (*landed.lines, skewed.line)
         if (
             (apart := _apart(skewed)) is None
             or abs(apart - self._offset) > WALL_SLACK_NS

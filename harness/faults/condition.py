@@ -15,14 +15,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties
+from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent
 from harness.faults.proof import Landing, Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History, Seen
-
-# What every kind here declares: it strikes at an event, from outside.
-FROM_OUTSIDE = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
 
 
 class ConditionFault(FaultAtEvent):
@@ -34,6 +31,7 @@ class ConditionFault(FaultAtEvent):
     """
 
     needs: ClassVar = "an event of the subject to strike at; Linux"
+    properties: ClassVar = FROM_OUTSIDE
     told: ClassVar[str]
 
     for_: Duration | None = Field(
@@ -41,10 +39,6 @@ class ConditionFault(FaultAtEvent):
         alias="for",
         description="How long, with a unit: 200ms, 60s. Default: to the end of the rank.",
     )
-
-    @property
-    def duration(self) -> float | None:
-        return self.for_
 
     def description(self) -> str:
         time = "" if self.for_ is None else f" for {self.for_:g} s"
@@ -77,19 +71,19 @@ class ConditionFault(FaultAtEvent):
             world.once(self.told, rank=rank, do=lambda: world.after(seconds, done))
         self.impose(world, rank=rank)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, struck, set; and where it is for some time, that time, and taken back."""
         about = [seen for seen in history.served(rank, self.told) if self.is_told_by(seen)]
-        imposed = proof.first_after(about, found.struck)
+        imposed = proof.first_after(about, landed.struck)
         if imposed is None:
-            return Proof(proved=False, description="nobody set the condition", lines=found.lines)
-        lines = (*found.lines, imposed.line)
+            return Proof(proved=False, description="nobody set the condition", lines=landed.lines)
+        lines = (*landed.lines, imposed.line)
         if "why" in imposed.event.values or not self.is_in_force(imposed):
             what = imposed.event.values.get("why") or f"found {self.shown(imposed)}"
             return Proof(
                 proved=False, description=f"the condition was not set: {what}", lines=lines
             )
-        shown = f"{self.shown(imposed)}, {proof.milliseconds(found.gate, imposed)} after {self.at}"
+        shown = f"{self.shown(imposed)}, {proof.milliseconds(landed.gate, imposed)} after {self.at}"
         if self.for_ is None:
             return Proof(proved=True, description=shown, lines=lines)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)

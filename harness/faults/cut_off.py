@@ -68,10 +68,6 @@ class CutOffFault(FaultAtEvent):
     )
     for_: Duration = Field(alias="for", description=FOR)
 
-    @property
-    def duration(self) -> float | None:
-        return self.for_
-
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """Its ranks are on machines that are said, and it lasts until these are missed."""
@@ -110,13 +106,13 @@ class CutOffFault(FaultAtEvent):
         """Join it again; what it wrote down can be collected."""
         world.join(rank, fault=self.id)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Link down, machine lost, link up, in this order by control's clock."""
         machine = machine_called(history, rank)
-        lines = found.lines
+        lines = landed.lines
         cut = proof.first_after(
             [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, machine)],
-            found.struck,
+            landed.struck,
         )
         if cut is None:
             return proof.missed(

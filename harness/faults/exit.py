@@ -43,19 +43,19 @@ class ExitFault(FaultAtEvent):
         """The order that goes with the answer to the gate."""
         return {"code": self.code}
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and the end with that code."""
-        returned = proof.first_after(history.said(rank, "subject.end"), found.struck)
+        returned = proof.first_after(history.said(rank, "subject.end"), landed.struck)
         if returned is not None:
             return Proof(
                 proved=False,
                 description="it went on and returned",
-                lines=(*found.lines, returned.line),
+                lines=(*landed.lines, returned.line),
             )
         end = history.exit(rank)
-        if end is None or not proof.after(end, found.struck):
-            return Proof(proved=False, description="nobody saw it end", lines=found.lines)
-        lines = (*found.lines, end.line)
+        if end is None or not proof.after(end, landed.struck):
+            return Proof(proved=False, description="nobody saw it end", lines=landed.lines)
+        lines = (*landed.lines, end.line)
         if end.event.values.get("code") != self.code:
             how = ended(end.event.values)
             return Proof(
@@ -64,6 +64,6 @@ class ExitFault(FaultAtEvent):
                 lines=lines,
             )
         shown = (
-            f"exited with code {self.code} {proof.milliseconds(found.gate, end)} after {self.at}"
+            f"exited with code {self.code} {proof.milliseconds(landed.gate, end)} after {self.at}"
         )
         return Proof(proved=True, description=shown, lines=lines, ends=True)

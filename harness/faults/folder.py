@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from harness.faults.condition import FROM_OUTSIDE, ConditionFault
-from harness.faults.fault import FaultAtEvent
+from harness.faults.condition import ConditionFault
+from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent
 from harness.faults.proof import Landing, Proof, first_after, milliseconds
 from harness.faults.world_control import L, WorldControl
 from harness.forms.draft import Draft
@@ -126,6 +126,7 @@ class FileFault(FaultAtEvent):
     digest and inode of the file before and after.
     """
 
+    properties: ClassVar = FROM_OUTSIDE
     needs: ClassVar = (
         "an event of the subject to strike at, and a file of the trial's own that is there by then"
     )
@@ -159,7 +160,7 @@ class FileFault(FaultAtEvent):
         del done
         world.press(rank, "spoil", place=self.file, how=self.how, keep=self.keep)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, struck, spoiled; the file is another one than before."""
         about = [
             seen
@@ -167,12 +168,12 @@ class FileFault(FaultAtEvent):
             if seen.event.values.get("place") == self.file
         ]
         spoiled = first_after(
-            [seen for seen in about if seen.event.values.get("how") == self.how], found.struck
+            [seen for seen in about if seen.event.values.get("how") == self.how], landed.struck
         )
         if spoiled is None:
-            return Proof(proved=False, description="nobody touched the file", lines=found.lines)
+            return Proof(proved=False, description="nobody touched the file", lines=landed.lines)
         values = spoiled.event.values
-        lines = (*found.lines, spoiled.line)
+        lines = (*landed.lines, spoiled.line)
         before = values.get("before")
         now = values.get("now")
         if (
@@ -186,7 +187,7 @@ class FileFault(FaultAtEvent):
             )
         sizes = f"{before.get('bytes')} bytes before, {now.get('bytes')} now"
         shown = (
-            f"{self.file} {self.how} {milliseconds(found.gate, spoiled)} after {self.at}: {sizes}"
+            f"{self.file} {self.how} {milliseconds(landed.gate, spoiled)} after {self.at}: {sizes}"
         )
         return Proof(proved=True, description=shown, lines=lines)
 
@@ -225,7 +226,6 @@ class ReadOnlyFault(FolderFault):
     does: ClassVar = (
         "makes `folder` read-only for the rank alone, from `at` on: writing fails with EROFS"
     )
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
     example: ClassVar = (
         "{id: cache-is-read-only, kind: read-only, ranks: [1], at: load.begin, folder: home}"
@@ -262,7 +262,6 @@ class NoSpaceFault(FolderFault):
         "leaves the rank, not its peers, `left` bytes of space in `folder`: then writing fails with"
         " ENOSPC"
     )
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
     example: ClassVar = (
         "{id: disk-is-full, kind: no-space, ranks: [1], at: download.begin, folder: home, left:"
@@ -320,7 +319,6 @@ class PermissionDeniedFault(FolderFault):
     needs: ClassVar = (
         "an event of the subject to strike at, and a user who is not root, whom nothing is denied"
     )
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
     example: ClassVar = (
         "{id: cache-is-denied, kind: permission-denied, ranks: [1], at: load.begin, folder: shared}"
@@ -383,7 +381,6 @@ class TruncatedFault(FileFault):
     """A file is cut off."""
 
     does: ClassVar = "cuts `file` off after `left` bytes while the rank stands at `at`"
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "silent"
     example: ClassVar = (
         "{id: half-a-file, kind: truncated, ranks: [0], at: saved, file: shared/model.safetensors,"
@@ -409,7 +406,6 @@ class ReplacedFault(FileFault):
         " same size, in which all bits of the byte at `offset` are turned; who has the old one open"
         " keeps it"
     )
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "silent"
     example: ClassVar = (
         "{id: another-file, kind: replaced, ranks: [0], at: saved, file: shared/model.safetensors,"

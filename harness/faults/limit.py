@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from harness.faults.condition import FROM_OUTSIDE, ConditionFault
+from harness.faults.condition import ConditionFault
 from harness.faults.world_control import WorldControl
 from harness.forms import cgroup
 from harness.forms.draft import Draft
@@ -76,7 +76,6 @@ class AddressSpaceFault(LimitFault):
     does: ClassVar = (
         "lets the rank map `more` bytes beyond what it has mapped at `at`: then allocations fail"
     )
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
     example: ClassVar = (
         "{id: memory-is-short, kind: address-space, ranks: [1], at: model.load.begin, more: 64MiB}"
@@ -102,7 +101,6 @@ class FileSizeFault(LimitFault):
         "lets no file that the rank writes grow beyond `to` from `at` on: in Python writing fails"
         " with EFBIG, a program gets SIGXFSZ"
     )
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
     example: ClassVar = (
         "{id: no-large-files, kind: file-size, ranks: [1], at: save.begin, to: 64KiB}"
@@ -130,7 +128,6 @@ class OpenFilesFault(LimitFault):
         "lets the rank have descriptors below `to` alone from `at` on: opening another file or"
         " socket fails with EMFILE; what is open stays open"
     )
-    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
     example: ClassVar = (
         "{id: no-more-files, kind: open-files, ranks: [1], at: decode.begin, to: 0, for: 1s}"
@@ -163,7 +160,6 @@ class MemoryFault(LimitFault):
     needs: ClassVar = (
         "an event of the subject to strike at; Linux, and a memory cgroup: as root, or delegated"
     )
-    properties: ClassVar = FROM_OUTSIDE
     example: ClassVar = (
         "{id: memory-runs-out, kind: memory, ranks: [1], at: model.load.begin, more: 256MiB}"
     )

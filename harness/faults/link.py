@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties, Place
+from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent, Place
 from harness.faults.proof import Landing, Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.draft import Draft
@@ -25,9 +25,9 @@ from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import History, Seen
 
-NEEDS = "test hosts (`world.hosts`), and an event of the subject to strike at"
-OF_A_LINK = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
-STRUCK, UNDONE, COUNTED = "wire.struck", "wire.undone", "wire.counted"
+STRUCK = "wire.struck"
+UNDONE = "wire.undone"
+COUNTED = "wire.counted"
 
 
 def _some(seconds: float) -> float:
@@ -42,6 +42,8 @@ Delay = Annotated[Duration, AfterValidator(_some)]
 class LinkFault(FaultAtEvent):
     """A fault of the wire, on the links of a rank's host."""
 
+    needs: ClassVar = "test hosts (`world.hosts`), and an event of the subject to strike at"
+    properties: ClassVar = FROM_OUTSIDE
     what: ClassVar[str]
     """The word that the wire knows it by."""
 
@@ -59,10 +61,6 @@ class LinkFault(FaultAtEvent):
         alias="for",
         description="How long, with a unit: 200ms, 60s; to the end of the world by default.",
     )
-
-    @property
-    def duration(self) -> float | None:
-        return self.for_
 
     @property
     def place(self) -> Place:
@@ -130,16 +128,16 @@ class LinkFault(FaultAtEvent):
         is_one = type(host) is int and 0 <= host < len(listed)
         return links_of(host, count=len(listed), to=self.to, way=self.way) if is_one else []
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, in force on its links, and packets that it was done to."""
-        struck = proof.first_after(self._said(history, rank, STRUCK), found.struck)
+        struck = proof.first_after(self._said(history, rank, STRUCK), landed.struck)
         if struck is None:
             return Proof(
                 proved=False,
                 description="the wire did not say that it was in force",
-                lines=found.lines,
+                lines=landed.lines,
             )
-        lines: tuple[int, ...] = (*found.lines, struck.line)
+        lines: tuple[int, ...] = (*landed.lines, struck.line)
         links = self.links(history, rank)
         if not links or struck.event.values.get("links") != links:
             shown = f"the wire struck {struck.event.values.get('links')}, not {links}"
@@ -187,19 +185,14 @@ class LinkFault(FaultAtEvent):
 
 
 def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[int]]) -> str:
-    """A connection that the wire's log names and that these links do not carry, in words.
-
-    Empty where there is none.
-    """
+    """Name a connection of the wire's log that these links do not carry; empty where there is none."""
     made: Any = history.served(None, "hosts.made")[0].event.values["hosts"]
     known = [str(host.get("address")) if isinstance(host, dict) else "" for host in made]
-    flows, flips = values.get("flows"), values.get("flips")
+    flows = values.get("flows")
+    flips = values.get("flips")
     named = list(flows) if isinstance(flows, list) else []
-    named += (
-        [one.get("flow") for one in flips if isinstance(one, dict)]
-        if isinstance(flips, list)
-        else []
-    )
+    if isinstance(flips, list):
+        named += [flip.get("flow") for flip in flips if isinstance(flip, dict)]
     carried = {(known[source], known[target]) for source, target in links}
     for flow in named:
         ends = str(flow).partition(">")

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.link import NEEDS, OF_A_LINK, LinkFault
+from harness.faults.link import LinkFault
 from harness.forms.strict_json import JSON
 
 
@@ -15,8 +15,6 @@ class PartitionFault(LinkFault):
     """No packet passes between the rank's host and the others."""
 
     does: ClassVar = "lets no packet pass on the links of the rank's host, neither way"
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: cut-off, kind: partition, ranks: [1], at: decode.begin, for: 2s}"
     effect: ClassVar = "stopping"
     what: ClassVar = "drop"
@@ -34,8 +32,6 @@ class HalfOpenFault(LinkFault):
     does: ClassVar = (
         "lets no packet pass one way on the links of the rank's host, while the other way stays"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: deaf, kind: half-open, ranks: [1], at: decode.begin, way: in}"
     effect: ClassVar = "stopping"
     what: ClassVar = "drop"
@@ -61,8 +57,6 @@ class ResetFault(LinkFault):
         "resets every connection over the links of the rank's host, at both ends, when it is next"
         " used"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: cut-short, kind: reset, ranks: [1], at: decode.begin}"
     effect: ClassVar = "stopping"
     what: ClassVar = "reset"

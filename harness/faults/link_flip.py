@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.link import NEEDS, OF_A_LINK, LinkFault
+from harness.faults.link import LinkFault
 from harness.forms.strict_json import JSON
 
 DATA = 4096
@@ -25,8 +25,6 @@ class FlipFault(LinkFault):
     does: ClassVar = (
         "flips bits of one byte in a packet of 4 KiB of data or more, and mends the checksum"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: one-byte, kind: flip, ranks: [1], at: gather.begin, way: out}"
     effect: ClassVar = "silent"
     what: ClassVar = "flip"
@@ -88,8 +86,6 @@ class FlipFrameFault(LinkFault):
     does: ClassVar = (
         "flips bits of one of the first bytes of a packet's payload, and mends the checksum"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: bad-header, kind: flip-frame, ranks: [1], at: gather.begin, byte: 0}"
     effect: ClassVar = "breaking"
     what: ClassVar = "flip"

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.link import NEEDS, OF_A_LINK, Delay, LinkFault
+from harness.faults.link import Delay, LinkFault
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration, Percent, Size
 
@@ -19,8 +19,6 @@ class LatencyFault(LinkFault):
         "has packets on the links of the rank's host come `by` later, and by chance up to `jitter`"
         " more"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = (
         "{id: far-away, kind: latency, ranks: [1], at: decode.begin, by: 20ms, jitter: 5ms}"
     )
@@ -51,8 +49,6 @@ class BandwidthFault(LinkFault):
     does: ClassVar = (
         "has each link of the rank's host carry `per_second` bytes in a second and no more"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = (
         "{id: narrow, kind: bandwidth, ranks: [1], at: decode.begin, per_second: 1MiB}"
     )
@@ -78,8 +74,6 @@ class LossFault(LinkFault):
         "loses `share` of the packets on the links of the rank's host, and the first with new"
         " payload"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: loss, kind: loss, ranks: [1], at: decode.begin, share: 10%}"
     effect: ClassVar = "masked"
     what: ClassVar = "loss"
@@ -105,8 +99,6 @@ class DuplicateFault(LinkFault):
         "has `share` of the packets on the links of the rank's host come twice, and the first with"
         " new payload"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: duplicate, kind: duplicate, ranks: [1], at: decode.begin, share: 10%}"
     effect: ClassVar = "masked"
     what: ClassVar = "duplicate"
@@ -137,8 +129,6 @@ class ReorderFault(LinkFault):
         "holds `share` of the packets on the links of the rank's host back by `by`: others come"
         " first"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = (
         "{id: out-of-order, kind: reorder, ranks: [1], at: decode.begin, share: 20%, by: 5ms}"
     )

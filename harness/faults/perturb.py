@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.faults.fault import Effect, FaultAtEvent, FaultProperties, Place
+from harness.faults.fault import FROM_INSIDE, Effect, FaultAtEvent, Place
 from harness.faults.proof import Landing, Proof
 from harness.forms.fields import Event, EventValue
 from harness.forms.model import Model, demand_one
@@ -107,9 +107,7 @@ class PerturbFault(Change, FaultAtEvent):
         " the array"
     )
     needs: ClassVar = "a subject in Python (`subject.entry`)"
-    properties: ClassVar = FaultProperties(
-        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
-    )
+    properties: ClassVar = FROM_INSIDE
     effect: ClassVar[Effect | None] = "silent"
     over_machines: ClassVar = True
     example: ClassVar = "{id: off, kind: perturb, ranks: [1], value: score.loss, absolute: 0.01}"
@@ -134,21 +132,21 @@ class PerturbFault(Change, FaultAtEvent):
         """The order that goes with the answer to the gate."""
         return self.order
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, the rank's word, and what the harness has of it."""
         reports = [
             seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id
         ]
-        reports = [seen for seen in reports if seen.line > found.struck.line]
+        reports = [seen for seen in reports if seen.line > landed.struck.line]
         if len(reports) != 1:
             what = (
                 f"{self.what} was not reported or kept"
                 if not reports
                 else f"{self.what} was changed {len(reports)} times"
             )
-            return Proof(proved=False, description=what, lines=found.lines)
+            return Proof(proved=False, description=what, lines=landed.lines)
         (seen,) = reports
-        lines = (*found.lines, seen.line)
+        lines = (*landed.lines, seen.line)
         values = seen.event.values
         if values.get("of") != self.what or "why" in values:
             return Proof(

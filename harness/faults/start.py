@@ -37,10 +37,6 @@ class StartLateFault(Fault):
     for_: Duration = Field(alias="for", description=FOR)
 
     @property
-    def duration(self) -> float | None:
-        return self.for_
-
-    @property
     def place(self) -> Place:
         return Place("for", ("",), "is late too")
 

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties
+from harness.faults.fault import FROM_INSIDE, FaultAtEvent
 from harness.faults.proof import Landing, Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.problem import complaint
@@ -28,9 +28,7 @@ class TorchSettingsFault(FaultAtEvent):
 
     does: ClassVar = "sets torch's number of threads, its default dtype or both in the rank, from `at` to its end"
     needs: ClassVar = "an event of the subject to strike at, and a subject in Python that has loaded torch by then"
-    properties: ClassVar = FaultProperties(
-        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
-    )
+    properties: ClassVar = FROM_INSIDE
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
     example: ClassVar = (
@@ -73,15 +71,15 @@ class TorchSettingsFault(FaultAtEvent):
         """The order that goes with the answer to the gate."""
         return {"wanted": self._wanted}
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and what torch says it has now and had before."""
         reports = [
             seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id
         ]
-        seen = proof.first_after(reports, found.struck)
+        seen = proof.first_after(reports, landed.struck)
         if seen is None:
-            return Proof(proved=False, description="nothing was set", lines=found.lines)
-        lines = (*found.lines, seen.line)
+            return Proof(proved=False, description="nothing was set", lines=landed.lines)
+        lines = (*landed.lines, seen.line)
         before = seen.event.values.get("before")
         now = seen.event.values.get("now")
         if not isinstance(before, dict) or not isinstance(now, dict):
