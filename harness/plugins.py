@@ -41,7 +41,7 @@ PROGRAMS = frozenset({"bin", "Scripts"})
 
 
 class PluginFailed(Exception):
-    """A plug-in raised where it must not: nothing can be said about what it was to judge."""
+    """Raised where a plug-in raised that must not: nothing can be said about what it was to judge."""
 
 
 class Plugin(Model):
@@ -133,7 +133,7 @@ def entry_points(group: str) -> Sequence[importlib.metadata.EntryPoint]:
 
 
 def installed(group: str, name: str) -> Plugin | None:
-    """The plug-in that brings a kind here; None where none does, or more than one."""
+    """Return the plug-in that brings a kind here; None where none does, or more than one."""
     points = [point for point in entry_points(group) if point.name == name]
     return plugin_of(points[0]) if len(points) == 1 else None
 

@@ -25,7 +25,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What an account is made of.
+    """Sources of an account.
 
     Attributes:
         history: the trial's events; of its reference by `history.reference`.
@@ -49,14 +49,14 @@ class AccountedCheck(RankCheck):
     asks_the_reference: ClassVar[bool] = False
 
     def wants(self, name: str) -> bool:
-        """Whether the account is of artefacts of this name."""
+        """Tell whether the account is of artefacts of this name."""
         raise NotImplementedError
 
     def is_answer(self, name: str) -> bool:
         return self.wants(name)
 
     def account(self, sources: Sources) -> dict[str, JSON]:
-        """Make it. Needs NumPy; the same wherever it is made.
+        """Make the account. Needs NumPy; the same wherever it is made.
 
         Raises:
             NotAnArray: a file is not what it has to be.
@@ -70,7 +70,7 @@ class AccountedCheck(RankCheck):
         raise NotImplementedError
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
-        """Why the reference cannot answer what this check asks; `history` is of its last run."""
+        """Yield why the reference cannot answer what this check asks; `history` is of its last run."""
         del history
         yield from ()
 
@@ -118,14 +118,14 @@ class AccountedCheck(RankCheck):
 
 
 def accounted(checks: Iterable[Check]) -> list[AccountedCheck]:
-    """The checks of a scenario for which the harness makes an account."""
+    """List the checks of a scenario for which the harness makes an account."""
     return [check for check in checks if isinstance(check, AccountedCheck)]
 
 
 def note_accounts(
     checks: Iterable[Check], history: History, *, file: Callable[[Mapping[str, JSON]], ArrayFile]
 ) -> Iterator[dict[str, JSON]]:
-    """The values of the events that tell the accounts of a trial.
+    """Make the accounts of a trial, as the values of the events that hold them.
 
     Args:
         checks: of the scenario.
@@ -153,7 +153,7 @@ def note_accounts(
 def found_of(
     check: AccountedCheck, history: History
 ) -> dict[tuple[int | None, str], Mapping[str, JSON]]:
-    """The artefacts that an account is of, by rank (None is the reference) and name."""
+    """Find the artefacts that an account is of, by rank (None is the reference) and name."""
     found = {}
     for place, events in [
         *((rank, history) for rank in range(history.size)),
@@ -167,7 +167,7 @@ def found_of(
 
 
 def files_of(check: AccountedCheck, history: History) -> dict[str, JSON]:
-    """The digests of the files that an account is of."""
+    """Return the digests of the files that an account is of."""
     return {
         f"{REFERENCE if rank is None else rank}/{name}": values.get("sha256")
         for (rank, name), values in found_of(check, history).items()
@@ -175,7 +175,7 @@ def files_of(check: AccountedCheck, history: History) -> dict[str, JSON]:
 
 
 def is_asked(check: AccountedCheck, history: History) -> bool:
-    """Of the reference only the second run is judged, by checks that ask it."""
+    """Tell whether a check is asked in a trial: of the reference's runs only the second, if at all."""
     is_reference = history.about().get("arm") == REFERENCE
     return not is_reference or (check.asks_the_reference and history.reference is not None)
 

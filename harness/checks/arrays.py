@@ -1,5 +1,4 @@
-"""What checks of arrays share: whom a rank is compared with, what the harness compared for them, and
-the needles that try their tolerance.
+"""Base of the checks that compare arrays, and the needles that try their tolerance.
 
 A needle is a wrong array that the harness compares in place of a rank's own. Needles are tried in
 the candidate's trials until one is refused, and told in events; whoever has the files tries them
@@ -76,7 +75,7 @@ class AgainstCheck(RankCheck):
         raise NotImplementedError
 
     def agrees(self, stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> bool:
-        """Whether a comparison that was worked out again is the one that is stated."""
+        """Tell whether a comparison that was worked out again is the one that is stated."""
         return dict(stated) == dict(again)
 
     def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
@@ -85,7 +84,7 @@ class AgainstCheck(RankCheck):
 
     @property
     def tolerates(self) -> bool:
-        """Whether it allows a difference, so that wrong arrays are tried on it."""
+        """Tell whether it allows a difference, so that wrong arrays are tried on it."""
         return False
 
     def needle(self, what: str, wrong: ArrayFile, expected: ArrayFile) -> Needle:
@@ -97,8 +96,7 @@ class AgainstCheck(RankCheck):
         raise NotImplementedError
 
     def departure(self, history: History, rank: int) -> float | None:
-        """How far a rank for which it fails is off, in the units of the numbers; None where that
-        has no finite answer.
+        """Return how far off a failing rank is, in the units of the numbers, if that is finite.
 
         Pure, and never raises.
         """
@@ -116,9 +114,7 @@ class AgainstCheck(RankCheck):
         return f"rank {self.of[0]}"
 
     def other(self, history: History, *, rank: int) -> tuple[History | None, int]:
-        """The events in which what a rank is compared with is, if there are such, and the rank that
-        has it.
-        """
+        """Return the events of whom a rank is compared with, if there are such, and that rank."""
         if self.of[0] == "reference":
             # One process that holds the whole, or a world like this one.
             alone = history.reference is None or history.reference.size == 1
@@ -128,7 +124,7 @@ class AgainstCheck(RankCheck):
     def expected(
         self, history: History, rank: int, event: str, key: str, reports: Sequence[tuple[JSON, int]]
     ) -> tuple[list[JSON], RankFinding | None]:
-        """What a rank's reports are compared with, one for each.
+        """Return what a rank's reports are compared with, one for each.
 
         Or the finding that there are not as many.
         """
@@ -186,7 +182,7 @@ class AgainstCheck(RankCheck):
         return self.judge_comparison(rank, comparison, compared.line)
 
     def same_bits(self, history: History) -> bool:
-        """Whether each rank asked has to the last bit what it is compared with, be it values or an
+        """Tell whether each rank asked has to the last bit what it is compared with, values or
         artefact.
         """
         return all(self._same_bits(history, rank) for rank in self.ranks.of(history.size))
@@ -209,10 +205,7 @@ class AgainstCheck(RankCheck):
         return len(digests) == len(sides) and len(set(digests)) == 1
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
-        """The rank that others are compared with is there, and is not among them.
-
-        So is the reference.
-        """
+        """Yield the problems of whom ranks are compared with."""
         sizes = draft.sizes()
         place = ("checks", index, "against")
         against = self.of[0]
@@ -248,7 +241,7 @@ class AgainstCheck(RankCheck):
 
 
 def compares_arrays(checks: Iterable[Check]) -> list[AgainstCheck]:
-    """The checks of a scenario for which the harness has to compare what ranks kept."""
+    """List the checks of a scenario for which the harness has to compare what ranks kept."""
     return [
         check for check in checks if isinstance(check, AgainstCheck) and check.of[1] is not None
     ]
@@ -260,14 +253,14 @@ Known = dict[tuple[str, ...], dict[str, JSON]]
 
 
 def needled(checks: Iterable[Check]) -> list[AgainstCheck]:
-    """The checks of a scenario whose tolerance is tried with arrays."""
+    """List the checks of a scenario whose tolerance is tried with arrays."""
     return [check for check in compares_arrays(checks) if check.tolerates]
 
 
 def note_needles(
     check: AgainstCheck, history: History, *, file: File, known: Known
 ) -> Iterator[dict[str, JSON]]:
-    """The values of the events that tell what a check makes of needles in a trial.
+    """Try the tolerance of a check in a trial; yield the values of the events that hold that.
 
     The last is of the first refused.
 
@@ -305,9 +298,7 @@ def note_needles(
 def sides_of(
     check: AgainstCheck, history: History
 ) -> Iterator[tuple[Mapping[str, JSON], dict[str, Mapping[str, JSON]]]]:
-    """Of each rank that is compared: what it is compared with, and what is there under such names
-    beside it.
-    """
+    """Yield, for each rank that is compared, what it is compared with and what has a similar name."""
     name = str(check.of[1])
     for rank in check.ranks.of(history.size):
         other, whose = check.other(history, rank=rank)
@@ -323,13 +314,13 @@ def sides_of(
 
 
 def needles_in(values: Mapping[str, JSON]) -> Needles | None:
-    """What an event tells of needles; None where it does not."""
+    """Read the needles of an event; None where it holds none."""
     found = values.get("needles")
     return Needles.of(found) if isinstance(found, dict) else None
 
 
 def needles_of(history: History, check: str) -> list[Needles]:
-    """All that was tried in a trial for a check."""
+    """List what was tried in a trial for a check."""
     noted = [
         seen.event.values
         for seen in history.noted(NEEDLES_TRIED)

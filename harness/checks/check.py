@@ -29,7 +29,7 @@ VALUE = (
 
 
 class FailsAt(StrEnum):
-    """The moment at which a check fails on a rank."""
+    """Moment at which a check fails on a rank."""
 
     EVENT = "at its event"
     RANK_END = "at the end of its rank"
@@ -75,7 +75,7 @@ class CheckProperties:
     missing: FailsAt
 
     def fails(self, *, missing: bool) -> FailsAt:
-        """The moment at which a finding of this kind fails."""
+        """Return the moment at which a finding of this kind fails."""
         return self.missing if missing or self.wrong is None else self.wrong
 
 
@@ -118,17 +118,15 @@ class Check(Model):
         raise NotImplementedError
 
     def is_answer(self, name: str) -> bool:
-        """Whether what the reference keeps under this name is what ranks are compared with: none
-        may read it.
+        """Tell whether ranks are compared with what the reference keeps under this name; none may
+        read it.
         """
         del name
         return False
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """What is wrong or unwise about a scenario's checks of this kind, by their place in the
-        list.
-        """
+        """Yield the problems of a scenario's checks of this kind, by their place in the list."""
         del checks, draft
         yield from ()
 
@@ -139,7 +137,7 @@ class RankCheck(Check):
     ranks: Ranks = Field(description="The ranks that are asked: every, nonzero, or a list.")
 
     def judge(self, history: History) -> Finding:
-        """A finding of what `judge_rank` says."""
+        """Judge every rank asked by `judge_rank`."""
         return over_ranks(
             self.id,
             self.kind,
@@ -178,7 +176,7 @@ class ValueCheck(RankCheck):
 
     @property
     def is_compared_again(self) -> bool:
-        """Whether a reproduction compares the value trial by trial."""
+        """Tell whether a reproduction compares the value trial by trial."""
         return self.level != "statistical"
 
     @property

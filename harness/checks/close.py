@@ -113,7 +113,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
 
     @property
     def tolerance(self) -> Tolerance:
-        """What is allowed."""
+        """Tolerance that is allowed."""
         return Tolerance(
             atol=self.atol, rtol=self.rtol, ulp=self.ulp, nonfinite=self.nonfinite is not None
         )
@@ -203,8 +203,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
         return None
 
     def is_mostly_unbounded(self, history: History, rank: int) -> bool:
-        """Whether a rank passes with more than half of its array NaN or infinite, as it is where it
-        is expected.
+        """Tell whether a rank passes with more than half of its array NaN or infinite, as is
+        expected.
         """
         found = self._compared(history, rank) if self.artefact is not None else None
         return found is not None and not found.beyond and 2 * min(found.nonfinite) > found.elements

@@ -45,7 +45,7 @@ class CollectiveCorrectCheck(RankCheck):
 
     @property
     def event(self) -> str:
-        """The event by which a rank tells that these were all."""
+        """Event by which a rank reports that these were all."""
         return CODED_END
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
@@ -93,7 +93,7 @@ class CollectiveCorrectCheck(RankCheck):
 
 
 def _told(history: History, rank: int) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """The calls that a rank told of, each with its line."""
+    """Yield the calls that a rank reported, each with its line."""
     for seen in history.said(rank, CODED):
         calls = seen.event.values.get("calls")
         for call in calls if isinstance(calls, list) else [None]:
@@ -106,7 +106,7 @@ def _is_hashable(call: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Call:
-    """What is known of a call; hashable, so that what must come of it is worked out once."""
+    """Call as it was reported; hashable, so that its result is worked out once."""
 
     operation: str
     elements: int
@@ -135,7 +135,7 @@ class _Call:
 
     @property
     def first(self) -> int:
-        """The index of the first element that comes, in what each rank gives."""
+        """Index of the first element that comes, in what each rank gives."""
         return (
             self.rank * self.elements if self.operation in ("reduce_scatter", "all_to_all") else 0
         )
@@ -152,7 +152,7 @@ class _Call:
 
 
 def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
-    """A call as it was told; None where it cannot be one."""
+    """Read a call as it was reported; None where it cannot be one."""
     operation, dtype, reduction = (call.get(key) for key in ("operation", "dtype", "reduction"))
     numbers = [call.get(key) for key in ("elements", "other", "sequence")]
     if not all(type(number) is int and 0 <= number <= coded.MOST_ELEMENTS for number in numbers):
@@ -173,7 +173,7 @@ def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
 def _wrong(
     values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]], rank: int, size: int
 ) -> str:
-    """What is wrong about what came of a call; empty where nothing is.
+    """Say what is wrong about what came of a call; empty where nothing is.
 
     `there` are the other ranks' same calls.
     """
@@ -208,10 +208,7 @@ def _digest(call: _Call, source: int | None) -> str:
 
 
 def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: int) -> str:
-    """The first wrong element, as the rank told it, beside what it must be.
-
-    That one is, where that cannot be so.
-    """
+    """Describe the first wrong element that the rank reported, and what it must be."""
     first = values.get("first")
     told = first if isinstance(first, dict) else {}
     index = told.get("index")
@@ -237,7 +234,7 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
 
 @functools.lru_cache(maxsize=8192)  # one defect gives the same wrong elements in every trial
 def _instead(call: _Call, source: int | None, digest: str) -> str:
-    """Whose elements of which call came instead, where that explains all of them.
+    """Say whose elements of which call came instead, where that explains all of them.
 
     Empty where nothing does.
     """
@@ -250,7 +247,7 @@ def _instead(call: _Call, source: int | None, digest: str) -> str:
 
 
 def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]]:
-    """What may have come instead."""
+    """Yield what may have come instead, in words and bytes."""
     count = coded.modulus(call.dtype, call.size)
     steps = [
         step
@@ -291,7 +288,7 @@ def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]
 
 
 def _elsewhere(there: Mapping[int, Mapping[str, Any]]) -> str:
-    """Where the other ranks made the call."""
+    """Say where the other ranks made the call."""
     places = [
         f"rank {other} at {call['site']}" for other, call in there.items() if call.get("site")
     ]
@@ -299,9 +296,7 @@ def _elsewhere(there: Mapping[int, Mapping[str, Any]]) -> str:
 
 
 def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) -> str:
-    """Whether another rank tells of another call with this sequence, which would not be the same
-    one.
-    """
+    """Say how another rank's call of this sequence differs; empty where none does."""
     for other, call in there.items():
         if call.get("operation") == "skip":
             continue
@@ -315,7 +310,7 @@ def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) 
 
 
 def _alike(call: Mapping[str, Any], key: str) -> Any:
-    """A value that the ranks of a call have to have alike.
+    """Return a value that the ranks of a call have to share.
 
     Both ends of a transfer are one operation.
     """

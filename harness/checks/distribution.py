@@ -169,9 +169,8 @@ class DistributionCheck(AgainstCheck):
         return self._too_far(found)
 
     def _too_far(self, found: Distances) -> str:
-        """What is further than is asked at the positions that could be compared.
-
-        Empty where nothing is.
+        """Say what is further than is asked at the positions that could be compared; empty where
+        nothing is.
         """
         if found.undefined == found.positions:
             return ""

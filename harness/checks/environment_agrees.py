@@ -89,7 +89,7 @@ class EnvironmentAgreesCheck(RankCheck):
         return over_ranks(self.id, self.kind, parts.values())
 
     def _missing(self, history: History, rank: int) -> RankFinding:
-        """Whether the rank told what it runs in, all of it; at the end, if it came there.
+        """Judge whether the rank reported all of its environment, at the end too if it came there.
 
         A part must have a key.
         """

@@ -333,9 +333,7 @@ class EquivalentCheck(AccountedCheck):
             yield VerdictCode.REFERENCE_TOO_COARSE, why
 
     def _seen(self, history: History, parity: Parity) -> bool:
-        """Whether a defect of the stated size, or a smaller one, was measured and would have been
-        seen.
-        """
+        """Tell whether a defect of the stated size, or a smaller one, was measured and visible."""
         sizes = dict(sizes_of(history))
         stated = [
             defect
@@ -346,7 +344,7 @@ class EquivalentCheck(AccountedCheck):
 
 
 def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
-    """The tokens that a rank says it generated, by prompt.
+    """Return the tokens that a rank says it generated, by prompt.
 
     What is not a list of whole numbers is none.
     """
@@ -367,7 +365,7 @@ def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
 
 
 def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
-    """The account of a trial, as its event holds it."""
+    """Return the account of a trial, as its event holds it."""
     for seen in history.noted(ARTEFACTS_ACCOUNTED):
         if seen.event.values.get("check") == check.id and isinstance(
             seen.event.values.get("account"), dict
@@ -377,7 +375,7 @@ def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
 
 
 def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
-    """The defects of known size that the reference measured: number, size and what they are."""
+    """Yield the defects of known size that the reference measured: number, size and what they are."""
     for seen in history.said(0, SENSITIVITY):
         values = seen.event.values
         number = values.get("defect")
@@ -411,9 +409,7 @@ def _one_defect(history: History) -> tuple[float, float] | None:
 
 
 def smallest_seen(history: History, parity: Parity) -> str:
-    """The smallest defect that was measured and would have been seen, with the largest that would
-    not; or nothing.
-    """
+    """Describe the smallest defect that was visible and the largest that was not, if there are any."""
     sizes = dict(sizes_of(history))
     seen = [
         sizes[defect.number]

@@ -83,9 +83,7 @@ class WithinCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The limit can be exceeded, and the clock of a program is started by an event that it
-        emits.
-        """
+        """Yield limits that cannot be exceeded, and clocks that a program never starts."""
         deadline = draft.deadline
         for index, check in checks.items():
             if draft.has("subject", "program") and not draft.has("checks", index, "from"):
@@ -169,7 +167,7 @@ class ProgressCheck(RankCheck):
         return RankFinding(rank=rank, passed=True, observed=observed, line=watched[-1].line)
 
     def _moves(self, history: History, rank: int) -> Sequence[Seen] | RankFinding:
-        """The events that count, in order of time."""
+        """Return the events that count, in order of time."""
         said = history.said(rank, self.event)
         if self.counter is None:
             return said
@@ -227,9 +225,7 @@ class ProgressCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The limit can be exceeded, and the clock of a program is started by an event that it
-        emits.
-        """
+        """Yield limits that cannot be exceeded, and clocks that a program never starts."""
         for index, check in checks.items():
             if draft.has("subject", "program") and not draft.has("checks", index, "from"):
                 message = (

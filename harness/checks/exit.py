@@ -26,7 +26,7 @@ class ExitCheck(RankCheck):
     code: Annotated[int, Field(ge=0, le=255)] = Field(0, description="The exit code, 0 to 255.")
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
-        """A rank that a signal ended has no exit code."""
+        """Judge the end of a rank; one that a signal ended has no exit code."""
         end = history.exit(rank)
         if end is None:
             return RankFinding(rank=rank, passed=False, reason="its end was not seen", missing=True)

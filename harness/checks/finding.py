@@ -1,4 +1,4 @@
-"""What a check says: about every rank it asked, whether it holds, what was observed, and where that
+"""Findings of a check: for every rank it asked, whether it holds, what was observed, and where that
 is written.
 """
 
@@ -95,7 +95,7 @@ class Finding(NamedTuple):
 
 
 def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
-    """A finding over a set of ranks.
+    """Make a finding over a set of ranks.
 
     An empty set is a failure: a fact about nobody is not a fact.
     """
@@ -109,7 +109,7 @@ def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
 
 
 def finite(value: object) -> float | None:
-    """A number of JSON as a float; None where it is not a number, or too large for a float."""
+    """Return a number of JSON as a float; None where it is no number, or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

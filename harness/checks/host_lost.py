@@ -133,7 +133,7 @@ class HostLostCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The fault is one that cuts machines off."""
+        """Yield faults that do not cut machines off."""
         cutting = [fault.id for fault in draft.faults.values() if fault.test_machines]
         stated = draft.at("faults")
         readable = len(stated) == len(draft.faults) if isinstance(stated, list) else True

@@ -33,7 +33,7 @@ class LedgerAgreesCheck(RankCheck):
     kind: Literal["ledger-agrees"]
 
     def judge(self, history: History) -> Finding:
-        """What the ranks' ledgers differ by. A ledger that is not whole agrees with nothing."""
+        """Judge what the ranks' ledgers differ by. A ledger that is not whole agrees with nothing."""
         asked = self.ranks.of(history.size)
         noted = history.noted(LEDGERS_COMPARED)
         if len(noted) != 1:
@@ -160,9 +160,7 @@ def _difference_in_words(difference: Mapping[str, Any], history: History) -> str
 
 
 def _made(side: Mapping[str, Any], history: History) -> str:
-    """What a rank did; of one whose world was stopped nobody knows whether it would have made a
-    call yet.
-    """
+    """Describe what a rank did; nobody knows what a stopped rank would have done yet."""
     if side.get("call") is not None:
         return in_words(side["call"])
     rank = side.get("rank")
@@ -206,7 +204,9 @@ class TransfersIntactCheck(RankCheck):
     kind: Literal["transfers-intact"]
 
     def judge(self, history: History) -> Finding:
-        """What the digests at both ends differ by. A call that was not compared is not intact."""
+        """Judge what the digests at both ends differ by. A call that was not compared is not
+        intact.
+        """
         asked = self.ranks.of(history.size)
         noted = history.noted(LEDGERS_COMPARED)
         values = noted[0].event.values if len(noted) == 1 else {}
@@ -315,7 +315,7 @@ def _reason(
 
 
 def _damage_in_words(damage: Mapping[str, Any]) -> str:
-    """What was sent, what was received, and what that is, with the rank and the line of each."""
+    """Describe what was sent, what was received, and what that is, with the rank and line of each."""
     got = f"rank {damage.get('receiver')} got in {in_words(damage.get('received'))}"
     like = f": {damage['like']}" if damage.get("like") else ""
     if damage.get("sender") is None:

@@ -40,7 +40,7 @@ IN_A_LAYER = re.compile(r"(^|\.)\d+\.")
 
 
 class Shard(NamedTuple):
-    """A slice that a rank says it loaded, and the line that says so."""
+    """Slice that a rank says it loaded, and the line that says so."""
 
     tensor: str
     bounds: Bounds
@@ -150,7 +150,7 @@ class ShardsCoverCheck(AccountedCheck):
         ]
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
-        """A reference tells the same plan in both of its runs."""
+        """Yield a doubt where the reference reports two plans in two runs."""
         if self.plan is not None and history.reference is not None:
             first = plans_in(history.reference)
             second = plans_in(history)
@@ -237,7 +237,7 @@ class ShardsCoverCheck(AccountedCheck):
 
 
 def shards_of(history: History, rank: int) -> list[Shard] | None:
-    """The slices that a rank says it holds; None where an event is not that."""
+    """Return the slices that a rank says it holds; None where an event does not name one."""
     found = []
     for seen in history.said(rank, SHARD):
         values = seen.event.values
@@ -263,9 +263,7 @@ def _faults_by(
     told: Mapping[int, Sequence[Shard] | None],
     size: int,
 ) -> dict[str, tuple[frozenset[int], str]]:
-    """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has
-    some of a layer.
-    """
+    """Find the tensors that are not held as a plan says, and the ranks without a part of a layer."""
     faults = {}
     in_layers = set(plan.shares_in_layers(shapes))
     sharing = set[int]()
@@ -358,7 +356,7 @@ WHOLE = "plan.whole"
 
 
 class NotAPlan(Exception):
-    """What was told does not say how the ranks share."""
+    """Raised where the events do not say how the ranks share."""
 
 
 class SharingPlan(NamedTuple):
@@ -374,7 +372,7 @@ class SharingPlan(NamedTuple):
     whole: frozenset[str]
 
     def shares_in_layers(self, shapes: Mapping[str, object]) -> Iterator[str]:
-        """The matrices of layers that are shared; an embedding or a head is in none."""
+        """Yield the matrices of layers that are shared; an embedding or a head is in no layer."""
         for name, shape in shapes.items():
             if (
                 isinstance(shape, list)
@@ -393,7 +391,7 @@ class SharingPlan(NamedTuple):
 
 
 def plan_of(history: History) -> SharingPlan | None:
-    """The plan of the engine that all ranks say they are; None where the reference told none of it.
+    """Return the plan of the engine that all ranks say they are; None if the reference has none.
 
     A rank that names an engine gains nothing: it is held to that engine's plan.
 

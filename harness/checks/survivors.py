@@ -22,7 +22,7 @@ from harness.history import SLIPS, History, Seen, ended
 
 
 class Failing(NamedTuple):
-    """The error with which a rank came to its end.
+    """Error with which a rank came to its end.
 
     Attributes:
         seen: the event that shows it: what the rank raised, or its end.
@@ -108,7 +108,7 @@ class SurvivorsCheck(RankCheck):
         )
 
     def moment(self, history: History, rank: int, failing: Failing) -> Seen:
-        """The event that has to come within the limit."""
+        """Return the event that has to come within the limit."""
         raise NotImplementedError
 
     def _why_not(self, failing: Failing, *, struck: Seen, seconds: float) -> str:
@@ -140,7 +140,7 @@ class SurvivorsCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The fault is one of the scenario's, and the limit can be exceeded."""
+        """Yield faults that the scenario lacks, and limits that cannot be exceeded."""
         faults = {fault.id: fault for fault in draft.faults.values()}
         stated = draft.at("faults")
         readable = len(stated) == len(faults) if isinstance(stated, list) else True
@@ -171,7 +171,7 @@ class SurvivorsCheck(RankCheck):
 
 
 def failing_of(history: History, rank: int) -> Failing | None:
-    """The error with which a rank ended by itself; None where there is none.
+    """Return the error with which a rank ended by itself, if it did.
 
     That is what it raised, a code other than 0, or SIGABRT, by which a library in C++ ends what
     nobody catches. Any other signal is a crash, and what the harness ended did not end by itself.
@@ -190,15 +190,13 @@ def failing_of(history: History, rank: int) -> Failing | None:
 
 
 def is_error(values: Mapping[str, JSON]) -> bool:
-    """Whether an exit, as the process that forked the rank tells it, is one by an error of its
-    own.
-    """
+    """Tell whether an exit is one by the process' own error."""
     code = values.get("code")
     return values.get("signal") == "SIGABRT" if code is None else code != 0
 
 
 def at_line(history: History, rank: int) -> str:
-    """Where the subject stood when its world was stopped, in words; empty where nobody asked."""
+    """Say where the subject stood when its world was stopped; empty where nobody asked."""
     for seen in history.noted("rank.stack", rank):
         threads = seen.event.values.get("threads")
         for thread in threads if isinstance(threads, list) else ():
@@ -250,7 +248,7 @@ class SurvivorsEndCheck(SurvivorsCheck):
         return history.exit(rank) or failing.seen
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
-        """An error is not enough: the process has to end, and by the error."""
+        """Judge a rank by its error and its end: it has to end, and by that error."""
         found = super().judge_rank(history, rank)
         end = history.exit(rank)
         if history.ended_by(rank) is not None or history.error(rank) is None:

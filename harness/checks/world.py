@@ -1,5 +1,4 @@
-"""What must hold in every trial, whatever its scenario asks: the ranks were real, whole, and
-finished.
+"""Findings of every trial, whatever its scenario asks: the ranks were real, whole, and finished.
 
 These findings need no line in a scenario, and none can switch them off. Their ids begin with
 `world:`.
@@ -71,7 +70,7 @@ def judge(
 
 
 def _excuse(finding: Finding, ended: Mapping[int, str]) -> Finding:
-    """A rank that was meant to end, and how, did not fail to join, load or return."""
+    """Excuse the ranks that were meant to end from joining, loading and returning."""
     if not ended:
         return finding
     parts = tuple(
@@ -139,8 +138,7 @@ def _machine(started: Event, *, over: bool) -> JSON:
 
 
 def _joined(history: History, rank: int) -> RankFinding:
-    """The backend itself reports this rank and this world size, so a mis-set rank cannot pass as a
-    group of one.
+    """Judge whether the backend reports this rank and this world size.
 
     Nor did the subject make a group of another size itself, as MLX does of one rank where it finds
     no setting.
@@ -164,7 +162,7 @@ def _joined(history: History, rank: int) -> RankFinding:
 
 
 def _placed(history: History, rank: int) -> RankFinding:
-    """The rank ran on its own test host, as who forked it says, and as it says itself.
+    """Judge whether the rank ran on its own test host, as its forker and the rank itself report.
 
     A wire joined the hosts.
     """
@@ -194,8 +192,7 @@ def _placed(history: History, rank: int) -> RankFinding:
 
 
 def _stayed(history: History, rank: int) -> RankFinding:
-    """The rank was forked on its own machine, and that was reached, and did as it was told, until
-    the world's end.
+    """Judge whether the rank was forked on its own machine, and that stayed to the world's end.
 
     What a lost machine wrote down is evidence of how its ranks ended, and never makes the trial
     good.
@@ -229,16 +226,14 @@ def _stayed(history: History, rank: int) -> RankFinding:
 
 
 def _was_cut_off(history: History, rank: int, machine: object) -> bool:
-    """Whether a fault provably ended the rank by cutting its machine off: then that it did not stay
-    is the fault's.
-    """
+    """Tell whether a fault provably ended the rank by cutting its machine off."""
     found = [one.event.values for one in history.noted(MACHINE_CUT)]
     cut = {values.get("fault") for values in found if values.get("machine") == machine}
     return any(one.rank == rank and one.ends and one.fault in cut for one in history.faults)
 
 
 def _entry_loaded(history: History, rank: int) -> RankFinding:
-    """The entry was loaded from the arm's folder (rule 12)."""
+    """Judge whether the entry was loaded from the arm's folder (rule 12)."""
     lists = history.said(rank, "subject.loaded")
     for seen in lists:
         if entry := seen.event.values.get("entry"):
@@ -255,8 +250,8 @@ def _entry_loaded(history: History, rank: int) -> RankFinding:
 
 
 def _executed(history: History, rank: int) -> RankFinding:
-    """A program was executed with a file of the arm's folder (rule 12), as the process that
-    executed it says.
+    """Judge whether a program was executed with a file of the arm's folder (rule 12), as the
+    process that executed it says.
     """
     seen = history.executed(rank)
     if seen is None:
@@ -269,7 +264,7 @@ def _executed(history: History, rank: int) -> RankFinding:
 
 
 def _heard(history: History, rank: int) -> RankFinding:
-    """What the rank reported is whole: no garbage, no flood, not closed before its last words.
+    """Judge whether what the rank reported is whole: no garbage, no flood, not closed too early.
 
     A program may close its channel once it was ready, and exit in silence, as if it had no more to
     say: what it does not say is missing in the checks (docs/adr/0032). A rank of Python says last
@@ -299,7 +294,7 @@ def _heard(history: History, rank: int) -> RankFinding:
 
 
 def _kept(history: History) -> Finding:
-    """The harness kept its hold on the world to the end.
+    """Judge whether the harness kept its hold on the world to the end.
 
     A rank may be what loosened it, so this is a failure.
     """
@@ -313,7 +308,7 @@ def _kept(history: History) -> Finding:
 
 
 def _why_stopped(history: History, rank: int) -> str:
-    """Why the harness stopped a rank, as far as it told."""
+    """Say why the harness stopped a rank, as far as it noted that."""
     values = history.noted("world.stopped")[0].event.values
     failed = values.get("failed")
     if history.noted("world.deadline"):
@@ -330,7 +325,7 @@ def _why_stopped(history: History, rank: int) -> str:
 
 
 def _finished(history: History) -> Finding:
-    """The subject returned on every rank before the deadline, and nobody had to be stopped."""
+    """Judge whether the subject returned on every rank in time, and nobody had to be stopped."""
     stopped = [
         rank
         for seen in history.noted("world.stopped")

@@ -125,7 +125,7 @@ def refusal(faults: Sequence[Fault]) -> str:
 
 
 def description(fault: Fault, *, whose: str = "") -> str:
-    """What a fault does, in words: `ranks [1]: stopped for 0.2 s at tokenizer.load.begin`.
+    """Describe a fault in words: `ranks [1]: stopped for 0.2 s at tokenizer.load.begin`.
 
     Args:
         fault: one of a scenario.

@@ -1,4 +1,4 @@
-"""What every fault of a collective call is: which call of the rank it strikes, and how that is
+"""Base of the faults of a collective call: which call of the rank it strikes, and how that is
 proved.
 
 It strikes one call, at the seam where the ledger stands, from an event of the rank on. Proof: the
@@ -118,7 +118,7 @@ class CallFault(FaultAtEvent):
         )
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         only = list[JSON](sorted(self.only))
         return {
             "what": self.what,
@@ -181,7 +181,7 @@ class CallFault(FaultAtEvent):
         return "" if whole and before != after else "its payload is what it was"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
-        """What else the rank's word shows."""
+        """Describe what else the rank's word shows."""
         return (
             f": {str(values.get('before'))[:12]} became {str(values.get('after'))[:12]}"
             if self.alters

@@ -70,7 +70,7 @@ class ClockSkewFault(FaultAtEvent):
         """It is in force as long as the rank lives."""
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return {"offset": self._offset}
 
     def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:

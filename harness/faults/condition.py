@@ -1,5 +1,5 @@
-"""What faults share that put a rank under a condition, for some time or to its end: a limit, a
-folder that is full.
+"""Base of the faults that put a rank under a condition for some time or to its end, such as a limit
+or a full folder.
 
 The process that forked the rank sets it from outside, while the rank stands at its event, and reads
 it back from the kernel. That is the proof: its word that the condition was in force after the
@@ -46,7 +46,7 @@ class ConditionFault(FaultAtEvent):
 
     @property
     def condition(self) -> str:
-        """The condition in words."""
+        """Words for the condition."""
         raise NotImplementedError
 
     def impose(self, world: WorldControl, *, rank: int) -> None:
@@ -54,15 +54,15 @@ class ConditionFault(FaultAtEvent):
         raise NotImplementedError
 
     def is_told_by(self, seen: Seen) -> bool:
-        """Whether an event of this name is about this very condition."""
+        """Tell whether an event of this name is about this very condition."""
         raise NotImplementedError
 
     def is_in_force(self, seen: Seen) -> bool:
-        """Whether what was read back is the condition, and was not before."""
+        """Tell whether what was read back is the condition, and was not before."""
         raise NotImplementedError
 
     def shown(self, seen: Seen) -> str:
-        """What was read back, in words."""
+        """Describe what was read back."""
         raise NotImplementedError
 
     def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:

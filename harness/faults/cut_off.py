@@ -163,9 +163,7 @@ class CutOffFault(FaultAtEvent):
 
 
 def _was_ended(history: History, rank: int) -> bool:
-    """Whether somebody else ended it: what returned, or ended by an error of its own, did not end
-    by the fault.
-    """
+    """Tell whether somebody else ended a rank, not its own return or error."""
     end = history.exit(rank)
     return (
         end is not None

@@ -40,7 +40,7 @@ class ExitFault(FaultAtEvent):
         return f"made to exit with code {self.code} at {self.at}"
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return {"code": self.code}
 
     def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:

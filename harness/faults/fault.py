@@ -120,7 +120,7 @@ class Fault(Model):
 
     @property
     def event(self) -> str | None:
-        """The event of the rank at which it strikes; None where it strikes as the rank starts."""
+        """Event of the rank at which it strikes; None where it strikes as the rank starts."""
         return None
 
     @property
@@ -141,22 +141,22 @@ class Fault(Model):
 
     @staticmethod
     def refusal() -> str:
-        """Why it cannot run on this machine; empty where it can."""
+        """Say why it cannot run on this machine; empty where it can."""
         return ""
 
     @classmethod
     def is_over_machines(cls) -> bool:
-        """Whether this very kind says that it strikes ranks on several machines."""
+        """Tell whether this very kind says that it strikes ranks on several machines."""
         return vars(cls).get("over_machines") is True
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """What is wrong about a scenario's faults of this kind, by their place in the list."""
+        """Yield the problems of a scenario's faults of this kind, by their place in the list."""
         del faults, draft
         yield from ()
 
     def description(self) -> str:
-        """What is done to a rank, in words."""
+        """Describe what is done to a rank."""
         raise NotImplementedError
 
     def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
@@ -172,7 +172,7 @@ class Fault(Model):
         done()
 
     def inside(self) -> Mapping[str, JSON] | None:
-        """The order for the rank itself, which it gets when its gate opens, or None.
+        """Return the order for the rank itself, which it gets when its gate opens, or None.
 
         With it go the fault's id and kind, the rank, and the seed of the trial, as text.
         """

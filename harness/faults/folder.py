@@ -54,14 +54,14 @@ Place = Annotated[Line, Field(max_length=300), AfterValidator(_place)]
 
 
 def belongs_to_the_user(place: str, draft: Draft) -> bool:
-    """Whether a place holds files that are not the trial's own: what is done to them would stay."""
+    """Tell whether a place holds files that are not the trial's own: a change to them would stay."""
     first = place.partition("/")[0]
     shared_home = draft.at("world", "home") == "shared"
     return first == "inputs" or (shared_home and first in ("home", "temporary"))
 
 
 def unknown_input(place: str, draft: Draft) -> str:
-    """Why a place is not there; empty where it may be."""
+    """Say why a place does not exist; empty where it may."""
     parts = place.split("/")
     inputs = draft.at("inputs")
     known = list(inputs) if isinstance(inputs, dict) else []
@@ -92,7 +92,7 @@ class FolderFault(ConditionFault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The folder can be there."""
+        """Yield the folders that cannot exist."""
         for index, fault in faults.items():
             if why := unknown_input(fault.folder, draft):
                 yield draft.problem(("faults", index, "folder"), why)
@@ -138,7 +138,7 @@ class FileFault(FaultAtEvent):
 
     @property
     def keep(self) -> int:
-        """The number that says how."""
+        """Number that says how the file is spoiled."""
         raise NotImplementedError
 
     @classmethod
@@ -194,7 +194,7 @@ class FileFault(FaultAtEvent):
 
 @cache
 def no_own_mounts() -> str:
-    """Why no process here can have mounts of its own; empty where it can."""
+    """Say why no process here can have its own mounts; empty where it can."""
     if not sys.platform.startswith("linux"):
         return "this system has no mount namespaces"
     if may_unshare(NEWNS):
@@ -206,9 +206,7 @@ def no_own_mounts() -> str:
 
 
 def may_unshare(flags: int) -> bool:
-    """Whether a process here may make such namespaces, around which one makes a user namespace who
-    is not root.
-    """
+    """Tell whether a process here may make such namespaces, in a user namespace if it is not root."""
     import ctypes
 
     unshare = ctypes.CDLL(None, use_errno=True).unshare

@@ -53,7 +53,7 @@ class HubFault(Fault):
     )
 
     def rule(self, *, clients: tuple[str, ...] | None) -> rules.Rule:
-        """The hub's rule for it, for these clients or for all."""
+        """Make the hub's rule, for these clients or for all."""
         return rules.Rule(
             id=self.id,
             role=self.role,

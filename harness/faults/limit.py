@@ -42,7 +42,7 @@ class LimitFault(ConditionFault):
 
     @property
     def amount(self) -> int:
-        """The limit that is asked for, as the process that forked the rank is told."""
+        """Limit that is asked for, as the process that forked the rank gets it."""
         raise NotImplementedError
 
     def impose(self, world: WorldControl, *, rank: int) -> None:
@@ -56,7 +56,7 @@ class LimitFault(ConditionFault):
         return seen.event.values.get("resource") == self.resource
 
     def is_in_force(self, seen: Seen) -> bool:
-        """Whether the kernel holds the rank to what was asked for, and did not before."""
+        """Tell whether the kernel holds the rank to the limit, and did not before."""
         now, before, mapped = (seen.event.values.get(key) for key in ("now", "before", "mapped"))
         if type(now) is not int or type(before) is not int:
             return False
@@ -192,9 +192,7 @@ class MemoryFault(LimitFault):
         return f"{self.more} bytes of memory more, then killed"
 
     def is_in_force(self, seen: Seen) -> bool:
-        """Whether its group holds it to what was asked for, in whole pages, and that before did
-        not.
-        """
+        """Tell whether its group holds it to the limit, in whole pages, and did not before."""
         now = seen.event.values.get("now")
         before = seen.event.values.get("before")
         if (

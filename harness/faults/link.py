@@ -1,4 +1,4 @@
-"""What every fault of a wire is: which links between test hosts it strikes, from when on, and how
+"""Base of the faults of a wire: which links between test hosts it strikes, from when on, and how
 that is proved.
 
 It strikes the links of the host of a rank, from an event of that rank on. Proof: the wire's own
@@ -86,11 +86,11 @@ class LinkFault(FaultAtEvent):
                     yield draft.problem(("faults", index, "to", position), message)
 
     def options(self) -> dict[str, JSON]:
-        """What the wire has to know of it."""
+        """Return what else the wire has to know."""
         return {}
 
     def done(self) -> str:
-        """What is done to packets, in words."""
+        """Describe what is done to packets."""
         raise NotImplementedError
 
     def description(self) -> str:
@@ -115,10 +115,7 @@ class LinkFault(FaultAtEvent):
         return {"fault": self.id, "rank": rank, "what": self.what}
 
     def links(self, history: History, rank: int) -> list[list[int]]:
-        """The links that it strikes for a rank, as the trial's hosts are: source and target.
-
-        None where none are.
-        """
+        """List the links that it strikes for a rank, as the trial's hosts are: source and target."""
         placed = history.about().get("hosts")
         made = history.served(None, "hosts.made")
         listed = made[0].event.values.get("hosts") if made else None
@@ -172,9 +169,7 @@ class LinkFault(FaultAtEvent):
         return Proof(proved=True, description=shown, lines=lines)
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
-        """What else its count shows: why it proves nothing, if so, and what to say beside the
-        packets.
-        """
+        """Return why its count proves nothing, if so, and what to add to the number of packets."""
         del values
         return "", ""
 
@@ -202,7 +197,7 @@ def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[in
 
 
 def links_of(host: Any, *, count: int, to: tuple[int, ...] | None, way: str) -> list[list[int]]:
-    """The links of a host: source and target, out before in.
+    """List the links of a host: source and target, out before in.
 
     Args:
         host: the rank's.

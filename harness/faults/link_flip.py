@@ -58,7 +58,7 @@ class FlipFault(LinkFault):
 def flips(
     values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None
 ) -> tuple[str, str]:
-    """Whether the wire's log shows that exactly this was flipped, and what to say of it."""
+    """Return why the wire's log does not show exactly this flip, if so, and what to say of it."""
     listed = values.get("flips")
     log = [flip for flip in listed if isinstance(flip, dict)] if isinstance(listed, list) else []
     if not log:

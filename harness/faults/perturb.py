@@ -78,12 +78,12 @@ class Change(Model):
 
     @property
     def what(self) -> str:
-        """The value or the artefact."""
+        """Name of the value or the artefact."""
         return self.value or self.artefact or ""
 
     @property
     def order(self) -> dict[str, Any]:
-        """What the rank has to know."""
+        """Order for the rank."""
         sizes = {ABSOLUTE: self.absolute, RELATIVE: self.relative, ULP: self.ulp}
         name = next((name for name, size in sizes.items() if size is not None), str(self.one))
         return {
@@ -95,7 +95,7 @@ class Change(Model):
 
     @property
     def size(self) -> str:
-        """What is done to an element, in words."""
+        """Words for what is done to an element."""
         return verb(self.order)
 
 
@@ -129,7 +129,7 @@ class PerturbFault(Change, FaultAtEvent):
         return f"an element of {self.what} {self.size}"
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return self.order
 
     def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
@@ -167,12 +167,12 @@ class PerturbFault(Change, FaultAtEvent):
         return Proof(proved=True, description=shown, lines=(*lines, evidence.line))
 
     def asked(self, history: History, rank: int) -> dict[str, Any]:
-        """The order as the rank got it in this trial."""
+        """Return the order as the rank got it in this trial."""
         seed = str(history.about().get("seed", "0"))
         return {**self.order, "fault": self.id, "kind": self.kind, "rank": rank, "seed": seed}
 
     def _reported(self, history: History, rank: int, told: Seen) -> Seen | None:
-        """The report that was changed, if the change makes it of what it was."""
+        """Find the report that was changed, if the change makes it of what it was."""
         event, _, key = str(self.value).rpartition(".")
         reports = [
             seen
@@ -193,7 +193,7 @@ class PerturbFault(Change, FaultAtEvent):
         return reports[0] if again is not None and _text(list(again)) == _text(stated) else None
 
     def _kept(self, history: History, rank: int, values: Mapping[str, JSON]) -> Seen | None:
-        """The file as the harness found it, if it is the one that the rank made.
+        """Find the file, if it is the one that the rank made.
 
         Its content is judged with it.
         """
@@ -225,10 +225,7 @@ class PerturbFault(Change, FaultAtEvent):
     def before(
         self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]
     ) -> bytes:
-        """The file that a rank changed as it was before, by what the rank told.
-
-        Nothing where it was not so.
-        """
+        """Restore a changed file by what the rank reported; nothing where the report does not fit."""
         position = _position(told.get("position"))
         before = _number(told.get("before"))
         if position is None or before is None:

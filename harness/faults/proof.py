@@ -1,4 +1,4 @@
-"""The proof of a fault: what the events of a trial show of it.
+"""Proof of a fault: what the events of a trial show of it.
 
 Pure: whoever verifies a report proves it again.
 
@@ -51,7 +51,7 @@ class Landing:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The two lines."""
+        """Lines of the two events."""
         return self.gate.line, self.struck.line
 
 
@@ -73,7 +73,7 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
 
 
 def missed(history: History, *, rank: int, what: str) -> Proof:
-    """A fault that could not land, and why. A rank that returned had its chance.
+    """Prove that a fault could not land, and say why. A rank that returned had its chance.
 
     One that did not had failed before.
     """
@@ -106,7 +106,7 @@ def _stopped(history: History, rank: int) -> Seen | None:
 
 
 def cut_short(history: History, *, rank: int, description: str, lines: tuple[int, ...]) -> Proof:
-    """A fault that was not in force for as long as it was meant to be.
+    """Prove that a fault was not in force for as long as it was meant to be.
 
     What failed meanwhile is why, if anything did.
 
@@ -134,7 +134,7 @@ def cut_short(history: History, *, rank: int, description: str, lines: tuple[int
 
 
 def noted(history: History, name: str, *, fault: str, rank: int | None = None) -> Seen | None:
-    """The harness' first word of this name about this fault on this rank."""
+    """Return the harness' first event of this name about this fault on this rank."""
     return next(
         (seen for seen in history.noted(name, rank) if seen.event.values.get("fault") == fault),
         None,
@@ -142,17 +142,17 @@ def noted(history: History, name: str, *, fault: str, rank: int | None = None) -
 
 
 def after(seen: Seen, moment: Seen) -> bool:
-    """Whether something was not before a moment."""
+    """Tell whether something was not before a moment."""
     return seen.event.ns >= moment.event.ns
 
 
 def first_after(found: Sequence[Seen], moment: Seen) -> Seen | None:
-    """The first of these that is not before a moment."""
+    """Return the first of these that is not before a moment."""
     return next((seen for seen in found if seen.event.ns >= moment.event.ns), None)
 
 
 def said_between(history: History, rank: int, start: Seen, end: Seen) -> Seen | None:
-    """What the rank said after `start` and before `end`, if anything."""
+    """Return what the rank said after `start` and before `end`, if anything."""
     for seen in history.seen:
         event = seen.event
         if (event.by, event.rank) == ("rank", rank) and start.event.ns < event.ns < end.event.ns:
@@ -161,7 +161,7 @@ def said_between(history: History, rank: int, start: Seen, end: Seen) -> Seen | 
 
 
 def next_of(history: History, rank: int, moment: Seen) -> Seen | None:
-    """What is first heard of the rank after a moment: what it says, or its end."""
+    """Return what is first heard of the rank after a moment: what it says, or its end."""
     for seen in history.seen:
         event = seen.event
         heard = event.by == "rank" or (event.by == "server" and event.name == "rank.exited")
@@ -171,10 +171,10 @@ def next_of(history: History, rank: int, moment: Seen) -> Seen | None:
 
 
 def lasted(start: Seen, end: Seen, *, seconds: float) -> bool:
-    """Whether at least so many seconds lie between."""
+    """Tell whether at least so many seconds lie between two events."""
     return end.event.ns - start.event.ns >= round(seconds * 1e9)
 
 
 def milliseconds(start: Seen, end: Seen) -> str:
-    """The time between, for a reader."""
+    """Write the time between two events for a reader."""
     return f"{(end.event.ns - start.event.ns) / 1e6:.1f} ms"

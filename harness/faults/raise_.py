@@ -66,7 +66,7 @@ class RaiseFault(FaultAtEvent):
         return f"made to raise {self.error} at {self.at}"
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return {"error": self.error, "message": self.message}
 
     def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:

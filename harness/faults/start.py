@@ -42,7 +42,7 @@ class StartLateFault(Fault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """A rank is late only beside one that is not."""
+        """Yield a problem where no rank starts in time."""
         for size in draft.sizes():
             try:
                 ranks = {rank for fault in faults.values() for rank in fault.ranks.of(size)}
@@ -61,7 +61,7 @@ class StartLateFault(Fault):
         return launch.late(ranks=ranks, seconds=self.for_)
 
     def proof(self, history: History, *, rank: int) -> Proof:
-        """The others were forked, the time passed, this one was forked."""
+        """Work out whether the others were forked, the time passed, and then this one was."""
         late = set(self.ranks.of(history.size))
         others = [
             seen
@@ -129,7 +129,7 @@ class StartOrderFault(Fault):
         return Place("gap", ("",), "says when ranks start too")
 
     def of(self, size: int) -> Sequence[int]:
-        """The ranks in the order in which they start."""
+        """Return the ranks in the order in which they start."""
         return [*range(1, size), 0] if self.order == "rank-0-last" else list(reversed(range(size)))
 
     @classmethod

@@ -68,7 +68,7 @@ class TorchSettingsFault(FaultAtEvent):
         """It is in force as long as the rank lives."""
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return {"wanted": self._wanted}
 
     def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
