@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from harness.checks.check import Check, RankCheck
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.finding import Finding, RankFinding, failed, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.strict_json import JSON
@@ -79,8 +79,10 @@ class AccountedCheck(RankCheck):
         """There is a reference to compare with."""
         for index in checks:
             if not draft.has("subject", "reference"):
-                what = "is not there: state subject.reference, what the whole model is called with"
-                yield draft.problem(("checks", index, "against"), what)
+                yield draft.problem(
+                    ("checks", index, "against"),
+                    "is not there: state subject.reference, what the whole model is called with",
+                )
 
     def judge(self, history: History) -> Finding:
         """By the one account that there has to be, of exactly the files that were kept."""
@@ -110,10 +112,7 @@ class AccountedCheck(RankCheck):
 
     def _uncompared(self, history: History, why: str, *, line: int | None = None) -> Finding:
         asked = self.ranks.of(history.size)
-        lost = [
-            RankFinding(rank=rank, passed=False, reason=why, line=line, uncompared=True)
-            for rank in asked
-        ]
+        lost = [failed(rank, why, line, uncompared=True) for rank in asked]
         return over_ranks(self.id, self.kind, lost)
 
 

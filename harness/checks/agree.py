@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, ValueCheck
-from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
+from harness.checks.finding import Finding, RankFinding, canonical, failed, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.ranks import MOST_RANKS
@@ -69,14 +69,7 @@ class AgreeCheck(ValueCheck):
         for rank in asked:
             values = reported[rank]
             if not values:
-                parts.append(
-                    RankFinding(
-                        rank=rank,
-                        passed=False,
-                        reason=f"{self.value} was not reported",
-                        missing=True,
-                    )
-                )
+                parts.append(failed(rank, f"{self.value} was not reported", missing=True))
                 continue
             # Of several reports the whole sequence was compared, so that is what is shown.
             value = values[0][0] if len(values) == 1 else [value for value, _ in values]

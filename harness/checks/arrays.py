@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.checks.check import Check, RankCheck
-from harness.checks.finding import RankFinding, canonical
+from harness.checks.finding import RankFinding, canonical, failed
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.strict_json import JSON
@@ -136,9 +136,7 @@ class AgainstCheck(RankCheck):
             f"{event}.{key} was reported {len(reports)} times, and by {self.whose} {len(values)}"
             " times"
         )
-        return values, RankFinding(
-            rank=rank, passed=False, reason=reason, line=reports[0][1], uncompared=True
-        )
+        return values, failed(rank, reason, reports[0][1], uncompared=True)
 
     def judge_array(self, history: History, rank: int) -> RankFinding:
         """By what the harness found the arrays to differ by, which anybody who has them can work
@@ -153,31 +151,26 @@ class AgainstCheck(RankCheck):
                 why = why_no_artefact(events, one, name) if events else f"{name} was not kept"
                 missing = events is history and one == rank
                 reason = why if missing else f"{why}, by {word}"
-                return RankFinding(
-                    rank=rank, passed=False, reason=reason, missing=missing, uncompared=not missing
-                )
+                return failed(rank, reason, missing=missing, uncompared=not missing)
             if artefact_was_changed(events, one, name):
-                return RankFinding(
-                    rank=rank,
-                    passed=False,
-                    reason=f"{name} of {word} was changed after it was kept",
-                    uncompared=True,
+                return failed(
+                    rank, f"{name} of {word} was changed after it was kept", uncompared=True
                 )
             digests.append(seen.event.values.get("sha256"))
         compared = artefact_compared(history, rank, self.id)
         if compared is None:
-            return RankFinding(
-                rank=rank, passed=False, reason=f"{name} was not compared", uncompared=True
-            )
+            return failed(rank, f"{name} was not compared", uncompared=True)
         values = compared.event.values
         fault = values.get("why")
         comparison = values.get("comparison")
         if [values.get("found"), values.get("expected")] != digests:
             fault = "what was compared is not what was kept"
         if fault is not None or not isinstance(comparison, dict):
-            reason = f"{name} cannot be compared: {fault or 'the comparison is missing'}"
-            return RankFinding(
-                rank=rank, passed=False, reason=reason, line=compared.line, uncompared=True
+            return failed(
+                rank,
+                f"{name} cannot be compared: {fault or 'the comparison is missing'}",
+                compared.line,
+                uncompared=True,
             )
         return self.judge_comparison(rank, comparison, compared.line)
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, ValueCheck
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed
 from harness.forms.strict_json import JSON
 from harness.history import History
 
@@ -33,14 +33,8 @@ class BoundCheck(ValueCheck):
         shown: tuple[Fraction, RankFinding] | None = None
         for value, line in history.values(rank, self.event, self.key):
             if isinstance(value, bool) or not isinstance(value, int | float):
-                reason = f"{self.value} is not a number"
-                return RankFinding(
-                    rank=rank,
-                    passed=False,
-                    observed=value,
-                    reason=reason,
-                    line=line,
-                    uncompared=True,
+                return failed(
+                    rank, f"{self.value} is not a number", line, observed=value, uncompared=True
                 )
             room = self._room(value)
             reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
@@ -52,9 +46,7 @@ class BoundCheck(ValueCheck):
             if shown is None or room < shown[0]:
                 shown = room, part
         reason = f"{self.value} was not reported"
-        return (
-            shown[1] if shown else RankFinding(rank=rank, passed=False, reason=reason, missing=True)
-        )
+        return shown[1] if shown else failed(rank, reason, missing=True)
 
     def _room(self, value: JSON) -> Fraction:
         """How far the value is from the limit, on the allowed side. Exact, whatever the size."""

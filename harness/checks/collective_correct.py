@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, RankCheck
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed
 from harness.forms.text import plural
 from harness.history import CODED, CODED_END, History
 from harness.ledger import coded
@@ -62,13 +62,17 @@ class CollectiveCorrectCheck(RankCheck):
         }
         for number, (call, line) in enumerate(told, start=1):
             if call.get("sequence") != number:
-                reason = f"nothing is told of call {number}: what it gave was not looked at"
-                return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)
+                return failed(
+                    rank,
+                    f"nothing is told of call {number}: what it gave was not looked at",
+                    line,
+                    missing=True,
+                )
             if call.get("operation") == "skip":
                 continue
             there = {other: calls[number] for other, calls in others.items() if number in calls}
             if why := _wrong(call, there, rank, history.size) or _differs(call, there):
-                return RankFinding(rank=rank, passed=False, reason=why, line=line)
+                return failed(rank, why, line)
         ends = {
             one: [seen.event.values.get("calls") for seen in history.said(one, CODED_END)]
             for one in range(history.size)
@@ -76,12 +80,19 @@ class CollectiveCorrectCheck(RankCheck):
         totals = history.said(rank, CODED_END)
         end = totals[0].line if totals else None
         if ends[rank] != [len(told)]:
-            reason = f"it told of {plural(len(told), 'coded call')}, and not that these were all"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=end, missing=not totals)
+            return failed(
+                rank,
+                f"it told of {plural(len(told), 'coded call')}, and not that these were all",
+                end,
+                missing=not totals,
+            )
         odd = next((one for one, calls in ends.items() if calls and calls != ends[rank]), None)
         if odd is not None:
-            reason = f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=end)
+            return failed(
+                rank,
+                f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}",
+                end,
+            )
         looked_at = sum(call.get("operation") != "skip" for call, _ in told)
         shown = f"{plural(looked_at, 'call')} correct"
         reason = (

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from harness.checks.accounted import REFERENCE, AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
-from harness.checks.finding import RankFinding, finite
+from harness.checks.finding import RankFinding, failed, finite
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
@@ -107,10 +107,7 @@ class EquivalentCheck(AccountedCheck):
         parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
             reason = "it cannot be compared: the account is not one"
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return [failed(rank, reason, line, uncompared=True) for rank in asked]
         odd = _odd_ones(history)
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
@@ -147,22 +144,29 @@ class EquivalentCheck(AccountedCheck):
                 if self.layers is None
                 else "that the reference"
             )
-            reason = f"{plural(parity.unseen, 'array')} {what} kept no rank did"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+            return failed(
+                rank,
+                f"{plural(parity.unseen, 'array')} {what} kept no rank did",
+                line,
+                uncompared=True,
+            )
         if departure.keeps and (
             departure.phases.keys() != parity.phases.keys()
             or not departure.phases.keys() <= set(PHASES)
         ):
-            reason = "the account contradicts itself: a phase was not compared"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+            return failed(
+                rank,
+                "the account contradicts itself: a phase was not compared",
+                line,
+                uncompared=True,
+            )
         for phase, found in departure.phases.items():
             if wrong := found.contradiction(parity.phases[phase], self._slack):
-                reason = f"the account contradicts itself: {wrong}"
-                return RankFinding(
-                    rank=rank, passed=False, reason=reason, line=line, uncompared=True
+                return failed(
+                    rank, f"the account contradicts itself: {wrong}", line, uncompared=True
                 )
         if wrong := self._unjudged(departure):
-            return RankFinding(rank=rank, passed=False, reason=wrong, line=line, uncompared=True)
+            return failed(rank, wrong, line, uncompared=True)
         why = odd.get(rank) or self._complaint(departure, parity)
         if why:
             reason = f"DIVERGENT: {why}"

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, FailsAt, RankCheck
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed
 from harness.checks.survivors import at_line
 from harness.forms.draft import Draft
 from harness.forms.fields import Event, Name
@@ -44,7 +44,7 @@ class EventCheck(RankCheck):
             values = error.event.values
             reason = f"{reason}: {values.get('type')} at {values.get('source')!r}"
             line = error.line
-        return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)
+        return failed(rank, reason, line, missing=True)
 
 
 class WithinCheck(RankCheck):
@@ -66,19 +66,19 @@ class WithinCheck(RankCheck):
         """From the first `from` to the first `event` after it, in seconds."""
         starts = history.said(rank, self.from_)
         if not starts:
-            return RankFinding(rank=rank, passed=False, reason=f"no {self.from_}", missing=True)
+            return failed(rank, f"no {self.from_}", missing=True)
         begin = starts[0].event.ns
         after = [seen for seen in history.said(rank, self.event) if seen.event.ns >= begin]
         if not after:
-            reason = f"no {self.event} after {self.from_}"
-            return RankFinding(
-                rank=rank, passed=False, reason=reason, line=starts[0].line, missing=True
-            )
+            return failed(rank, f"no {self.event} after {self.from_}", starts[0].line, missing=True)
         seconds = (after[0].event.ns - begin) / 1e9
         reason = "" if seconds <= self.limit else f"it took longer than {self.limit:g} s"
-        observed = f"{seconds:.3f} s"
         return RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=after[0].line
+            rank=rank,
+            passed=not reason,
+            observed=f"{seconds:.3f} s",
+            reason=reason,
+            line=after[0].line,
         )
 
     @classmethod
@@ -141,7 +141,7 @@ class ProgressCheck(RankCheck):
         """
         starts = history.said(rank, self.from_)
         if not starts:
-            return RankFinding(rank=rank, passed=False, reason=f"no {self.from_}", missing=True)
+            return failed(rank, f"no {self.from_}", missing=True)
         moves = self._moves(history, rank)
         if isinstance(moves, RankFinding):
             return moves
@@ -152,19 +152,21 @@ class ProgressCheck(RankCheck):
         long = next((pause for pause in pauses if _seconds(*pause) > self.limit), None)
         if long is not None:
             reason = self._pause(history, rank, *long)
-            return RankFinding(
-                rank=rank,
-                passed=False,
-                observed=f"{len(watched)} moves",
-                reason=reason,
-                line=long[1].line,
-            )
+            return failed(rank, reason, long[1].line, observed=f"{len(watched)} moves")
         if len(watched) < self.at_least:
-            reason = f"it moved {len(watched)} times, at least {self.at_least} are asked"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=end.line, missing=True)
+            return failed(
+                rank,
+                f"it moved {len(watched)} times, at least {self.at_least} are asked",
+                end.line,
+                missing=True,
+            )
         longest = max(_seconds(*pause) for pause in pairwise([begin, *watched, end]))
-        observed = f"{len(watched)} moves, the longest pause {longest:.3f} s"
-        return RankFinding(rank=rank, passed=True, observed=observed, line=watched[-1].line)
+        return RankFinding(
+            rank=rank,
+            passed=True,
+            observed=f"{len(watched)} moves, the longest pause {longest:.3f} s",
+            line=watched[-1].line,
+        )
 
     def _moves(self, history: History, rank: int) -> Sequence[Seen] | RankFinding:
         """Return the events that count, in order of time."""
@@ -176,9 +178,8 @@ class ProgressCheck(RankCheck):
         for seen in said:
             value = seen.event.values.get(self.counter)
             if isinstance(value, bool) or not isinstance(value, int | float):
-                reason = f"{self.event}.{self.counter} is not a number"
-                return RankFinding(
-                    rank=rank, passed=False, observed=value, reason=reason, line=seen.line
+                return failed(
+                    rank, f"{self.event}.{self.counter} is not a number", seen.line, observed=value
                 )
             if best is None or value > best:
                 best = value

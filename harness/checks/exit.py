@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.checks.check import NO_VALUE, Check, FailsAt, RankCheck
-from harness.checks.finding import Finding, RankFinding
+from harness.checks.finding import Finding, RankFinding, failed
 from harness.history import MACHINE_LOST, History, ended
 
 
@@ -29,7 +29,7 @@ class ExitCheck(RankCheck):
         """Judge the end of a rank; one that a signal ended has no exit code."""
         end = history.exit(rank)
         if end is None:
-            return RankFinding(rank=rank, passed=False, reason="its end was not seen", missing=True)
+            return failed(rank, "its end was not seen", missing=True)
         values = end.event.values
         reason = "" if values.get("code") == self.code else f"it must end with code {self.code}"
         return RankFinding(

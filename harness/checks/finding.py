@@ -60,6 +60,27 @@ class RankFinding(NamedTuple):
         return "missing" if self.missing and compares else ""
 
 
+def failed(
+    rank: int,
+    reason: str,
+    line: int | None = None,
+    *,
+    observed: JSON = None,
+    missing: bool = False,
+    uncompared: bool = False,
+) -> RankFinding:
+    """Make the part of a rank on which a check does not hold."""
+    return RankFinding(
+        rank=rank,
+        passed=False,
+        observed=observed,
+        reason=reason,
+        line=line,
+        missing=missing,
+        uncompared=uncompared,
+    )
+
+
 class Finding(NamedTuple):
     """One check's verdict on one trial.
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
-from harness.checks.finding import RankFinding, finite
+from harness.checks.finding import RankFinding, failed, finite
 from harness.checks.survivors import is_error
 from harness.forms.draft import Draft
 from harness.forms.fields import Id
@@ -73,10 +73,9 @@ class HostLostCheck(RankCheck):
         ]
         if not cut or end is None:
             why = "its end was not seen" if cut else "no machine was cut off"
-            return RankFinding(rank=rank, passed=False, reason=why, missing=True)
+            return failed(rank, why, missing=True)
         if (returned := history.returned(rank)) is not None:
-            why = "it returned, and a machine of its world was lost"
-            return RankFinding(rank=rank, passed=False, reason=why, line=returned.line)
+            return failed(rank, "it returned, and a machine of its world was lost", returned.line)
         machine = machine_called(history, rank)
         if any(seen.event.values.get("machine") == machine for seen in cut):
             reason = self._there(history, machine, end)

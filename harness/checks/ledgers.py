@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 from harness.checks.check import NO_VALUE, Check, FailsAt, RankCheck
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.finding import Finding, RankFinding, failed, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.text import plural
@@ -38,10 +38,7 @@ class LedgerAgreesCheck(RankCheck):
         noted = history.noted(LEDGERS_COMPARED)
         if len(noted) != 1:
             reason = "the ledgers of the ranks were not compared"
-            lost = [
-                RankFinding(rank=rank, passed=False, reason=reason, uncompared=True)
-                for rank in asked
-            ]
+            lost = [failed(rank, reason, uncompared=True) for rank in asked]
             return over_ranks(self.id, self.kind, lost)
         values = noted[0].event.values
         line = noted[0].line
@@ -50,10 +47,7 @@ class LedgerAgreesCheck(RankCheck):
         matched = _listed(found.get("matched"))
         if len(ranks) != history.size or len(matched) != len(asked):
             reason = "what is noted of the ledgers is of another world or of another check"
-            odd = [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            odd = [failed(rank, reason, line, uncompared=True) for rank in asked]
             return over_ranks(self.id, self.kind, odd)
         summaries = {rank: _mapping(ranks[rank]) for rank in asked}
         difference = _mapping(found.get("difference"))
@@ -130,8 +124,10 @@ class LedgerAgreesCheck(RankCheck):
                 )
             alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
             if alone or draft.sizes() == (1,):
-                message = "asks one rank alone, which always agrees with itself; ask two or more"
-                yield draft.problem((*place, "ranks"), message)
+                yield draft.problem(
+                    (*place, "ranks"),
+                    "asks one rank alone, which always agrees with itself; ask two or more",
+                )
 
 
 def asks_ledgers(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
@@ -216,10 +212,7 @@ class TransfersIntactCheck(RankCheck):
         left = _listed(found.get("left"))
         if len(ranks) != history.size or len(compared) != len(asked) or len(left) != len(asked):
             reason = "what the ranks sent and received was not compared"
-            lost = [
-                RankFinding(rank=rank, passed=False, reason=reason, uncompared=True)
-                for rank in asked
-            ]
+            lost = [failed(rank, reason, uncompared=True) for rank in asked]
             return over_ranks(self.id, self.kind, lost)
         line = noted[0].line
         damage = _mapping(found.get("damage"))

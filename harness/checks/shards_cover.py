@@ -24,7 +24,7 @@ from pydantic import Field
 
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed
 from harness.forms.fields import Line, Listed
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
@@ -129,19 +129,13 @@ class ShardsCoverCheck(AccountedCheck):
             or not all(map(_is_shape, shapes.values()))
         ):
             reason = "it cannot be compared: the account is not one"
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return [failed(rank, reason, line, uncompared=True) for rank in asked]
         shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
         except NotAPlan as error:
             reason = str(error)
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return [failed(rank, reason, line, uncompared=True) for rank in asked]
         find = self._faults if plan is None else partial(_faults_by, plan)
         faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
@@ -177,7 +171,7 @@ class ShardsCoverCheck(AccountedCheck):
                 if shards is not None
                 else "what it told of its shards is not that"
             )
-            return RankFinding(rank=rank, passed=False, reason=why, line=line, missing=True)
+            return failed(rank, why, line, missing=True)
         for shard in shards:
             key = _key(shard.tensor, shard.bounds)
             if shard.tensor not in shapes:
@@ -188,11 +182,11 @@ class ShardsCoverCheck(AccountedCheck):
                 why = f"{key} has other bytes than in the checkpoint"
             else:
                 continue
-            return RankFinding(rank=rank, passed=False, reason=why, line=shard.line)
+            return failed(rank, why, shard.line)
         # What is missing is a fault of every rank: it could lie on any.
         mine = [why for ranks, why in faults.values() if rank in ranks or not ranks]
         if mine:
-            return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
+            return failed(rank, mine[0], line)
         elements = sum(math.prod(end - begin for begin, end in shard.bounds) for shard in shards)
         total = sum(math.prod(shape) for shape in shapes.values())
         observed = (

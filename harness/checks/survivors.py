@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, NamedTuple, Self
 from pydantic import Field
 
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
-from harness.checks.finding import Finding, RankFinding
+from harness.checks.finding import Finding, RankFinding, failed
 from harness.forms.draft import Draft
 from harness.forms.fields import ExceptionName, Id, Message
 from harness.forms.problem import Problem, closest
@@ -90,21 +90,27 @@ class SurvivorsCheck(RankCheck):
             if strike.fault == self.fault and strike.struck is not None
         ]
         if not strikes:
-            reason = f"fault {self.fault} did not strike, so there was nothing to notice"
-            return RankFinding(rank=rank, passed=False, reason=reason, missing=True)
+            return failed(
+                rank,
+                f"fault {self.fault} did not strike, so there was nothing to notice",
+                missing=True,
+            )
         failing = failing_of(history, rank)
         if failing is None:
             reason = f"it did not end with an error: {self._how(history, rank)}"
             end = history.exit(rank)
             line = end.line if end is not None else None
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)
+            return failed(rank, reason, line, missing=True)
         moment = self.moment(history, rank, failing)
         struck = min(strikes, key=lambda seen: seen.event.ns)
         seconds = (moment.event.ns - struck.event.ns) / 1e9
         reason = self._why_not(failing, struck=struck, seconds=seconds)
-        observed = f"{failing.text}, {self.awaited} {seconds:.3f} s after fault {self.fault}"
         return RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=moment.line
+            rank=rank,
+            passed=not reason,
+            observed=f"{failing.text}, {self.awaited} {seconds:.3f} s after fault {self.fault}",
+            reason=reason,
+            line=moment.line,
         )
 
     def moment(self, history: History, rank: int, failing: Failing) -> Seen:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.checks.finding import Finding, RankFinding
+from harness.checks.finding import Finding, RankFinding, failed
 from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import (
@@ -145,7 +145,7 @@ def _joined(history: History, rank: int) -> RankFinding:
     """
     answers = history.said(rank, "backend.ready")
     if not answers:
-        return RankFinding(rank=rank, passed=False, reason="it did not join the group")
+        return failed(rank, "it did not join the group")
     values, line, reason = answers[0].event.values, answers[0].line, ""
     observed = f"{values.get('rank')} of {values.get('size')}"
     if (values.get("rank"), values.get("size")) != (rank, history.size):
@@ -244,9 +244,7 @@ def _entry_loaded(history: History, rank: int) -> RankFinding:
         if elsewhere
         else "the entry was not loaded"
     )
-    return RankFinding(
-        rank=rank, passed=False, reason=reason, line=lists[0].line if lists else None
-    )
+    return failed(rank, reason, lists[0].line if lists else None)
 
 
 def _executed(history: History, rank: int) -> RankFinding:
@@ -255,7 +253,7 @@ def _executed(history: History, rank: int) -> RankFinding:
     """
     seen = history.executed(rank)
     if seen is None:
-        return RankFinding(rank=rank, passed=False, reason="no program was started")
+        return failed(rank, "no program was started")
     files = ", ".join(str(name) for name, _ in history.executed_files(rank))
     reason = "" if files else "no word of its command line is a file of the arm's folder"
     return RankFinding(
@@ -289,7 +287,7 @@ def _heard(history: History, rank: int) -> RankFinding:
         del words["channel.closed"]
     for name, reason in words.items():
         if bad := history.noted(name, rank):
-            return RankFinding(rank=rank, passed=False, reason=reason, line=bad[0].line)
+            return failed(rank, reason, bad[0].line)
     return RankFinding(rank=rank, passed=True)
 
 
@@ -350,7 +348,7 @@ def _finished(history: History) -> Finding:
                 else "it ended before the subject returned"
             )
         line = error.line if error else end.line if end else None
-        return RankFinding(rank=rank, passed=False, reason=reason, line=line)
+        return failed(rank, reason, line)
 
     after = deadline[0].event.values.get("after") if deadline else None
     return _over_every("finished", history, part)._replace(

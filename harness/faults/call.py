@@ -17,7 +17,7 @@ from pydantic import Field, StringConstraints
 
 from harness.faults import proof
 from harness.faults.fault import FROM_INSIDE, FaultAtEvent, Place
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.forms.draft import Draft
 from harness.forms.fields import Event
 from harness.forms.problem import Problem, closest
@@ -97,8 +97,9 @@ class CallFault(FaultAtEvent):
         for index, fault in faults.items():
             place = ("faults", index)
             if not isinstance(observed, list) or "collectives" not in observed:
-                message = "strikes where the ledger stands; add observe: [collectives]"
-                yield draft.problem((*place, "kind"), message)
+                yield draft.problem(
+                    (*place, "kind"), "strikes where the ledger stands; add observe: [collectives]"
+                )
             if fault.operation is not None and fault.operation not in cls.only:
                 known = fault.operation in OPERATIONS
                 message = (
@@ -107,8 +108,11 @@ class CallFault(FaultAtEvent):
                     else "is not an operation that a ledger names"
                 )
                 suggestion = closest(fault.operation, sorted(cls.only))
-                message = f"{message}; it can be {', '.join(sorted(cls.only))}"
-                yield draft.problem((*place, "operation"), message, suggestion=suggestion)
+                yield draft.problem(
+                    (*place, "operation"),
+                    f"{message}; it can be {', '.join(sorted(cls.only))}",
+                    suggestion=suggestion,
+                )
 
     def description(self) -> str:
         where = f" at {self.line}" if self.line else ""
@@ -149,22 +153,20 @@ class CallFault(FaultAtEvent):
         operation = values.get("operation")
         site = values.get("site")
         if len(reports) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
-            return Proof(
-                proved=False, description="it struck otherwise than it was to", lines=lines
-            )
+            return not_proved("it struck otherwise than it was to", lines)
         # A rank may say anything: what is not a text cannot be looked for in a set.
         known = isinstance(operation, str) and operation in self.only
         if not known or self.operation not in (None, operation):
-            return Proof(proved=False, description=f"it struck a call of {operation}", lines=lines)
+            return not_proved(f"it struck a call of {operation}", lines)
         if not isinstance(site, str) or (
             self.line is not None and site.partition(" in ")[0] != self.line
         ):
-            return Proof(proved=False, description=f"it struck a call at {site}", lines=lines)
+            return not_proved(f"it struck a call at {site}", lines)
         shown = f"{operation} at {site or 'a place that is not known'}"
         if "why" in values:
-            return Proof(proved=False, description=f"{shown}: {values['why']}", lines=lines)
+            return not_proved(f"{shown}: {values['why']}", lines)
         if wrong := self.unproved(values):
-            return Proof(proved=False, description=f"{shown}: {wrong}", lines=lines)
+            return not_proved(f"{shown}: {wrong}", lines)
         return Proof(
             proved=True, description=f"{shown} {self.verb}{self.shown(values)}", lines=lines
         )

@@ -15,7 +15,7 @@ from pydantic import Field
 from harness.faults import proof
 from harness.faults.fault import FROM_INSIDE, Fault, FaultAtEvent, FaultProperties, Place
 from harness.faults.folder import may_unshare
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import L, WorldControl
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
@@ -84,7 +84,7 @@ class ClockSkewFault(FaultAtEvent):
             landed.struck,
         )
         if skewed is None:
-            return Proof(proved=False, description="its clock was not set", lines=landed.lines)
+            return not_proved("its clock was not set", landed.lines)
         values = skewed.event.values
         lines = (*landed.lines, skewed.line)
         if (
@@ -92,13 +92,14 @@ class ClockSkewFault(FaultAtEvent):
             or abs(apart - self._offset) > WALL_SLACK_NS
             or not self._offset
         ):
-            return Proof(
-                proved=False, description="its clock tells the same time as before", lines=lines
-            )
+            return not_proved("its clock tells the same time as before", lines)
         functions = values.get("functions")
         names = ", ".join(map(str, functions)) if isinstance(functions, list) else ""
-        shown = f"{apart / 1e9:+.3f} s from {self.at} on, by {names}"
-        return Proof(proved=True, description=shown, lines=lines)
+        return Proof(
+            proved=True,
+            description=f"{apart / 1e9:+.3f} s from {self.at} on, by {names}",
+            lines=lines,
+        )
 
 
 def _apart(skewed: Seen) -> int | None:
@@ -159,14 +160,10 @@ class MonotonicSkewFault(Fault):
         lines = tuple(sorted((struck.line, clocks[0].line)))
         ahead = clocks[0].event.values.get("ahead")
         if type(ahead) is not int:
-            return Proof(
-                proved=False, description="what was read of its clock is not a number", lines=lines
-            )
+            return not_proved("what was read of its clock is not a number", lines)
         shift = ahead - _of_host(history, rank)
         if abs(shift - round(self.by * 1e9)) > MONOTONIC_SLACK_NS:
-            return Proof(
-                proved=False, description=f"its clock was {shift / 1e9:g} s ahead", lines=lines
-            )
+            return not_proved(f"its clock was {shift / 1e9:g} s ahead", lines)
         return Proof(
             proved=True,
             description=f"its clock was {shift / 1e9:g} s ahead, as the kernel tells it",

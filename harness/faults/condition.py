@@ -16,7 +16,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History, Seen
@@ -76,13 +76,11 @@ class ConditionFault(FaultAtEvent):
         about = [seen for seen in history.served(rank, self.told) if self.is_told_by(seen)]
         imposed = proof.first_after(about, landed.struck)
         if imposed is None:
-            return Proof(proved=False, description="nobody set the condition", lines=landed.lines)
+            return not_proved("nobody set the condition", landed.lines)
         lines = (*landed.lines, imposed.line)
         if "why" in imposed.event.values or not self.is_in_force(imposed):
             what = imposed.event.values.get("why") or f"found {self.shown(imposed)}"
-            return Proof(
-                proved=False, description=f"the condition was not set: {what}", lines=lines
-            )
+            return not_proved(f"the condition was not set: {what}", lines)
         shown = f"{self.shown(imposed)}, {proof.milliseconds(landed.gate, imposed)} after {self.at}"
         if self.for_ is None:
             return Proof(proved=True, description=shown, lines=lines)
@@ -95,8 +93,11 @@ class ConditionFault(FaultAtEvent):
                 and "why" not in back.event.values
                 and proof.lasted(imposed, undone, seconds=self.for_)
             ):
-                shown = f"{shown}, taken back {proof.milliseconds(imposed, back)} later"
-                return Proof(proved=True, description=shown, lines=(*lines, undone.line, back.line))
+                return Proof(
+                    proved=True,
+                    description=f"{shown}, taken back {proof.milliseconds(imposed, back)} later",
+                    lines=(*lines, undone.line, back.line),
+                )
             ended = end is not None and imposed.event.ns <= end.event.ns <= undone.event.ns
             if end is not None and ended and not history.was_stopped(rank):
                 return Proof(

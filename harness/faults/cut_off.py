@@ -17,7 +17,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
@@ -119,8 +119,9 @@ class CutOffFault(FaultAtEvent):
                 history, rank=rank, what=f"its machine was not cut off after {self.at}"
             )
         if cut.event.values.get("link") != "down":
-            shown = f"the link of its machine was {cut.event.values.get('link')}"
-            return Proof(proved=False, description=shown, lines=(*lines, cut.line))
+            return not_proved(
+                f"the link of its machine was {cut.event.values.get('link')}", (*lines, cut.line)
+            )
         lost = proof.first_after(
             [
                 seen
@@ -130,8 +131,12 @@ class CutOffFault(FaultAtEvent):
             cut,
         )
         if lost is None:
-            shown = "its machine was not missed"
-            return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, cut.line))
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description="its machine was not missed",
+                lines=(*lines, cut.line),
+            )
         joined = proof.first_after(
             [
                 seen
@@ -145,8 +150,10 @@ class CutOffFault(FaultAtEvent):
             or joined.event.values.get("link") != "up"
             or not proof.lasted(cut, joined, seconds=self.for_)
         ):
-            shown = f"its machine was not cut off for {self.for_:g} s and joined again"
-            return Proof(proved=False, description=shown, lines=(*lines, cut.line, lost.line))
+            return not_proved(
+                f"its machine was not cut off for {self.for_:g} s and joined again",
+                (*lines, cut.line, lost.line),
+            )
         shown = f"its machine cut off, missed after {proof.milliseconds(cut, lost)}, joined after"
         return Proof(
             proved=True,

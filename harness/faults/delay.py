@@ -13,7 +13,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FOR, FROM_OUTSIDE, FaultAtEvent
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History
@@ -50,18 +50,24 @@ class DelayFault(FaultAtEvent):
         """Event, held, nothing, opened, and what the rank did next."""
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         if undone is None or not proof.lasted(landed.struck, undone, seconds=self.for_):
-            shown = f"it was not held for {self.for_:g} s"
-            return proof.cut_short(history, rank=rank, description=shown, lines=landed.lines)
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description=f"it was not held for {self.for_:g} s",
+                lines=landed.lines,
+            )
         lines = (*landed.lines, undone.line)
         if (said := proof.said_between(history, rank, landed.gate, undone)) is not None:
-            return Proof(
-                proved=False, description="it spoke while it was held", lines=(*lines, said.line)
-            )
+            return not_proved("it spoke while it was held", (*lines, said.line))
         following = proof.next_of(history, rank, landed.gate)
         if following is None or not proof.after(following, undone):
-            shown = "it did nothing after it was held"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
+            return proof.cut_short(
+                history, rank=rank, description="it did nothing after it was held", lines=lines
+            )
         held = proof.milliseconds(landed.struck, undone)
         later = proof.milliseconds(landed.gate, following)
-        shown = f"held for {held}, next heard of {later} after {self.at}"
-        return Proof(proved=True, description=shown, lines=(*lines, following.line))
+        return Proof(
+            proved=True,
+            description=f"held for {held}, next heard of {later} after {self.at}",
+            lines=(*lines, following.line),
+        )

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 from harness.faults.condition import ConditionFault
 from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent
-from harness.faults.proof import Landing, Proof, first_after, milliseconds
+from harness.faults.proof import Landing, Proof, first_after, milliseconds, not_proved
 from harness.faults.world_control import L, WorldControl
 from harness.forms.draft import Draft
 from harness.forms.fields import Line
@@ -171,7 +171,7 @@ class FileFault(FaultAtEvent):
             [seen for seen in about if seen.event.values.get("how") == self.how], landed.struck
         )
         if spoiled is None:
-            return Proof(proved=False, description="nobody touched the file", lines=landed.lines)
+            return not_proved("nobody touched the file", landed.lines)
         values = spoiled.event.values
         lines = (*landed.lines, spoiled.line)
         before = values.get("before")
@@ -182,14 +182,13 @@ class FileFault(FaultAtEvent):
             or before.get("sha256") == now.get("sha256")
         ):
             why = values.get("why") or "it is as it was"
-            return Proof(
-                proved=False, description=f"{self.file} was not {self.how}: {why}", lines=lines
-            )
+            return not_proved(f"{self.file} was not {self.how}: {why}", lines)
         sizes = f"{before.get('bytes')} bytes before, {now.get('bytes')} now"
-        shown = (
-            f"{self.file} {self.how} {milliseconds(landed.gate, spoiled)} after {self.at}: {sizes}"
+        return Proof(
+            proved=True,
+            description=f"{self.file} {self.how} {milliseconds(landed.gate, spoiled)} after {self.at}: {sizes}",
+            lines=lines,
         )
-        return Proof(proved=True, description=shown, lines=lines)
 
 
 @cache

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from harness.faults import proof
 from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent, Place
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.draft import Draft
 from harness.forms.fields import Distinct
@@ -82,8 +82,10 @@ class LinkFault(FaultAtEvent):
         for index, fault in faults.items():
             for position, host in enumerate(fault.to or ()):
                 if host >= count:
-                    message = f"is not a host; the hosts are 0 to {count - 1}"
-                    yield draft.problem(("faults", index, "to", position), message)
+                    yield draft.problem(
+                        ("faults", index, "to", position),
+                        f"is not a host; the hosts are 0 to {count - 1}",
+                    )
 
     def options(self) -> dict[str, JSON]:
         """Return what else the wire has to know."""
@@ -129,31 +131,36 @@ class LinkFault(FaultAtEvent):
         """Event, in force on its links, and packets that it was done to."""
         struck = proof.first_after(self._said(history, rank, STRUCK), landed.struck)
         if struck is None:
-            return Proof(
-                proved=False,
-                description="the wire did not say that it was in force",
-                lines=landed.lines,
-            )
+            return not_proved("the wire did not say that it was in force", landed.lines)
         lines: tuple[int, ...] = (*landed.lines, struck.line)
         links = self.links(history, rank)
         if not links or struck.event.values.get("links") != links:
-            shown = f"the wire struck {struck.event.values.get('links')}, not {links}"
-            return Proof(proved=False, description=shown, lines=lines)
+            return not_proved(
+                f"the wire struck {struck.event.values.get('links')}, not {links}", lines
+            )
         undone = proof.first_after(self._said(history, rank, UNDONE), struck)
         counted = undone or proof.first_after(self._said(history, rank, COUNTED), struck)
         if counted is None:
-            shown = "nobody counted what it was done to"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
+            return proof.cut_short(
+                history, rank=rank, description="nobody counted what it was done to", lines=lines
+            )
         lines = (*lines, counted.line)
         if self.for_ is not None and (
             undone is None or not proof.lasted(struck, undone, seconds=self.for_)
         ):
-            shown = f"it was not in force for {self.for_:g} s"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description=f"it was not in force for {self.for_:g} s",
+                lines=lines,
+            )
         numbers = [counted.event.values.get(name) for name in ("matched", "struck")]
         if not all(type(number) is int for number in numbers) or not 1 <= numbers[1] <= numbers[0]:  # type: ignore[operator]
-            shown = f"it was done to {numbers[1]} of {numbers[0]} packets that passed"
-            return proof.missed(history, rank=rank, what=shown)
+            return proof.missed(
+                history,
+                rank=rank,
+                what=f"it was done to {numbers[1]} of {numbers[0]} packets that passed",
+            )
         payload = counted.event.values.get("payload")
         if type(payload) is not int or not 1 <= payload <= numbers[1]:  # type: ignore[operator]
             shown = (
@@ -163,10 +170,13 @@ class LinkFault(FaultAtEvent):
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)
         if wrong := wrong or _elsewhere(counted.event.values, history, links):
-            return Proof(proved=False, description=wrong, lines=lines)
+            return not_proved(wrong, lines)
         time = proof.milliseconds(struck, counted)
-        shown = f"done to {numbers[1]} of {numbers[0]} packets in {time}{more}"
-        return Proof(proved=True, description=shown, lines=lines)
+        return Proof(
+            proved=True,
+            description=f"done to {numbers[1]} of {numbers[0]} packets in {time}{more}",
+            lines=lines,
+        )
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
         """Return why its count proves nothing, if so, and what to add to the number of packets."""

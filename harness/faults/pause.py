@@ -17,7 +17,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FOR, FROM_OUTSIDE, FaultAtEvent
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History
@@ -64,16 +64,18 @@ class PauseFault(FaultAtEvent):
         """Event, stopped, nothing, resumed, and the time between."""
         stopped = proof.first_after(history.served(rank, "rank.stopped"), landed.struck)
         if stopped is None or stopped.event.values.get("signal") != "SIGSTOP":
-            return Proof(proved=False, description="nobody saw it stop", lines=landed.lines)
+            return not_proved("nobody saw it stop", landed.lines)
         lines = (*landed.lines, stopped.line)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         if undone is None or not proof.lasted(stopped, undone, seconds=self.for_):
-            shown = f"it was not stopped for {self.for_:g} s"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
-        if (said := proof.said_between(history, rank, stopped, undone)) is not None:
-            return Proof(
-                proved=False, description="it spoke while it was stopped", lines=(*lines, said.line)
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description=f"it was not stopped for {self.for_:g} s",
+                lines=lines,
             )
+        if (said := proof.said_between(history, rank, stopped, undone)) is not None:
+            return not_proved("it spoke while it was stopped", (*lines, said.line))
         resumed = proof.first_after(history.served(rank, "rank.continued"), undone)
         if resumed is None:
             shown = "nobody saw it continue"

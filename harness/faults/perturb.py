@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.faults.fault import FROM_INSIDE, Effect, FaultAtEvent, Place
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.forms.fields import Event, EventValue
 from harness.forms.model import Model, demand_one
 from harness.forms.strict_json import JSON
@@ -144,16 +144,12 @@ class PerturbFault(Change, FaultAtEvent):
                 if not reports
                 else f"{self.what} was changed {len(reports)} times"
             )
-            return Proof(proved=False, description=what, lines=landed.lines)
+            return not_proved(what, landed.lines)
         (seen,) = reports
         lines = (*landed.lines, seen.line)
         values = seen.event.values
         if values.get("of") != self.what or "why" in values:
-            return Proof(
-                proved=False,
-                description=f"{self.what}: {values.get('why', 'another was changed')}",
-                lines=lines,
-            )
+            return not_proved(f"{self.what}: {values.get('why', 'another was changed')}", lines)
         shown = f"{self.what}{_index(values.get('position'))} was {_short(values.get('before'))}"
         shown = f"{shown}, made {_short(values.get('after'))} ({self.size})"
         evidence = (
@@ -162,8 +158,9 @@ class PerturbFault(Change, FaultAtEvent):
             else self._reported(history, rank, seen)
         )
         if evidence is None:
-            what = f"what the harness has of {self.what} is not what the change makes of it"
-            return Proof(proved=False, description=what, lines=lines)
+            return not_proved(
+                f"what the harness has of {self.what} is not what the change makes of it", lines
+            )
         return Proof(proved=True, description=shown, lines=(*lines, evidence.line))
 
     def asked(self, history: History, rank: int) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class Landing:
         return self.gate.line, self.struck.line
 
 
+def not_proved(description: str, lines: tuple[int, ...] = ()) -> Proof:
+    """Say why the events do not prove a fault."""
+    return Proof(proved=False, description=description, lines=lines)
+
+
 def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Proof:
     """Find where a fault struck at its event, or prove that it did not."""
     struck = noted(history, STRUCK, fault=fault, rank=rank)
@@ -66,9 +71,7 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
             what=f"the harness did not strike at {at}" if said else f"it never said {at}",
         )
     if not said or said[0].event.ns > struck.event.ns:
-        return Proof(
-            proved=False, description=f"it was struck before it said {at}", lines=(struck.line,)
-        )
+        return not_proved(f"it was struck before it said {at}", (struck.line,))
     return Landing(gate=said[0], struck=struck)
 
 
@@ -81,7 +84,7 @@ def missed(history: History, *, rank: int, what: str) -> Proof:
     returned = history.said(rank, "subject.end")
     error = history.error(rank)
     if returned:
-        return Proof(proved=False, description=f"{what}, and returned", lines=(returned[0].line,))
+        return not_proved(f"{what}, and returned", (returned[0].line,))
     seen = error or end
     if error is not None:
         how = f": it raised {error.event.values.get('type')} before"
@@ -127,7 +130,7 @@ def cut_short(history: History, *, rank: int, description: str, lines: tuple[int
         why = f"it ended with {ended(end.event.values)} meanwhile"
         seen = end
     else:
-        return Proof(proved=False, description=description, lines=lines)
+        return not_proved(description, lines)
     return Proof(
         proved=False, description=f"{description}: {why}", lines=(*lines, seen.line), overtaken=True
     )

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.forms.draft import Draft
 from harness.forms.fields import ExceptionName, Message
 from harness.forms.problem import Problem, closest
@@ -75,9 +75,7 @@ class RaiseFault(FaultAtEvent):
             (seen for seen in history.said(rank, "fault.raised") if self._is(seen, landed)), None
         )
         if raised is None:
-            return Proof(
-                proved=False, description=f"{self.error} was not raised in it", lines=landed.lines
-            )
+            return not_proved(f"{self.error} was not raised in it", landed.lines)
         lines = (*landed.lines, raised.line)
         error = history.error(rank)
         values = error.event.values if error else {}

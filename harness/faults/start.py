@@ -14,7 +14,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FOR, Fault, FaultProperties, Place
-from harness.faults.proof import Proof
+from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import L
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
@@ -49,8 +49,10 @@ class StartLateFault(Fault):
             except ValueError:
                 return  # ranks that are not there have a rule of their own
             if len(ranks) == size:
-                message = f"leaves no rank that starts in time in a world of {size}; leave one out"
-                yield draft.problem(("faults", max(faults), "ranks"), message)
+                yield draft.problem(
+                    ("faults", max(faults), "ranks"),
+                    f"leaves no rank that starts in time in a world of {size}; leave one out",
+                )
                 return
 
     def description(self) -> str:
@@ -78,22 +80,17 @@ class StartLateFault(Fault):
             )
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if not others or struck is None:
-            return Proof(
-                proved=False,
-                description="nothing says when the others were started",
-                lines=(mine[0].line,),
-            )
+            return not_proved("nothing says when the others were started", (mine[0].line,))
         last = max(others, key=lambda seen: seen.event.ns)
         lines = (last.line, mine[0].line)
         if not proof.lasted(last, mine[0], seconds=self.for_):
             time = proof.milliseconds(last, mine[0])
-            return Proof(
-                proved=False,
-                description=f"it was started only {time} after the others",
-                lines=lines,
-            )
-        shown = f"started {proof.milliseconds(last, mine[0])} after rank {last.event.rank}"
-        return Proof(proved=True, description=shown, lines=lines)
+            return not_proved(f"it was started only {time} after the others", lines)
+        return Proof(
+            proved=True,
+            description=f"started {proof.milliseconds(last, mine[0])} after rank {last.event.rank}",
+            lines=lines,
+        )
 
 
 def _started(history: History, rank: int) -> list[Seen]:
@@ -189,9 +186,7 @@ class StartOrderFault(Fault):
             )
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if struck is None:
-            return Proof(
-                proved=False, description="the harness did not see it start", lines=(mine.line,)
-            )
+            return not_proved("the harness did not see it start", (mine.line,))
         place = order.index(rank)
         before = [seen for earlier in order[:place] if (seen := started[earlier]) is not None]
         lines = tuple(sorted({*(seen.line for seen in (*before, mine)), struck.line}))
@@ -199,11 +194,7 @@ class StartOrderFault(Fault):
             first.event.ns < second.event.ns for first, second in pairwise([*before, mine])
         )
         if len(before) < place or not in_order:
-            return Proof(
-                proved=False,
-                description="ranks that come before it started later, or not",
-                lines=lines,
-            )
+            return not_proved("ranks that come before it started later, or not", lines)
         if not before:
             later = [seen for follower in order[1:] if (seen := started[follower]) is not None]
             first = all(mine.event.ns < seen.event.ns for seen in later)
@@ -214,9 +205,5 @@ class StartOrderFault(Fault):
             )
         since = proof.milliseconds(before[0], mine)
         if not proof.lasted(before[0], mine, seconds=place * self.gap):
-            return Proof(
-                proved=False,
-                description=f"it started only {since} after rank {order[0]}",
-                lines=lines,
-            )
+            return not_proved(f"it started only {since} after rank {order[0]}", lines)
         return Proof(proved=True, description=f"started {since} after rank {order[0]}", lines=lines)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FOR, FROM_OUTSIDE, FaultAtEvent
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History, Seen
@@ -76,9 +76,7 @@ class StarveFault(FaultAtEvent):
         crowded = proof.first_after(_told(history, rank, self.burners), landed.struck)
         if crowded is None or "why" in crowded.event.values:
             why = f": {crowded.event.values['why']}" if crowded is not None else ""
-            return Proof(
-                proved=False, description=f"nobody computed beside it{why}", lines=landed.lines
-            )
+            return not_proved(f"nobody computed beside it{why}", landed.lines)
         lines = (*landed.lines, crowded.line)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         shown = f"it was not starved for {self.for_:g} s"

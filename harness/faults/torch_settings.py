@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from harness.faults import proof
 from harness.faults.fault import FROM_INSIDE, FaultAtEvent
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.problem import complaint
 from harness.forms.strict_json import JSON
@@ -78,16 +78,17 @@ class TorchSettingsFault(FaultAtEvent):
         ]
         seen = proof.first_after(reports, landed.struck)
         if seen is None:
-            return Proof(proved=False, description="nothing was set", lines=landed.lines)
+            return not_proved("nothing was set", landed.lines)
         lines = (*landed.lines, seen.line)
         before = seen.event.values.get("before")
         now = seen.event.values.get("now")
         if not isinstance(before, dict) or not isinstance(now, dict):
-            return Proof(proved=False, description="the rank has not loaded torch", lines=lines)
+            return not_proved("the rank has not loaded torch", lines)
         for name, value in self._wanted.items():
             if now.get(name) != value or before.get(name) == value:
-                shown = f"torch's {name} is {now.get(name)}, and was {before.get(name)}"
-                return Proof(proved=False, description=shown, lines=lines)
+                return not_proved(
+                    f"torch's {name} is {now.get(name)}, and was {before.get(name)}", lines
+                )
         changes = ", ".join(
             f"{name} {before.get(name)} to {value}" for name, value in self._wanted.items()
         )
