@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from harness.checks.check import Check, RankCheck
-from harness.checks.finding import Finding, RankFinding, failed, over_ranks
+from harness.checks.finding import Finding, RankFinding, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.strict_json import JSON
@@ -92,28 +92,21 @@ class AccountedCheck(RankCheck):
             if seen.event.values.get("check") == self.id
         ]
         if len(noted) != 1:
-            return self._uncompared(history, "what the ranks kept was not looked at")
+            return self._lost(history, "what the ranks kept was not looked at")
         values = noted[0].event.values
         line = noted[0].line
         if values.get("files") != files_of(self, history):
-            return self._uncompared(history, "what was looked at is not what was kept", line=line)
+            return self._lost(history, "what was looked at is not what was kept", line)
         for rank, name in _changed(self, history):
-            why = (
-                f"{name} of {'the reference' if rank is None else f'rank {rank}'} was changed after"
-                " it was kept"
-            )
-            return self._uncompared(history, why, line=line)
+            whose = "the reference" if rank is None else f"rank {rank}"
+            return self._lost(history, f"{name} of {whose} was changed after it was kept", line)
         account = values.get("account")
         if not isinstance(account, dict):
-            return self._uncompared(
-                history, f"it cannot be compared: {values.get('why')}", line=line
-            )
+            return self._lost(history, f"it cannot be compared: {values.get('why')}", line)
         return over_ranks(self.id, self.kind, self.judge_account(history, account, line))
 
-    def _uncompared(self, history: History, why: str, *, line: int | None = None) -> Finding:
-        asked = self.ranks.of(history.size)
-        lost = [failed(rank, why, line, uncompared=True) for rank in asked]
-        return over_ranks(self.id, self.kind, lost)
+    def _lost(self, history: History, why: str, line: int | None = None) -> Finding:
+        return over_ranks(self.id, self.kind, self.uncompared(history, why, line))
 
 
 def accounted(checks: Iterable[Check]) -> list[AccountedCheck]:
@@ -134,12 +127,11 @@ def note_accounts(
     for check in accounted(checks):
         if not is_asked(check, history):
             continue
-        found = found_of(check, history)
         values: dict[str, JSON] = {"check": check.id, "files": files_of(check, history)}
         ranks: dict[int, dict[str, ArrayFile]] = {rank: {} for rank in range(history.size)}
         reference: dict[str, ArrayFile] = {}
-        for (rank, name), one in found.items():
-            (reference if rank is None else ranks[rank])[name] = file(one)
+        for (rank, name), artefact in found_of(check, history).items():
+            (reference if rank is None else ranks[rank])[name] = file(artefact)
         try:
             values["account"] = check.account(
                 Sources(history=history, ranks=ranks, reference=reference)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.checks.finding import Finding, RankFinding, over_ranks
+from harness.checks.finding import Finding, RankFinding, failed, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.fields import EventValue, Id
 from harness.forms.model import Model
@@ -147,6 +147,13 @@ class RankCheck(Check):
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Judge one rank. Pure, and never raises."""
         raise NotImplementedError
+
+    def uncompared(
+        self, history: History, reason: str, line: int | None = None
+    ) -> list[RankFinding]:
+        """Fail on every rank asked, because nothing was compared."""
+        ranks = self.ranks.of(history.size)
+        return [failed(rank, reason, line, uncompared=True) for rank in ranks]
 
 
 class ValueCheck(RankCheck):

@@ -106,8 +106,7 @@ class EquivalentCheck(AccountedCheck):
         asked = self.ranks.of(history.size)
         parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
-            reason = "it cannot be compared: the account is not one"
-            return [failed(rank, reason, line, uncompared=True) for rank in asked]
+            return self.uncompared(history, "it cannot be compared: the account is not one", line)
         odd = _odd_ones(history)
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""

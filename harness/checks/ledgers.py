@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 from harness.checks.check import NO_VALUE, Check, FailsAt, RankCheck
-from harness.checks.finding import Finding, RankFinding, failed, over_ranks
+from harness.checks.finding import Finding, RankFinding, over_ranks
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.text import plural
@@ -20,14 +20,51 @@ from harness.history import LEDGERS_COMPARED, History
 from harness.ledger.outside.account import NO_CALL, in_words
 
 
-class LedgerAgreesCheck(RankCheck):
-    """Every rank made the same collective calls as the others of each group, and each send and
-    receive has its end.
-    """
+class LedgersCheck(RankCheck):
+    """A check of what the harness noted when it compared the ranks' ledgers."""
 
     properties: ClassVar = replace(
         NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
     )
+    # Options of `observe` one of which is needed besides `collectives`; none where that is enough.
+    options: ClassVar[frozenset[str]] = frozenset()
+    # Advice where the ledgers or the digests are missing, and where one rank alone is asked.
+    unobserved: ClassVar[str]
+    alone: ClassVar[str]
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """Yield checks of what is not observed, and of one rank alone."""
+        observed = draft.at("observe")
+        words = set(map(str, observed)) if isinstance(observed, list) else set()
+        is_observed = "collectives" in words and (not cls.options or bool(cls.options & words))
+        for index, check in checks.items():
+            if not is_observed:
+                yield draft.problem(("checks", index, "kind"), cls.unobserved)
+            which = check.ranks.which
+            if draft.sizes() == (1,) or (not isinstance(which, str) and len(which) == 1):
+                yield draft.problem(("checks", index, "ranks"), cls.alone)
+
+    def noted(self, history: History) -> tuple[Mapping[str, Any], list[Any], int | None]:
+        """Return what was noted for this check, the summaries of the ranks' ledgers, and the line.
+
+        Nothing where the ledgers were not compared exactly once.
+        """
+        events = history.noted(LEDGERS_COMPARED)
+        if len(events) != 1:
+            return {}, [], None
+        values = events[0].event.values
+        checks = _mapping(values.get("checks"))
+        return _mapping(checks.get(self.id)), _listed(values.get("ranks")), events[0].line
+
+
+class LedgerAgreesCheck(LedgersCheck):
+    """Every rank made the same collective calls as the others of each group, and each send and
+    receive has its end.
+    """
+
+    unobserved: ClassVar = "needs the ranks' ledgers; add observe: [collectives]"
+    alone: ClassVar = "asks one rank alone, which always agrees with itself; ask two or more"
     example: ClassVar = "{id: in-step, kind: ledger-agrees, ranks: every}"
 
     kind: Literal["ledger-agrees"]
@@ -35,37 +72,24 @@ class LedgerAgreesCheck(RankCheck):
     def judge(self, history: History) -> Finding:
         """Judge what the ranks' ledgers differ by. A ledger that is not whole agrees with nothing."""
         asked = self.ranks.of(history.size)
-        noted = history.noted(LEDGERS_COMPARED)
-        if len(noted) != 1:
+        noted, ranks, line = self.noted(history)
+        matched = _listed(noted.get("matched"))
+        if line is None or len(ranks) != history.size or len(matched) != len(asked):
             reason = "the ledgers of the ranks were not compared"
-            lost = [failed(rank, reason, uncompared=True) for rank in asked]
-            return over_ranks(self.id, self.kind, lost)
-        values = noted[0].event.values
-        line = noted[0].line
-        ranks = _listed(values.get("ranks"))
-        found = _mapping(_mapping(values.get("checks")).get(self.id))
-        matched = _listed(found.get("matched"))
-        if len(ranks) != history.size or len(matched) != len(asked):
-            reason = "what is noted of the ledgers is of another world or of another check"
-            odd = [failed(rank, reason, line, uncompared=True) for rank in asked]
-            return over_ranks(self.id, self.kind, odd)
+            if line is not None:
+                reason = "what is noted of the ledgers is of another world or of another check"
+            return over_ranks(self.id, self.kind, self.uncompared(history, reason, line))
         summaries = {rank: _mapping(ranks[rank]) for rank in asked}
-        difference = _mapping(found.get("difference"))
+        difference = _mapping(noted.get("difference"))
         lost_by = [rank for rank, summary in summaries.items() if summary.get("why") != ""]
         parts = []
         for rank, many in zip(asked, matched, strict=True):
             reason, compared = self._reason(rank, summaries, difference, many, lost_by, history)
             calls = summaries[rank].get("calls")
-            shown = (
-                f"{plural(calls, 'call')}{_written(summaries[rank])}"
-                if isinstance(calls, int)
-                else None
-            )
-            shown = (
-                f"{shown}; a world of one has nobody to agree with"
-                if shown and history.size == 1
-                else shown
-            )
+            shown = None
+            if isinstance(calls, int):
+                alone = "; a world of one has nobody to agree with" if history.size == 1 else ""
+                shown = f"{plural(calls, 'call')}{_written(summaries[rank])}{alone}"
             parts.append(
                 RankFinding(
                     rank=rank,
@@ -103,31 +127,9 @@ class LedgerAgreesCheck(RankCheck):
         if lost_by:
             return f"nothing of rank {lost_by[0]} could be held against its calls", False
         if not isinstance(matched, int) or matched < 1:
-            return (
-                (
-                    f"none of its {summaries[rank].get('calls')} calls was made together with"
-                    " another rank"
-                ),
-                False,
-            )
+            calls = summaries[rank].get("calls")
+            return f"none of its {calls} calls was made together with another rank", False
         return "", True
-
-    @classmethod
-    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """Calls are observed, and there are ranks to agree."""
-        for index, check in checks.items():
-            place = ("checks", index)
-            observed = draft.at("observe")
-            if not isinstance(observed, list) or "collectives" not in observed:
-                yield draft.problem(
-                    (*place, "kind"), "needs the ranks' ledgers; add observe: [collectives]"
-                )
-            alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
-            if alone or draft.sizes() == (1,):
-                yield draft.problem(
-                    (*place, "ranks"),
-                    "asks one rank alone, which always agrees with itself; ask two or more",
-                )
 
 
 def asks_ledgers(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
@@ -187,14 +189,14 @@ def _elements(many: object) -> str:
 # The ranks digest what they give to a call and what they get from it, the harness holds both ends
 # against each other once the ranks have ended, and whoever verifies the record does it again from
 # the files.
-class TransfersIntactCheck(RankCheck):
+class TransfersIntactCheck(LedgersCheck):
     """What every rank received of another one is what that one sent, and every sum is that of what
     the ranks gave.
     """
 
-    properties: ClassVar = replace(
-        NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
-    )
+    options: ClassVar = frozenset({"digests", "eager-digests"})
+    unobserved: ClassVar = "needs digests in the ledgers; add observe: [collectives, digests]"
+    alone: ClassVar = "asks one rank alone, which sends to nobody; ask two or more"
     example: ClassVar = "{id: intact, kind: transfers-intact, ranks: every}"
 
     kind: Literal["transfers-intact"]
@@ -204,52 +206,27 @@ class TransfersIntactCheck(RankCheck):
         intact.
         """
         asked = self.ranks.of(history.size)
-        noted = history.noted(LEDGERS_COMPARED)
-        values = noted[0].event.values if len(noted) == 1 else {}
-        ranks = _listed(values.get("ranks"))
-        found = _mapping(_mapping(values.get("checks")).get(self.id))
-        compared = _listed(found.get("compared"))
-        left = _listed(found.get("left"))
+        noted, ranks, line = self.noted(history)
+        compared = _listed(noted.get("compared"))
+        left = _listed(noted.get("left"))
         if len(ranks) != history.size or len(compared) != len(asked) or len(left) != len(asked):
             reason = "what the ranks sent and received was not compared"
-            lost = [failed(rank, reason, uncompared=True) for rank in asked]
-            return over_ranks(self.id, self.kind, lost)
-        line = noted[0].line
-        damage = _mapping(found.get("damage"))
+            return over_ranks(self.id, self.kind, self.uncompared(history, reason))
+        damage = _mapping(noted.get("damage"))
         parts = []
         for rank, many, missed in zip(asked, compared, left, strict=True):
             reason, is_shown = _reason(
                 rank, _mapping(ranks[rank]), damage, many, missed, size=history.size
             )
-            shown = f"{plural(many, 'call')} compared" if isinstance(many, int) else None
-            shown = (
-                f"{shown}; a world of one sends to nobody" if shown and history.size == 1 else shown
-            )
+            shown = None
+            if isinstance(many, int):
+                alone = "; a world of one sends to nobody" if history.size == 1 else ""
+                shown = f"{plural(many, 'call')} compared{alone}"
             part = RankFinding(
                 rank=rank, passed=not reason, observed=shown, reason=reason, line=line
             )
             parts.append(part._replace(uncompared=bool(reason) and not is_shown))
         return over_ranks(self.id, self.kind, parts)
-
-    @classmethod
-    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """Digests are taken, and there are ranks that send to each other."""
-        for index, check in checks.items():
-            place = ("checks", index)
-            observed = draft.at("observe")
-            words = observed if isinstance(observed, list) else []
-            if "collectives" not in words or not {"digests", "eager-digests"} & {
-                str(word) for word in words
-            }:
-                yield draft.problem(
-                    (*place, "kind"),
-                    "needs digests in the ledgers; add observe: [collectives, digests]",
-                )
-            alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
-            if alone or draft.sizes() == (1,):
-                yield draft.problem(
-                    (*place, "ranks"), "asks one rank alone, which sends to nobody; ask two or more"
-                )
 
 
 def asks_digests(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
@@ -295,13 +272,8 @@ def _reason(
         )
         return f"{many} not digested: {summary.get('undigested_why')}", False
     if left != 0:
-        return (
-            (
-                f"{left} of its calls were not held against the other end: it is missing, or out of"
-                " step"
-            ),
-            False,
-        )
+        missing = "were not held against the other end: it is missing, or out of step"
+        return f"{left} of its calls {missing}", False
     if not isinstance(compared, int) or compared < 1:
         return f"none of its {summary.get('calls')} calls was held against another rank's", False
     return "", True

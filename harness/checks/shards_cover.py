@@ -128,14 +128,12 @@ class ShardsCoverCheck(AccountedCheck):
             or not isinstance(slices, dict)
             or not all(map(_is_shape, shapes.values()))
         ):
-            reason = "it cannot be compared: the account is not one"
-            return [failed(rank, reason, line, uncompared=True) for rank in asked]
+            return self.uncompared(history, "it cannot be compared: the account is not one", line)
         shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
         except NotAPlan as error:
-            reason = str(error)
-            return [failed(rank, reason, line, uncompared=True) for rank in asked]
+            return self.uncompared(history, str(error), line)
         find = self._faults if plan is None else partial(_faults_by, plan)
         faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
