@@ -1,4 +1,4 @@
-"""A trial's events, asked by rank. Pure: bytes or events in, answers out."""
+"""Events of a trial, asked by rank. Pure: bytes or events in, answers out."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", 
 
 
 class Seen(NamedTuple):
-    """An event and the line of `events.jsonl` it stands on (from 1)."""
+    """Event and the line of `events.jsonl` it is on (from 1)."""
 
     event: Event
     line: int
 
 
 class FaultOnRank(NamedTuple):
-    """What the events prove of one fault of the scenario on one rank: what a check may ask of it.
+    """Proof of one fault of the scenario on one rank, as far as a check may ask for it.
 
     Attributes:
         fault: its id.
@@ -46,7 +46,7 @@ _place = attrgetter("by", "rank", "name")
 
 
 class History:
-    """The events of one trial, in order of time.
+    """Events of one trial, in order of time.
 
     What a rank says of itself and what the server or the harness evidences are kept apart: a rank
     cannot forge its own exit code.
@@ -95,33 +95,33 @@ class History:
         return cls(parse_lines(text), size=size, reference=reference)
 
     def with_faults(self, found: Sequence[FaultOnRank]) -> History:
-        """The same events, and what they prove of the faults."""
+        """Return the same events with what they prove of the faults."""
         other = copy.copy(self)
         other.faults = found
         return other
 
     def said(self, rank: int, name: str) -> Sequence[Seen]:
-        """What the rank itself emitted under that name."""
+        """Return what the rank itself emitted under that name."""
         return self._by_rank.get(("rank", rank, name), ())
 
     def served(self, rank: int | None, name: str) -> Sequence[Seen]:
-        """What the process that forked the ranks says, of a rank or of the world."""
+        """Return what the process that forked the ranks says, of a rank or of the world."""
         return self._by_rank.get(("server", rank, name), ())
 
     def noted(self, name: str, rank: int | None = None) -> Sequence[Seen]:
-        """What the harness says, of a rank or of the world."""
+        """Return what the harness says, of a rank or of the world."""
         return self._by_rank.get(("harness", rank, name), ())
 
     def kept(self, rank: int, artefact: str) -> Sequence[Seen]:
-        """What the rank said of an artefact that it kept."""
+        """Return what the rank said of an artefact that it kept."""
         return self._by_artefact.get(("rank", rank, ARTEFACT_KEPT, artefact), ())
 
     def found(self, rank: int, artefact: str) -> Sequence[Seen]:
-        """What the harness found of an artefact of the rank."""
+        """Return what the harness saw of an artefact of the rank."""
         return self._by_artefact.get(("harness", rank, ARTEFACT_FOUND, artefact), ())
 
     def values(self, rank: int, event: str, key: str) -> Sequence[tuple[JSON, int]]:
-        """Every value the rank reported under `event` and `key`, with its line."""
+        """List every value the rank reported under `event` and `key`, with its line."""
         return [
             (seen.event.values[key], seen.line)
             for seen in self.said(rank, event)
@@ -129,30 +129,28 @@ class History:
         ]
 
     def exit(self, rank: int) -> Seen | None:
-        """How the rank ended, as the server reaped it."""
+        """Return the end of the rank, as the server reaped it."""
         return found[0] if (found := self.served(rank, "rank.exited")) else None
 
     def error(self, rank: int) -> Seen | None:
-        """The exception that ended the rank, as the rank described it."""
+        """Return the exception that ended the rank, as the rank described it."""
         return found[0] if (found := self.said(rank, "rank.error")) else None
 
     def ended_by(self, rank: int) -> FaultOnRank | None:
-        """The fault that provably ended the rank."""
+        """Return the fault that provably ended the rank."""
         return next((one for one in self.faults if one.rank == rank and one.ends), None)
 
     def was_stopped(self, rank: int) -> bool:
-        """Whether the harness stopped the rank with its world."""
+        """Tell whether the harness stopped the rank with its world."""
         lists = (seen.event.values.get("ranks") for seen in self.noted("world.stopped"))
         return any(isinstance(ranks, list) and rank in ranks for ranks in lists)
 
     def executed(self, rank: int) -> Seen | None:
-        """What was executed as this rank, as the process that forked it says; None for a rank of
-        Python.
-        """
+        """Return what was executed as this rank, by its forker's word; None for a rank of Python."""
         return found[0] if (found := self.served(rank, "program.started")) else None
 
     def executed_files(self, rank: int) -> Sequence[tuple[str, str]]:
-        """Files of the code on a program's command line, with their sha256.
+        """List files of the code on a program's command line, with their sha256.
 
         Evidence of another form names none.
         """
@@ -165,16 +163,14 @@ class History:
         ]
 
     def began(self, rank: int) -> bool:
-        """Whether the subject itself began on this rank.
+        """Tell whether the subject itself began on this rank.
 
         A program has, once it says that it is ready.
         """
         return bool(self.said(rank, "ready" if self.is_of_programs else "subject.begin"))
 
     def returned(self, rank: int) -> Seen | None:
-        """What shows that the subject came to its end: its own word, or for a program exit code
-        0.
-        """
+        """Return what shows that the subject returned: its own word, or a program's exit code 0."""
         if not self.is_of_programs:
             return found[0] if (found := self.said(rank, "subject.end")) else None
         end = self.exit(rank)
@@ -190,16 +186,14 @@ class History:
 
 
 def machine_of(history: History, rank: int) -> JSON:
-    """On which machine a rank was, in a world over several; None where all were on one."""
+    """Return the machine of a rank, in a world over several; None where all were on one."""
     placed = history.about().get("machines")
     of = placed.get("of") if isinstance(placed, dict) else None
     return of[rank] if isinstance(of, list) and rank < len(of) else None
 
 
 def machine_called(history: History, rank: int) -> JSON:
-    """What evidence calls the machine of a rank, in a world over several; None where all were on
-    one.
-    """
+    """Name the machine of a rank as evidence does, in a world over several; None on one machine."""
     placed, index = history.about().get("machines"), machine_of(history, rank)
     called = placed.get("called") if isinstance(placed, dict) else None
     return (
@@ -210,7 +204,7 @@ def machine_called(history: History, rank: int) -> JSON:
 
 
 def ranks_beside(history: History, rank: int) -> list[int]:
-    """The other ranks on the machine of a rank, in a world over several."""
+    """List the other ranks on the machine of a rank, in a world over several."""
     own = machine_of(history, rank)
     return [
         one
@@ -220,7 +214,7 @@ def ranks_beside(history: History, rank: int) -> list[int]:
 
 
 def ended(values: object) -> str:
-    """How a process ended, in words: `code 1` or `SIGKILL`."""
+    """Describe how a process ended: `code 1` or `SIGKILL`."""
     if not isinstance(values, dict):
         return "unknown"
     if values.get("code") is not None:
@@ -237,9 +231,7 @@ KEPT = frozenset({"gate.opened", "rank.continued"})
 
 
 def longest_silence(history: History) -> float:
-    """The longest time, in seconds, in which no rank emitted anything or ended, from the start line
-    to the last end.
-    """
+    """Return the longest time, in seconds, in which no rank emitted anything or ended."""
     if not (started := history.noted("world.start")):
         return 0.0
     last, longest = started[0].event.ns, 0
@@ -266,12 +258,12 @@ HUB_BEGIN, HUB_REQUEST, HUB_END = "hub.begin", "hub.request", "hub.end"
 
 
 def hub_requests(history: History, rank: int) -> Sequence[Seen]:
-    """The requests that a rank's own process made."""
+    """Return the requests that a rank's own process made."""
     return history.noted(HUB_REQUEST, rank)
 
 
 def all_hub_requests(history: History) -> list[Seen]:
-    """All requests of a trial, those of ranks' children and of strangers too."""
+    """List all requests of a trial, those of ranks' children and of strangers too."""
     return [
         seen
         for seen in history.seen
@@ -348,12 +340,12 @@ LEDGERS_COMPARED = "ledgers.compared"
 
 
 def artefact_found(history: History, rank: int, name: str) -> Seen | None:
-    """The artefact of a rank, as the harness found it; None where there is none of that name."""
+    """Return the artefact of a rank as the harness saw it, if there is one of that name."""
     return found[0] if (found := history.found(rank, name)) else None
 
 
 def artefact_compared(history: History, rank: int, check: str) -> Seen | None:
-    """What a check's arrays differ by on a rank."""
+    """Return the comparison of a check's arrays on a rank."""
     return next(
         (
             seen
@@ -376,7 +368,7 @@ def why_no_artefact(history: History, rank: int, name: str) -> str:
 
 
 def artefact_was_changed(history: History, rank: int, name: str) -> bool:
-    """Whether the file is not the one that the rank said it kept. Programs do not say."""
+    """Tell whether the file is not the one that the rank said it kept. Programs do not say."""
     seen = artefact_found(history, rank, name)
     said = [one.event.values.get("sha256") for one in history.kept(rank, name)]
     return bool(said) and seen is not None and said != [seen.event.values.get("sha256")]

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed
 from harness.forms.draft import Draft
 from harness.forms.fields import Event
 from harness.forms.problem import Problem, complaint
@@ -113,8 +113,12 @@ class DistributionCheck(AgainstCheck):
         """By the worst position of each measure that is asked."""
         distances = Distances.of(values)
         if distances is None:
-            reason = f"{self.artefact} cannot be compared: the comparison is not one"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+            return failed(
+                rank,
+                f"{self.artefact} cannot be compared: the comparison is not one",
+                line,
+                uncompared=True,
+            )
         nothing = self._nothing_compared(distances)
         why = nothing or self._complaint(distances)
         reason = f"{self.artefact} is not near: {why}" if why else ""
@@ -169,9 +173,8 @@ class DistributionCheck(AgainstCheck):
         return self._too_far(found)
 
     def _too_far(self, found: Distances) -> str:
-        """What is further than is asked at the positions that could be compared.
-
-        Empty where nothing is.
+        """Say what is further than is asked at the positions that could be compared; empty where
+        nothing is.
         """
         if found.undefined == found.positions:
             return ""

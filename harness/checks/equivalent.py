@@ -14,7 +14,7 @@ from pydantic import Field
 
 from harness.checks.accounted import REFERENCE, AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed, finite
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
@@ -106,11 +106,7 @@ class EquivalentCheck(AccountedCheck):
         asked = self.ranks.of(history.size)
         parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
-            reason = "it cannot be compared: the account is not one"
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return self.uncompared(history, "it cannot be compared: the account is not one", line)
         odd = _odd_ones(history)
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
@@ -147,22 +143,29 @@ class EquivalentCheck(AccountedCheck):
                 if self.layers is None
                 else "that the reference"
             )
-            reason = f"{plural(parity.unseen, 'array')} {what} kept no rank did"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+            return failed(
+                rank,
+                f"{plural(parity.unseen, 'array')} {what} kept no rank did",
+                line,
+                uncompared=True,
+            )
         if departure.keeps and (
             departure.phases.keys() != parity.phases.keys()
             or not departure.phases.keys() <= set(PHASES)
         ):
-            reason = "the account contradicts itself: a phase was not compared"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+            return failed(
+                rank,
+                "the account contradicts itself: a phase was not compared",
+                line,
+                uncompared=True,
+            )
         for phase, found in departure.phases.items():
             if wrong := found.contradiction(parity.phases[phase], self._slack):
-                reason = f"the account contradicts itself: {wrong}"
-                return RankFinding(
-                    rank=rank, passed=False, reason=reason, line=line, uncompared=True
+                return failed(
+                    rank, f"the account contradicts itself: {wrong}", line, uncompared=True
                 )
         if wrong := self._unjudged(departure):
-            return RankFinding(rank=rank, passed=False, reason=wrong, line=line, uncompared=True)
+            return failed(rank, wrong, line, uncompared=True)
         why = odd.get(rank) or self._complaint(departure, parity)
         if why:
             reason = f"DIVERGENT: {why}"
@@ -333,9 +336,7 @@ class EquivalentCheck(AccountedCheck):
             yield VerdictCode.REFERENCE_TOO_COARSE, why
 
     def _seen(self, history: History, parity: Parity) -> bool:
-        """Whether a defect of the stated size, or a smaller one, was measured and would have been
-        seen.
-        """
+        """Tell whether a defect of the stated size, or a smaller one, was measured and visible."""
         sizes = dict(sizes_of(history))
         stated = [
             defect
@@ -346,7 +347,7 @@ class EquivalentCheck(AccountedCheck):
 
 
 def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
-    """The tokens that a rank says it generated, by prompt.
+    """Return the tokens that a rank says it generated, by prompt.
 
     What is not a list of whole numbers is none.
     """
@@ -367,7 +368,7 @@ def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
 
 
 def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
-    """The account of a trial, as its event holds it."""
+    """Return the account of a trial, as its event holds it."""
     for seen in history.noted(ARTEFACTS_ACCOUNTED):
         if seen.event.values.get("check") == check.id and isinstance(
             seen.event.values.get("account"), dict
@@ -377,18 +378,13 @@ def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
 
 
 def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
-    """The defects of known size that the reference measured: number, size and what they are."""
+    """Yield the defects of known size that the reference measured: number, size and what they are."""
     for seen in history.said(0, SENSITIVITY):
         values = seen.event.values
         number = values.get("defect")
-        size = values.get("size")
-        if (
-            type(number) is int
-            and isinstance(size, int | float)
-            and not isinstance(size, bool)
-            and math.isfinite(size)
-        ):
-            yield number, (float(size), str(values.get("what", "")))
+        size = finite(values.get("size"))
+        if type(number) is int and size is not None:
+            yield number, (size, str(values.get("what", "")))
 
 
 def _one_defect(history: History) -> tuple[float, float] | None:
@@ -416,9 +412,7 @@ def _one_defect(history: History) -> tuple[float, float] | None:
 
 
 def smallest_seen(history: History, parity: Parity) -> str:
-    """The smallest defect that was measured and would have been seen, with the largest that would
-    not; or nothing.
-    """
+    """Describe the smallest defect that was visible and the largest that was not, if there are any."""
     sizes = dict(sizes_of(history))
     seen = [
         sizes[defect.number]

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed
 from harness.forms.fields import Line, Listed
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
@@ -40,7 +40,7 @@ IN_A_LAYER = re.compile(r"(^|\.)\d+\.")
 
 
 class Shard(NamedTuple):
-    """A slice that a rank says it loaded, and the line that says so."""
+    """Slice that a rank says it loaded, and the line that says so."""
 
     tensor: str
     bounds: Bounds
@@ -128,20 +128,12 @@ class ShardsCoverCheck(AccountedCheck):
             or not isinstance(slices, dict)
             or not all(map(_is_shape, shapes.values()))
         ):
-            reason = "it cannot be compared: the account is not one"
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return self.uncompared(history, "it cannot be compared: the account is not one", line)
         shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
         except NotAPlan as error:
-            reason = str(error)
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return self.uncompared(history, str(error), line)
         find = self._faults if plan is None else partial(_faults_by, plan)
         faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
@@ -150,7 +142,7 @@ class ShardsCoverCheck(AccountedCheck):
         ]
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
-        """A reference tells the same plan in both of its runs."""
+        """Yield a doubt where the reference reports two plans in two runs."""
         if self.plan is not None and history.reference is not None:
             first = plans_in(history.reference)
             second = plans_in(history)
@@ -177,7 +169,7 @@ class ShardsCoverCheck(AccountedCheck):
                 if shards is not None
                 else "what it told of its shards is not that"
             )
-            return RankFinding(rank=rank, passed=False, reason=why, line=line, missing=True)
+            return failed(rank, why, line, missing=True)
         for shard in shards:
             key = _key(shard.tensor, shard.bounds)
             if shard.tensor not in shapes:
@@ -188,11 +180,11 @@ class ShardsCoverCheck(AccountedCheck):
                 why = f"{key} has other bytes than in the checkpoint"
             else:
                 continue
-            return RankFinding(rank=rank, passed=False, reason=why, line=shard.line)
+            return failed(rank, why, shard.line)
         # What is missing is a fault of every rank: it could lie on any.
         mine = [why for ranks, why in faults.values() if rank in ranks or not ranks]
         if mine:
-            return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
+            return failed(rank, mine[0], line)
         elements = sum(math.prod(end - begin for begin, end in shard.bounds) for shard in shards)
         total = sum(math.prod(shape) for shape in shapes.values())
         observed = (
@@ -237,7 +229,7 @@ class ShardsCoverCheck(AccountedCheck):
 
 
 def shards_of(history: History, rank: int) -> list[Shard] | None:
-    """The slices that a rank says it holds; None where an event is not that."""
+    """Return the slices that a rank says it holds; None where an event does not name one."""
     found = []
     for seen in history.said(rank, SHARD):
         values = seen.event.values
@@ -263,9 +255,7 @@ def _faults_by(
     told: Mapping[int, Sequence[Shard] | None],
     size: int,
 ) -> dict[str, tuple[frozenset[int], str]]:
-    """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has
-    some of a layer.
-    """
+    """Find the tensors that are not held as a plan says, and the ranks without a part of a layer."""
     faults = {}
     in_layers = set(plan.shares_in_layers(shapes))
     sharing = set[int]()
@@ -358,7 +348,7 @@ WHOLE = "plan.whole"
 
 
 class NotAPlan(Exception):
-    """What was told does not say how the ranks share."""
+    """Raised where the events do not say how the ranks share."""
 
 
 class SharingPlan(NamedTuple):
@@ -374,7 +364,7 @@ class SharingPlan(NamedTuple):
     whole: frozenset[str]
 
     def shares_in_layers(self, shapes: Mapping[str, object]) -> Iterator[str]:
-        """The matrices of layers that are shared; an embedding or a head is in none."""
+        """Yield the matrices of layers that are shared; an embedding or a head is in no layer."""
         for name, shape in shapes.items():
             if (
                 isinstance(shape, list)
@@ -393,7 +383,7 @@ class SharingPlan(NamedTuple):
 
 
 def plan_of(history: History) -> SharingPlan | None:
-    """The plan of the engine that all ranks say they are; None where the reference told none of it.
+    """Return the plan of the engine that all ranks say they are; None if the reference has none.
 
     A rank that names an engine gains nothing: it is held to that engine's plan.
 

@@ -1,4 +1,4 @@
-"""What faults of calls do inside a rank, at the seam where the ledger stands.
+"""Faults of calls inside a rank, at the seam of the ledger.
 
 Standard library and `harness.rank` only.
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
@@ -68,10 +68,6 @@ class CutOffFault(FaultAtEvent):
     )
     for_: Duration = Field(alias="for", description=FOR)
 
-    @property
-    def duration(self) -> float | None:
-        return self.for_
-
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """Its ranks are on machines that are said, and it lasts until these are missed."""
@@ -110,21 +106,22 @@ class CutOffFault(FaultAtEvent):
         """Join it again; what it wrote down can be collected."""
         world.join(rank, fault=self.id)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Link down, machine lost, link up, in this order by control's clock."""
         machine = machine_called(history, rank)
-        lines = found.lines
+        lines = landed.lines
         cut = proof.first_after(
             [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, machine)],
-            found.struck,
+            landed.struck,
         )
         if cut is None:
             return proof.missed(
                 history, rank=rank, what=f"its machine was not cut off after {self.at}"
             )
         if cut.event.values.get("link") != "down":
-            shown = f"the link of its machine was {cut.event.values.get('link')}"
-            return Proof(proved=False, description=shown, lines=(*lines, cut.line))
+            return not_proved(
+                f"the link of its machine was {cut.event.values.get('link')}", (*lines, cut.line)
+            )
         lost = proof.first_after(
             [
                 seen
@@ -134,8 +131,12 @@ class CutOffFault(FaultAtEvent):
             cut,
         )
         if lost is None:
-            shown = "its machine was not missed"
-            return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, cut.line))
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description="its machine was not missed",
+                lines=(*lines, cut.line),
+            )
         joined = proof.first_after(
             [
                 seen
@@ -149,8 +150,10 @@ class CutOffFault(FaultAtEvent):
             or joined.event.values.get("link") != "up"
             or not proof.lasted(cut, joined, seconds=self.for_)
         ):
-            shown = f"its machine was not cut off for {self.for_:g} s and joined again"
-            return Proof(proved=False, description=shown, lines=(*lines, cut.line, lost.line))
+            return not_proved(
+                f"its machine was not cut off for {self.for_:g} s and joined again",
+                (*lines, cut.line, lost.line),
+            )
         shown = f"its machine cut off, missed after {proof.milliseconds(cut, lost)}, joined after"
         return Proof(
             proved=True,
@@ -167,9 +170,7 @@ class CutOffFault(FaultAtEvent):
 
 
 def _was_ended(history: History, rank: int) -> bool:
-    """Whether somebody else ended it: what returned, or ended by an error of its own, did not end
-    by the fault.
-    """
+    """Tell whether somebody else ended a rank, not its own return or error."""
     end = history.exit(rank)
     return (
         end is not None

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import Fault, FaultProperties
-from harness.faults.proof import Proof
+from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.fields import Line
 from harness.history import History, Seen, all_hub_requests, hub_log_flaw, hub_requests
@@ -53,7 +53,7 @@ class HubFault(Fault):
     )
 
     def rule(self, *, clients: tuple[str, ...] | None) -> rules.Rule:
-        """The hub's rule for it, for these clients or for all."""
+        """Make the hub's rule, for these clients or for all."""
         return rules.Rule(
             id=self.id,
             role=self.role,
@@ -89,11 +89,14 @@ class HubFault(Fault):
         if struck is None:
             return proof.missed(history, rank=rank, what="the harness did not see it start")
         if why := hub_log_flaw(history):
-            return Proof(proved=False, description=why, lines=(struck.line,))
+            return not_proved(why, (struck.line,))
         requests = hub_requests(history, rank)
         if hit := _hit(requests, self.id):
-            shown = f"{len(hit)} of its {len(requests)} requests, the first: {_shown(hit[0])}"
-            return Proof(proved=True, description=shown, lines=(struck.line, hit[0].line))
+            return Proof(
+                proved=True,
+                description=f"{len(hit)} of its {len(requests)} requests, the first: {_shown(hit[0])}",
+                lines=(struck.line, hit[0].line),
+            )
         when = self.when
         if (when.shared or when.probability is not None) and (
             peers := _hit(all_hub_requests(history), self.id)

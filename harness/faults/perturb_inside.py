@@ -1,4 +1,4 @@
-"""What `perturb` does inside a rank: it changes one element of what is reported or kept next."""
+"""`perturb` inside a rank: it changes one element of what is reported or kept next."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""`flip`: bits of one byte of a data message are flipped, and its checksum mended: only who checks
-the data can tell.
+"""Faults that flip bits on a link and mend the checksum: `flip` and `flip-frame`.
 
-Proof: beside the count, the flow and offset of the byte, and what it was before and after.
+Proof: besides the count, the flow and offset of the byte, and what it was before and after.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.faults.link import NEEDS, OF_A_LINK, LinkFault
+from harness.faults.link import LinkFault
 from harness.forms.strict_json import JSON
 
 DATA = 4096
@@ -26,8 +25,6 @@ class FlipFault(LinkFault):
     does: ClassVar = (
         "flips bits of one byte in a packet of 4 KiB of data or more, and mends the checksum"
     )
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: one-byte, kind: flip, ranks: [1], at: gather.begin, way: out}"
     effect: ClassVar = "silent"
     what: ClassVar = "flip"
@@ -61,7 +58,7 @@ class FlipFault(LinkFault):
 def flips(
     values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None
 ) -> tuple[str, str]:
-    """Whether the wire's log shows that exactly this was flipped, and what to say of it."""
+    """Return why the wire's log does not show exactly this flip, if so, and what to say of it."""
     listed = values.get("flips")
     log = [flip for flip in listed if isinstance(flip, dict)] if isinstance(listed, list) else []
     if not log:
@@ -81,3 +78,44 @@ def flips(
     offset = first.get("offset")
     where = f"byte {offset} of" if isinstance(offset, int) else f"byte {at} of a segment of"
     return "", f": {where} {first.get('flow')} was {before:#04x} and became {after:#04x}"
+
+
+class FlipFrameFault(LinkFault):
+    """Bits of one byte at the head of a message are flipped."""
+
+    does: ClassVar = (
+        "flips bits of one of the first bytes of a packet's payload, and mends the checksum"
+    )
+    example: ClassVar = "{id: bad-header, kind: flip-frame, ranks: [1], at: gather.begin, byte: 0}"
+    effect: ClassVar = "breaking"
+    what: ClassVar = "flip"
+
+    kind: Literal["flip-frame"]
+    message: Annotated[int, Field(ge=1)] = Field(
+        1, description="Which of the packets with a payload, from 1."
+    )
+    least: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        1,
+        description=(
+            "Bytes of payload from which on a packet counts: what is not counted is not flipped."
+        ),
+    )
+    byte: Annotated[int, Field(ge=0, lt=64)] = Field(
+        0, description="Which byte of its payload, 0 to 63."
+    )
+    mask: Mask = Field(64, description="Which bits, as a number from 1 to 255.")
+
+    def done(self) -> str:
+        return f"byte {self.byte} of packet {self.message} flipped by {self.mask:#04x}"
+
+    def options(self) -> dict[str, JSON]:
+        return {
+            "least": self.least,
+            "most": MOST,
+            "message": self.message,
+            "byte": self.byte,
+            "mask": self.mask,
+        }
+
+    def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
+        return flips(values, mask=self.mask, least=self.least, byte=self.byte)

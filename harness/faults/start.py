@@ -1,6 +1,7 @@
-"""`start-order`: the ranks are forked in another order than by their numbers.
+"""Faults of the start: `start-late` forks a rank later than its peers, `start-order` forks all ranks
+in another order than by their numbers.
 
-Proof: the moments at which the process that forked them says it forked each.
+Proof: the moments at which the process that forked the ranks says it forked each.
 """
 
 from __future__ import annotations
@@ -12,13 +13,88 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.fault import Fault, FaultProperties, Place
-from harness.faults.proof import Proof
+from harness.faults.fault import FOR, Fault, FaultProperties, Place
+from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import L
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.units import Duration
-from harness.history import History
+from harness.history import History, Seen
+
+
+class StartLateFault(Fault):
+    """The rank starts later than its peers."""
+
+    does: ClassVar = "starts the rank `for` after the last of the ranks that are not late"
+    needs: ClassVar = "a rank that is not late"
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False
+    )
+    effect: ClassVar = "masked"
+    example: ClassVar = "{id: rank-1-starts-late, kind: start-late, ranks: [1], for: 1s}"
+
+    kind: Literal["start-late"]
+    for_: Duration = Field(alias="for", description=FOR)
+
+    @property
+    def place(self) -> Place:
+        return Place("for", ("",), "is late too")
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """Yield a problem where no rank starts in time."""
+        for size in draft.sizes():
+            try:
+                ranks = {rank for fault in faults.values() for rank in fault.ranks.of(size)}
+            except ValueError:
+                return  # ranks that are not there have a rule of their own
+            if len(ranks) == size:
+                yield draft.problem(
+                    ("faults", max(faults), "ranks"),
+                    f"leaves no rank that starts in time in a world of {size}; leave one out",
+                )
+                return
+
+    def description(self) -> str:
+        return f"started {self.for_:g} s after the others"
+
+    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
+        """Hold the ranks back."""
+        return launch.late(ranks=ranks, seconds=self.for_)
+
+    def proof(self, history: History, *, rank: int) -> Proof:
+        """Work out whether the others were forked, the time passed, and then this one was."""
+        late = set(self.ranks.of(history.size))
+        others = [
+            seen
+            for other in range(history.size)
+            if other not in late
+            for seen in _started(history, other)
+        ]
+        mine = _started(history, rank)
+        if not mine:
+            return Proof(
+                proved=False,
+                description="it was never started: its world had ended before",
+                overtaken=True,
+            )
+        struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
+        if not others or struck is None:
+            return not_proved("nothing says when the others were started", (mine[0].line,))
+        last = max(others, key=lambda seen: seen.event.ns)
+        lines = (last.line, mine[0].line)
+        if not proof.lasted(last, mine[0], seconds=self.for_):
+            time = proof.milliseconds(last, mine[0])
+            return not_proved(f"it was started only {time} after the others", lines)
+        return Proof(
+            proved=True,
+            description=f"started {proof.milliseconds(last, mine[0])} after rank {last.event.rank}",
+            lines=lines,
+        )
+
+
+def _started(history: History, rank: int) -> list[Seen]:
+    return list(history.served(rank, "rank.started"))[:1]
 
 
 class StartOrderFault(Fault):
@@ -50,7 +126,7 @@ class StartOrderFault(Fault):
         return Place("gap", ("",), "says when ranks start too")
 
     def of(self, size: int) -> Sequence[int]:
-        """The ranks in the order in which they start."""
+        """Return the ranks in the order in which they start."""
         return [*range(1, size), 0] if self.order == "rank-0-last" else list(reversed(range(size)))
 
     @classmethod
@@ -110,9 +186,7 @@ class StartOrderFault(Fault):
             )
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if struck is None:
-            return Proof(
-                proved=False, description="the harness did not see it start", lines=(mine.line,)
-            )
+            return not_proved("the harness did not see it start", (mine.line,))
         place = order.index(rank)
         before = [seen for earlier in order[:place] if (seen := started[earlier]) is not None]
         lines = tuple(sorted({*(seen.line for seen in (*before, mine)), struck.line}))
@@ -120,11 +194,7 @@ class StartOrderFault(Fault):
             first.event.ns < second.event.ns for first, second in pairwise([*before, mine])
         )
         if len(before) < place or not in_order:
-            return Proof(
-                proved=False,
-                description="ranks that come before it started later, or not",
-                lines=lines,
-            )
+            return not_proved("ranks that come before it started later, or not", lines)
         if not before:
             later = [seen for follower in order[1:] if (seen := started[follower]) is not None]
             first = all(mine.event.ns < seen.event.ns for seen in later)
@@ -135,9 +205,5 @@ class StartOrderFault(Fault):
             )
         since = proof.milliseconds(before[0], mine)
         if not proof.lasted(before[0], mine, seconds=place * self.gap):
-            return Proof(
-                proved=False,
-                description=f"it started only {since} after rank {order[0]}",
-                lines=lines,
-            )
+            return not_proved(f"it started only {since} after rank {order[0]}", lines)
         return Proof(proved=True, description=f"started {since} after rank {order[0]}", lines=lines)
