@@ -9,7 +9,7 @@ from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, RankCheck
 from harness.checks.finding import RankFinding
-from harness.forms.fields import Event
+from harness.forms.model import Event
 from harness.history import History
 
 

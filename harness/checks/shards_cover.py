@@ -25,7 +25,7 @@ from pydantic import Field
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
-from harness.forms.fields import Line, Listed
+from harness.forms.model import Line, Listed
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
 from harness.history import History

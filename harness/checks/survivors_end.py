@@ -11,8 +11,7 @@ from typing import ClassVar, Literal, Self
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
 from harness.checks.survivors import Failing, SurvivorsCheck, at_line, is_error
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.history import History, Seen, ended
 
 

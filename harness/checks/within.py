@@ -10,9 +10,8 @@ from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, RankCheck
 from harness.checks.finding import RankFinding
-from harness.forms.draft import Draft
-from harness.forms.fields import Event
-from harness.forms.problem import Problem
+from harness.forms.model import Event
+from harness.forms.problem import Draft, Problem
 from harness.forms.units import Duration
 from harness.history import History
 

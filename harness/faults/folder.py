@@ -21,9 +21,8 @@ from harness.faults.condition import ConditionFault
 from harness.faults.fault import FaultAtEvent
 from harness.faults.proof import Landing, Proof, first_after, milliseconds
 from harness.faults.world_control import L, WorldControl
-from harness.forms.draft import Draft
-from harness.forms.fields import Line
-from harness.forms.problem import Problem, complaint
+from harness.forms.model import Line
+from harness.forms.problem import Draft, Problem, complaint
 from harness.history import History, Seen
 
 COVERED = "rank.covered"

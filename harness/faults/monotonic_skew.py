@@ -21,8 +21,7 @@ from harness.faults.fault import Fault, FaultProperties, Place
 from harness.faults.folder import may_unshare
 from harness.faults.proof import Proof
 from harness.faults.world_control import L
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.units import Duration
 from harness.history import RANK_CLOCK, History
 

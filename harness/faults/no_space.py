@@ -17,8 +17,7 @@ from pydantic import Field
 from harness.faults.condition import FROM_OUTSIDE
 from harness.faults.folder import FolderFault
 from harness.faults.world_control import WorldControl
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.units import Size
 from harness.history import Seen
 

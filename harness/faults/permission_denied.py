@@ -14,8 +14,7 @@ from harness.faults.condition import FROM_OUTSIDE
 from harness.faults.fault import FaultAtEvent
 from harness.faults.folder import FolderFault, belongs_to_the_user
 from harness.faults.world_control import L
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.history import Seen
 
 

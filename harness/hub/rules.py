@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from harness.forms import units
-from harness.forms.fields import Id, SchemaVersion
-from harness.forms.model import Model
+from harness.forms.model import Id, Model, SchemaVersion
 from harness.forms.problem import ScenarioError, complaint
 from harness.forms.source import read_source
 from harness.forms.validation import parse_model

@@ -17,7 +17,7 @@ from harness.checks.finding import canonical
 from harness.checks.needled import Known, needled, needles_in, note_needles, sides_of
 from harness.faults.perturb import TOLD, PerturbFault
 from harness.forms.digest import sha256
-from harness.forms.extras import absence, missing
+from harness.forms.distribution import absence, missing
 from harness.forms.strict_json import JSON
 from harness.history import (
     ARTEFACT_COMPARED,

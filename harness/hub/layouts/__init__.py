@@ -13,8 +13,8 @@ from importlib import resources
 from pathlib import Path
 
 from harness.forms import manifest
-from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
+from harness.forms.variables import cache_folder
 from harness.hub.layouts.catalogue import LAYOUTS
 from harness.hub.layouts.files import as_json
 from harness.hub.problem import HubError

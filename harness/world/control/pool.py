@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from harness.forms.children import started_apart
 from harness.forms.digest import sha256
+from harness.forms.process import started_apart
 from harness.world.below.descendants import adopt_orphans, extinguish_strangers
 from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.control.rank_environment import server_environment

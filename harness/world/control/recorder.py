@@ -17,8 +17,8 @@ import tempfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256
+from harness.forms.variables import cache_folder
 from harness.ledger import inside
 
 SOURCE = Path(str(inside.__file__)).with_name("recorder.c")
