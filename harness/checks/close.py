@@ -18,9 +18,8 @@ from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile
 from harness.numeric.arrays import compare as compare_arrays
-from harness.numeric.comparison import Comparison, compare_values
+from harness.numeric.comparison import Comparison, Tolerance, compare_values
 from harness.numeric.needles import Needle, telling
-from harness.numeric.tolerance import Tolerance
 
 
 class CloseCheck(AgainstCheck, ValueCheck):
