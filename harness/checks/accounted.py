@@ -12,8 +12,7 @@ from typing import ClassVar, Self
 
 from harness.checks.check import Check, RankCheck
 from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History, artefact_was_changed
 from harness.numeric.array import NotAnArray

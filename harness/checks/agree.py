@@ -17,9 +17,8 @@ from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, ValueCheck
 from harness.checks.finding import Finding, RankFinding, canonical, failed, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
-from harness.forms.ranks import MOST_RANKS
+from harness.forms.model import MOST_RANKS
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import History
 

@@ -14,8 +14,7 @@ from pydantic import Field
 
 from harness.checks.check import Check, RankCheck
 from harness.checks.finding import RankFinding, canonical, failed
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import (
     ARTEFACT_FOUND,

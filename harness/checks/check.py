@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.checks.finding import Finding, RankFinding, failed, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.fields import EventValue, Id
-from harness.forms.model import Model
-from harness.forms.problem import Problem, complaint
-from harness.forms.ranks import Ranks, RankSet
+from harness.forms.model import EventValue, Id, Model, Ranks, RankSet
+from harness.forms.problem import Draft, Problem, complaint
 from harness.history import History
 
 VALUE = (

@@ -12,16 +12,14 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE, VALUE, ValueCheck
 from harness.checks.finding import RankFinding, failed
-from harness.forms.draft import Draft
-from harness.forms.fields import Event, EventValue
-from harness.forms.problem import Problem, complaint
+from harness.forms.model import Event, EventValue
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile
 from harness.numeric.arrays import compare as compare_arrays
-from harness.numeric.comparison import Comparison, compare_values
+from harness.numeric.comparison import Comparison, Tolerance, compare_values
 from harness.numeric.needles import Needle, telling
-from harness.numeric.tolerance import Tolerance
 
 
 class CloseCheck(AgainstCheck, ValueCheck):

@@ -12,9 +12,8 @@ from pydantic import Field, model_validator
 from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE
 from harness.checks.finding import RankFinding, failed
-from harness.forms.draft import Draft
-from harness.forms.fields import Event
-from harness.forms.problem import Problem, complaint
+from harness.forms.model import Event
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile

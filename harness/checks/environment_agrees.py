@@ -17,9 +17,8 @@ from pydantic import Field
 
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
 from harness.checks.finding import Finding, RankFinding, canonical, failed, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.fields import Distinct, Line
-from harness.forms.problem import Problem
+from harness.forms.model import Distinct, Line
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import ENVIRONMENT_TOLD, History, Seen

@@ -13,8 +13,7 @@ from harness.checks.agree import is_nothing
 from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE, ValueCheck
 from harness.checks.finding import RankFinding, canonical, failed, same
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem, complaint
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.history import History
 

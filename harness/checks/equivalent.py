@@ -18,8 +18,7 @@ from harness.checks.finding import RankFinding, failed, finite
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
-from harness.numeric.account import Flip, LayerDeparture, Parity, RankParity
-from harness.numeric.envelope import ODD, Slack
+from harness.numeric.envelope import ODD, Flip, LayerDeparture, Parity, RankParity, Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
 from harness.reason import VerdictCode
 

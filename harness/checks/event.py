@@ -14,9 +14,8 @@ from pydantic import Field
 from harness.checks.check import OF_A_VALUE, FailsAt, RankCheck
 from harness.checks.finding import RankFinding, failed
 from harness.checks.survivors import at_line
-from harness.forms.draft import Draft
-from harness.forms.fields import Event, Name
-from harness.forms.problem import Problem
+from harness.forms.model import Event, Name
+from harness.forms.problem import Draft, Problem
 from harness.forms.text import numbered
 from harness.forms.units import Duration
 from harness.history import History, Seen

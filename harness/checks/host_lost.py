@@ -18,9 +18,8 @@ from pydantic import Field
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
 from harness.checks.finding import RankFinding, failed, finite
 from harness.checks.survivors import is_error
-from harness.forms.draft import Draft
-from harness.forms.fields import Id
-from harness.forms.problem import Problem, closest
+from harness.forms.model import Id
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.units import Duration
 from harness.history import (
     MACHINE_COLLECTED,

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from harness.checks.check import NO_VALUE, Check, FailsAt, RankCheck
 from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.text import plural
 from harness.history import LEDGERS_COMPARED, History
 from harness.ledger.outside.account import NO_CALL, in_words

@@ -25,12 +25,11 @@ from pydantic import Field
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding, failed
-from harness.forms.fields import Line, Listed
+from harness.forms.model import Line, Listed
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
 from harness.history import History
-from harness.numeric.array import NotAnArray
-from harness.numeric.safetensors import NotSafetensors, slice_of, tensors
+from harness.numeric.array import NotAnArray, NotSafetensors, slice_of, tensors
 from harness.reason import VerdictCode
 
 CHECKPOINT = "checkpoint"

@@ -13,9 +13,8 @@ from pydantic import Field
 
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
 from harness.checks.finding import Finding, RankFinding, failed
-from harness.forms.draft import Draft
-from harness.forms.fields import ExceptionName, Id, Message
-from harness.forms.problem import Problem, closest
+from harness.forms.model import ExceptionName, Id, Message
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import SLIPS, History, Seen, ended

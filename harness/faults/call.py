@@ -18,9 +18,8 @@ from pydantic import Field, StringConstraints
 from harness.faults import proof
 from harness.faults.fault import FROM_INSIDE, FaultAtEvent, Place
 from harness.faults.proof import Landing, Proof, not_proved
-from harness.forms.draft import Draft
-from harness.forms.fields import Event
-from harness.forms.problem import Problem, closest
+from harness.forms.model import Event
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.history import FAULT_IN_CALL, History
 from harness.ledger.file import OPERATIONS, RECEIVE

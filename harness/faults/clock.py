@@ -17,8 +17,7 @@ from harness.faults.fault import FROM_INSIDE, Fault, FaultAtEvent, FaultProperti
 from harness.faults.folder import may_unshare
 from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import L, WorldControl
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import RANK_CLOCK, History, Seen

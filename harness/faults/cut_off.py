@@ -19,8 +19,7 @@ from harness.faults import proof
 from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.units import Duration
 from harness.history import (
     MACHINE_CUT,

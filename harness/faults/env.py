@@ -16,7 +16,7 @@ from harness.faults import proof
 from harness.faults.fault import Fault, FaultProperties, Place
 from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import L
-from harness.forms.fields import Plain, Variable
+from harness.forms.model import Plain, Variable
 from harness.history import History
 
 SEEN = "fault.env"

@@ -19,11 +19,8 @@ from pydantic import Field
 
 from harness.faults.proof import Landing, Proof, landing
 from harness.faults.world_control import L, WorldControl
-from harness.forms.draft import Draft
-from harness.forms.fields import Event, Id
-from harness.forms.model import Model
-from harness.forms.problem import Problem
-from harness.forms.ranks import Ranks
+from harness.forms.model import Event, Id, Model, Ranks
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import History
 

@@ -21,9 +21,8 @@ from harness.faults.condition import ConditionFault
 from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent
 from harness.faults.proof import Landing, Proof, first_after, milliseconds, not_proved
 from harness.faults.world_control import L, WorldControl
-from harness.forms.draft import Draft
-from harness.forms.fields import Line
-from harness.forms.problem import Problem, complaint
+from harness.forms.model import Line
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.units import Size
 from harness.history import History, Seen
 

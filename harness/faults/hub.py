@@ -16,7 +16,7 @@ from harness.faults import proof
 from harness.faults.fault import Fault, FaultProperties
 from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import WorldControl
-from harness.forms.fields import Line
+from harness.forms.model import Line
 from harness.history import History, Seen, all_hub_requests, hub_log_flaw, hub_requests
 from harness.hub import rules, target
 

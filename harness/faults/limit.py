@@ -14,9 +14,8 @@ from pydantic import Field
 
 from harness.faults.condition import ConditionFault
 from harness.faults.world_control import WorldControl
-from harness.forms import cgroup
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
+from harness.forms.process import cgroup_refusal
 from harness.forms.units import Size
 from harness.history import Seen
 
@@ -171,7 +170,7 @@ class MemoryFault(LimitFault):
 
     @staticmethod
     def refusal() -> str:
-        return LimitFault.refusal() or cgroup.refusal()
+        return LimitFault.refusal() or cgroup_refusal()
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

@@ -18,9 +18,8 @@ from harness.faults import proof
 from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent, Place
 from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
-from harness.forms.draft import Draft
-from harness.forms.fields import Distinct
-from harness.forms.problem import Problem, complaint
+from harness.forms.model import Distinct
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import History, Seen

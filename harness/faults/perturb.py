@@ -17,8 +17,7 @@ from pydantic import Field, model_validator
 
 from harness.faults.fault import FROM_INSIDE, Effect, FaultAtEvent, Place
 from harness.faults.proof import Landing, Proof, not_proved
-from harness.forms.fields import Event, EventValue
-from harness.forms.model import Model, demand_one
+from harness.forms.model import Event, EventValue, Model, demand_one
 from harness.forms.strict_json import JSON
 from harness.history import History, Seen, artefact_found, artefact_was_changed
 from harness.numeric.change import (

@@ -17,9 +17,8 @@ from pydantic import Field
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties
 from harness.faults.proof import Landing, Proof, not_proved
-from harness.forms.draft import Draft
-from harness.forms.fields import ExceptionName, Message
-from harness.forms.problem import Problem, closest
+from harness.forms.model import ExceptionName, Message
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.history import History, Seen
 

@@ -16,8 +16,7 @@ from harness.faults import proof
 from harness.faults.fault import FOR, Fault, FaultProperties, Place
 from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import L
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.units import Duration
 from harness.history import History, Seen
 

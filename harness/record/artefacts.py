@@ -24,7 +24,7 @@ from harness.checks.arrays import (
 from harness.checks.finding import canonical
 from harness.faults.perturb import TOLD, PerturbFault
 from harness.forms.digest import sha256
-from harness.forms.extras import absence, missing
+from harness.forms.distribution import absence, missing
 from harness.forms.strict_json import JSON
 from harness.history import (
     ARTEFACT_COMPARED,

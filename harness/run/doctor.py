@@ -19,8 +19,8 @@ from harness.backends import KINDS as BACKENDS
 from harness.backends import refusal
 from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
-from harness.forms.extras import missing
-from harness.forms.ranks import MOST_RANKS
+from harness.forms.distribution import missing
+from harness.forms.model import MOST_RANKS
 from harness.plugins import PluginFailed
 from harness.record import environment
 from harness.record.facts import Environment

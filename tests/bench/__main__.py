@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS
-from harness.forms.extras import missing
-from harness.forms.ranks import MOST_RANKS
+from harness.forms.distribution import missing
+from harness.forms.model import MOST_RANKS
 from harness.world.control.pool import ServerPool, prepare
 from harness.world.hosts.host import refusal
 from tests.bench import (

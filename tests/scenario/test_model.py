@@ -11,7 +11,7 @@ from harness.checks import Check
 from harness.checks.agree import AgreeCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.event import WithinCheck
-from harness.forms.ranks import RankSet
+from harness.forms.model import RankSet
 from harness.scenario import Scenario, Share, parse_scenario
 
 

@@ -1,4 +1,4 @@
-"""Variables of the environment that are on or off: one reading for all of them.
+"""Environment variables that a user sets: where caches lie, and what is on or off.
 
 Standard library only.
 """
@@ -7,13 +7,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
+
+
+def cache_folder(name: str, *, variable: str | None = None) -> Path:
+    """Find a cache of ours: what `variable` names, else `rankproof/NAME` below $XDG_CACHE_HOME or
+    ~/.cache.
+
+    The XDG specification says to ignore a relative path.
+    """
+    if variable and (given := os.environ.get(variable)):
+        return Path(given).expanduser().absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "rankproof" / name
+
 
 ON = frozenset({"1", "on", "true", "yes"})
 OFF = frozenset({"", "0", "off", "false", "no"})
 
 
 def switch(name: str, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether a variable is on: 1, on, true or yes, in any case.
+    """Tell whether a variable is on: 1, on, true or yes, in any case.
 
     Off is 0, off, false, no, nothing, or not set.
 
