@@ -18,6 +18,8 @@ PR_SET_DUMPABLE = 4
 PROC = Path("/proc")
 # A flag of /proc/PID/stat: the kernel has begun to end this process.
 PF_EXITING = 0x4
+# Made once, before the fork: a `CDLL` is a class of its own, which costs a forked rank 30 pages.
+_LIBRARY = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def prctl(option: int, value: int) -> bool:
     """Set an attribute of this process. False where the system has no such call (macOS)."""
     if not sys.platform.startswith("linux"):
         return False
-    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    return bool(_LIBRARY.prctl(option, value, 0, 0, 0) == 0)
 
 
 def signal_name(number: int) -> str:
