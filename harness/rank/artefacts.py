@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.events import is_name
 from harness.forms.strict_json import JSON
-from harness.rank import alterations
+from harness.rank.inside import alter_file
 
 FOLDER = "kept"
 """Name of the folder of a rank in which a program puts its files, and functions have theirs put."""
@@ -69,7 +69,7 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
             shutil.copyfile(data, partial)
         else:
             suffix = _write(partial, data)
-        alterations.of_file(name, partial, suffix)
+        alter_file(name, partial, suffix)
         with partial.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         size = partial.stat().st_size

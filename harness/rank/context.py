@@ -1,19 +1,41 @@
-"""The rank's context: what the subject is given."""
+"""The rank's context: what the subject is given, its group and calls with known payloads.
+
+Subjects that try collectives themselves begin coded calls, of whose payload every element is known:
+
+```python
+coded = context.coded(torch)
+call = coded.call("all_gather", elements=1000, dtype="bfloat16")
+rows = [call.blank() for _ in range(context.size)]
+dist.all_gather(rows, call.given)
+call.received(rows)
+coded.done()
+```
+
+Every rank begins the same calls in the same order; one that takes no part in a call says `skip()`.
+What came is told as digests, and whether it is right is worked out by the check
+`collective-correct`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, CODED, CODED_END, ENVIRONMENT_TOLD, FAULT_IN_CALL
+from harness.ledger import coded
+from harness.ledger.inside import seam_mlx, seam_torch
 from harness.rank import artefacts
-from harness.rank.coded_calls import Coded
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
 
+Emit = Callable[[str, dict[str, Any]], None]
+# Calls that one event tells of.
+TOGETHER = 64
 # What the runtime says of a rank's life; a subject that says it by mistake would make a trial look
 # finished.
 RESERVED = frozenset(
@@ -36,6 +58,204 @@ RESERVED = frozenset(
         "fault.perturbed",
     }
 )
+
+
+class Coded:
+    """The coded calls of one rank."""
+
+    def __init__(self, library: Any, *, rank: int, size: int, emit: Emit) -> None:
+        """Begin.
+
+        Args:
+            library: `torch` or `mlx.core`.
+            rank: this rank.
+            size: world size.
+            emit: emits an event.
+        """
+        if library.__name__ not in ("torch", "mlx.core"):
+            raise ValueError(
+                f"coded payloads are arrays of torch or mlx.core, not of {library.__name__}"
+            )
+        if size > coded.LARGEST_WORLD:
+            raise ValueError(
+                f"coded payloads are for worlds of {coded.LARGEST_WORLD} ranks at most"
+            )
+        self._library, self._rank, self._size, self._emit = library, rank, size, emit
+        self._sequence = 0
+        self._told: list[dict[str, Any]] = []
+
+    def call(
+        self,
+        operation: str,
+        *,
+        elements: int,
+        dtype: str = "float32",
+        other: int = 0,
+        reduction: str = "sum",
+    ) -> CodedCall:
+        """Begin the next call.
+
+        Args:
+            operation: all_reduce, all_gather, broadcast, reduce_scatter, all_to_all, send or recv.
+            elements: of what the rank gives; of `reduce_scatter` and `all_to_all`, to each rank.
+            dtype: as the library calls it.
+            other: the root of a broadcast, or the other end.
+            reduction: sum, max or min.
+
+        Raises:
+            ValueError: one of them is not possible.
+        """
+        if (
+            operation not in coded.OPERATIONS
+            or dtype not in coded.MOST
+            or reduction not in coded.REDUCTIONS
+        ):
+            raise ValueError(
+                f"{operation} of {dtype} ({reduction}) is not a call that is known: see"
+                " context.coded"
+            )
+        if not 0 <= elements <= coded.MOST_ELEMENTS or not 0 <= other < self._size:
+            raise ValueError(f"{operation} of {elements} elements with rank {other} cannot be")
+        self._sequence += 1
+        frame = sys._getframe(1)  # noqa: SLF001 - what every tracer uses
+        values = {
+            "operation": operation,
+            "elements": elements,
+            "dtype": dtype,
+            "other": other,
+            "reduction": reduction,
+        }
+        site = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+        return CodedCall(self, {"sequence": self._sequence, **values, "site": site})
+
+    def skip(self) -> None:
+        """Take no part in the next call."""
+        self._sequence += 1
+        self.tell({"sequence": self._sequence, "operation": "skip"})
+
+    def done(self) -> None:
+        """Tell that these were all. Without it the check does not hold."""
+        self._flush()
+        self._emit(CODED_END, {"calls": self._sequence})
+
+    def tell(self, values: dict[str, Any]) -> None:
+        """Tell of a call, at once where something of it is wrong."""
+        self._told.append(values)
+        if len(self._told) >= TOGETHER or "first" in values:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._told:
+            self._emit(CODED, {"calls": self._told})
+            self._told = []
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """World size."""
+        return self._size
+
+    def array(self, data: bytes, dtype: str) -> Any:
+        """An array of the library with these elements."""
+        library, kind = self._library, getattr(self._library, dtype)
+        if library.__name__ == "torch":
+            return (
+                library.frombuffer(bytearray(data), dtype=kind)
+                if data
+                else library.zeros(0, dtype=kind)
+            )
+        return (
+            library.array(memoryview(bytearray(data))).view(kind)
+            if data
+            else library.zeros(0, dtype=kind)
+        )
+
+    def data(self, array: Any) -> bytes:
+        """The elements of an array, or of several, one after the other."""
+        if isinstance(array, list | tuple):
+            return b"".join(self.data(one) for one in array)
+        if self._library.__name__ == "torch":
+            return seam_torch.elements(array)
+        return seam_mlx.elements(self._library, array)
+
+
+class CodedCall:
+    """One coded call of one rank.
+
+    Attributes:
+        given: the array that the rank puts in, of one dimension. Of a receive, and of a broadcast
+            from elsewhere, it is one of zeros into which the library may write.
+    """
+
+    def __init__(self, calls: Coded, values: dict[str, Any]) -> None:
+        self._calls, self._values = calls, values
+        operation, dtype, elements = values["operation"], values["dtype"], values["elements"]
+        takes = operation == "recv" or (operation == "broadcast" and values["other"] != calls.rank)
+        known = {
+            "rank": calls.rank,
+            "size": calls.size,
+            "sequence": values["sequence"],
+            "elements": elements,
+        }
+        data = (
+            bytes(elements * coded.width(dtype))
+            if takes
+            else coded.given(operation, dtype=dtype, **known)
+        )
+        self.given = calls.array(data, dtype)
+        if operation == "send":
+            calls.tell({**values, "parts": []})
+
+    def blank(self) -> Any:
+        """An array of zeros, of as many elements as one rank gives another."""
+        values = self._values
+        return self._calls.array(
+            bytes(values["elements"] * coded.width(values["dtype"])), values["dtype"]
+        )
+
+    def received(self, arrays: Any) -> None:
+        """Tell what the call gave: one array, or one for each rank, in their order."""
+        values, data = self._values, self._calls.data(arrays)
+        operation, dtype, elements = values["operation"], values["dtype"], values["elements"]
+        sources = coded.sources(operation, size=self._calls.size, other=values["other"])
+        step = elements * coded.width(dtype)
+        parts = [data[at * step : (at + 1) * step] for at in range(len(sources))]
+        told = {
+            **values,
+            "bytes": len(data),
+            "parts": [hashlib.sha256(part).hexdigest() for part in parts],
+        }
+        known = {"rank": self._calls.rank, "size": self._calls.size, "sequence": values["sequence"]}
+        for place, (source, part) in enumerate(zip(sources, parts, strict=True)):
+            right = coded.expected(
+                operation,
+                source,
+                **known,
+                elements=elements,
+                dtype=dtype,
+                reduction=values["reduction"],
+            )
+            if part != right:
+                told["first"] = _first(part, right, dtype, place)
+                break
+        self._calls.tell(told)
+
+
+def _first(part: bytes, right: bytes, dtype: str, place: int) -> dict[str, Any]:
+    """The first element of a part that is not right: its index, and its bytes."""
+    step = coded.width(dtype)
+    low, high = 0, len(right)
+    if part[:high] == right:
+        return {"part": place, "index": len(part) // step, "got": ""}
+    while low < high:  # the longest beginning that is right
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if part[:middle] == right[:middle] else (low, middle - 1)
+    index = low // step
+    return {"part": place, "index": index, "got": part[index * step : (index + 1) * step].hex()}
 
 
 class Group(Protocol):

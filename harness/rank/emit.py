@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from harness.events import is_name
 from harness.forms.strict_json import JSON
-from harness.rank import alterations
-from harness.rank.inside import load
+from harness.rank.inside import alter_report, load
 
 LINE_LIMIT = 256 * 1024
 
@@ -55,7 +54,7 @@ class Emitter:
                 " 'tokenizer.ready'"
             )
         orders = b""
-        values = alterations.of_report(name, values)
+        values = alter_report(name, values)
         with self._lock:
             # Stamped inside the lock: while a gate holds the rank, none of its threads says
             # anything.

@@ -30,7 +30,7 @@ from harness.ledger.file import ARTEFACT
 from harness.ledger.inside.book import Book
 from harness.ledger.inside.recorder import module_of
 from harness.rank import failure
-from harness.rank.arm_finder import prefer, strays
+from harness.rank.arm import LOOKED, look, names_swallowed, parameters, prefer, strays
 from harness.rank.artefacts import BYTES
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.context import Context, Group
@@ -40,7 +40,6 @@ from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
 from harness.rank.loaded import Loaded, file_of
-from harness.rank.look import LOOKED, look, names_swallowed, parameters
 from harness.rank.spec import RankSpec
 
 STACKS = "stacks.txt"
