@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import harness
+from harness.rank.groups import Watch
 from harness.rank.lifecycle import seed
 
 ROOT = Path(harness.__file__).parent
@@ -63,3 +65,11 @@ def test_torch_seeds_all_its_devices_where_it_was_built_for_one(
         monkeypatch.setitem(sys.modules, "torch", torch)
         seed(7)
     assert seeded == [7, 7]
+
+
+def test_a_finder_without_find_spec_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subject may leave a finder of the old kind, which the import system passes over."""
+    watch = Watch(lambda _name, _values: None, size=1)
+    monkeypatch.setattr(sys, "meta_path", [object(), watch, PathFinder])
+    spec = watch.find_spec("torch.distributed", [])
+    assert spec is None
