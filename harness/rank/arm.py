@@ -1,4 +1,4 @@
-"""The arm's code: found before everything else, and its entry described without calling it.
+"""Code of the arm: found before everything else, and its entry described without calling it.
 
 The arm's folder comes before what is loaded already, what is installed, and what an editable
 install redirects. A finder of an editable install may stand before `sys.path` (meson-python's and
@@ -30,7 +30,7 @@ SUFFIXES = tuple(importlib.machinery.all_suffixes())
 
 
 class ArmFinder:
-    """Finds the arm's packages in its folder, before every other finder.
+    """Finder of the arm's packages in its folder, before every other finder.
 
     Attributes:
         folder: the arm's folder.
@@ -54,11 +54,11 @@ class ArmFinder:
         if top not in self.names and top != self.namespace:
             return None
         if name == self.namespace:
-            # Its parts elsewhere come after the arm's; a regular package of its name would take its
-            # place.
-            spread = PathFinder.find_spec(name, None, target)
-            if spread is not None and spread.loader is None:
-                return spread
+            # Its parts elsewhere come after the arm's. A regular package of its name elsewhere has
+            # a loader, and would take its place.
+            spec = PathFinder.find_spec(name, None, target)
+            if spec is not None and spec.loader is None:
+                return spec
         return PathFinder.find_spec(name, path if below else [self._folder], target)
 
 
@@ -73,29 +73,28 @@ def prefer(folder: str, *, entry: str) -> None:
         entry: top-level name of the entry's module.
     """
     sys.path.insert(0, folder)
-    own = _modules(folder)
-    names = {name for name in own if name not in sys.stdlib_module_names}
-    # A namespace package that the entry lies in is meant; another folder may be data with the name
-    # of a package.
-    namespace = entry if entry not in own and (Path(folder) / entry).is_dir() else ""
-    _forget(folder, {*names, entry} if entry in own or namespace else names)
+    modules = _modules(folder)
+    names = modules - sys.stdlib_module_names
+    # The folder of the entry is a namespace package. Any other folder may be data with the name of
+    # a package.
+    namespace = entry if entry not in modules and (Path(folder) / entry).is_dir() else ""
+    _forget(folder, names | {entry} if entry in modules or namespace else names)
+    # First of all finders: one of an editable install may come before `sys.path`.
     sys.meta_path.insert(0, ArmFinder(folder, names, namespace=namespace))
 
 
 def strays(folder: str, names: Iterable[str]) -> list[str]:
-    """Modules of the arm's packages that did not come from its folder: an installed copy had a part
-    in what ran.
+    """Name the modules of the arm's packages that did not come from its folder.
 
-    Also modules of other packages that the arm's folder holds a file for: of a namespace package,
-    which any regular package of its name hides.
+    An installed copy had a part in what ran. Also named are modules of other packages that the
+    arm's folder has a file for: of a namespace package, which any regular package of its name
+    hides.
 
     Args:
         folder: the arm's folder.
         names: modules to look at.
     """
-    finder = next(
-        (strangers for strangers in sys.meta_path if isinstance(strangers, ArmFinder)), None
-    )
+    finder = next((finder for finder in sys.meta_path if isinstance(finder, ArmFinder)), None)
     if finder is None:
         return []
     beginning = os.path.realpath(folder) + os.sep
@@ -116,34 +115,29 @@ def strays(folder: str, names: Iterable[str]) -> list[str]:
 
 
 def _holds(beginning: str, name: str) -> bool:
-    """Whether the arm's folder has a file for a module."""
+    """Return True if the arm's folder has a file for a module."""
     place = beginning + name.replace(".", os.sep)
     return any(os.path.isfile(place + ending) for ending in (*SUFFIXES, f"{os.sep}__init__.py"))
 
 
 def _modules(folder: str) -> set[str]:
-    """Names of modules and packages with a file of their own.
+    """Name the modules and packages that have a file of their own.
 
     A mere folder is data, or a part of a namespace.
     """
-    modules = set()
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name, dot, _ = entry.name.partition(".")
-            is_module = (
-                entry.name.endswith(SUFFIXES)
-                if dot
-                else (Path(entry.path) / "__init__.py").is_file()
-            )
-            if is_module:
-                modules.add(name)
+    entries = os.listdir(folder)
+    modules = {name.partition(".")[0] for name in entries if name.endswith(SUFFIXES)}
+    modules |= {name for name in entries if os.path.isfile(f"{folder}/{name}/__init__.py")}
     return {name for name in modules if name.isidentifier() and not name.startswith("__")}
 
 
 def _forget(folder: str, names: set[str]) -> None:
     beginning = os.path.realpath(folder) + os.sep
-    tops = {name for name in names if name in sys.modules}
-    tops = {name for name in tops if not (file_of(sys.modules[name]) or "").startswith(beginning)}
+    tops = {
+        name
+        for name in names & sys.modules.keys()
+        if not (file_of(sys.modules[name]) or "").startswith(beginning)
+    }
     if not tops:
         return
     for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
@@ -164,9 +158,9 @@ def look(module: ModuleType, name: str) -> dict[str, Any]:
     function = getattr(module, name, None)
     if not callable(function):
         names = [
-            found
-            for found, value in vars(module).items()
-            if not found.startswith("_") and callable(value)
+            key
+            for key, value in vars(module).items()
+            if not key.startswith("_") and callable(value)
         ]
         return {
             "there": False,
@@ -177,13 +171,14 @@ def look(module: ModuleType, name: str) -> dict[str, Any]:
     late = "coroutine" if inspect.iscoroutinefunction(function) else ""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         late = "generator"
-    found = parameters(function)
-    told = (
-        None
-        if found is None
-        else [[one.name, one.kind.name, one.default is not one.empty] for one in found]
-    )
-    return {"there": True, "names": [], "parameters": told, "late": late}
+    known = parameters(function)
+    rows: list[tuple[str, str, bool]] | None = None
+    if known is not None:
+        rows = [
+            (parameter.name, parameter.kind.name, parameter.default is not parameter.empty)
+            for parameter in known
+        ]
+    return {"there": True, "names": [], "parameters": rows, "late": late}
 
 
 def names_swallowed(known: Iterable[Parameter], arguments: Iterable[str]) -> list[str]:
@@ -193,15 +188,16 @@ def names_swallowed(known: Iterable[Parameter], arguments: Iterable[str]) -> lis
     A function that takes everything, `(*args, **kw)`, stands before another one that is not seen
     from here: of its arguments nothing is said.
     """
-    found = list(known)
-    kinds = {one.kind for one in found}
+    known = list(known)
+    kinds = {parameter.kind for parameter in known}
     if Parameter.VAR_KEYWORD not in kinds or Parameter.VAR_POSITIONAL in kinds:
         return []
-    return sorted(set(arguments) - {one.name for one in found if one.kind in NAMED})
+    names = {parameter.name for parameter in known if parameter.kind in NAMED}
+    return sorted(set(arguments) - names)
 
 
 def parameters(function: Callable[..., Any]) -> list[Parameter] | None:
-    """The parameters of a function; None where Python cannot tell."""
+    """Return the parameters of a function; None where Python cannot tell."""
     try:
         return list(inspect.signature(function).parameters.values())
     except Exception:  # noqa: BLE001 - what a class of the subject says of itself may do anything

@@ -1,4 +1,4 @@
-"""The rank's context: what the subject is given, its group and calls with known payloads.
+"""Context of a rank: what the subject is given, its group and calls with known payloads.
 
 Subjects that try collectives themselves begin coded calls, of whose payload every element is known:
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,12 @@ RESERVED = frozenset(
 
 
 class Coded:
-    """The coded calls of one rank."""
+    """Calls of one rank whose payloads are known.
+
+    Attributes:
+        rank: this rank.
+        size: world size.
+    """
 
     def __init__(self, library: Any, *, rank: int, size: int, emit: Emit) -> None:
         """Begin.
@@ -80,9 +86,12 @@ class Coded:
             raise ValueError(
                 f"coded payloads are for worlds of {coded.LARGEST_WORLD} ranks at most"
             )
-        self._library, self._rank, self._size, self._emit = library, rank, size, emit
+        self.rank = rank
+        self.size = size
+        self._library = library
+        self._emit = emit
         self._sequence = 0
-        self._told: list[dict[str, Any]] = []
+        self._waiting: list[dict[str, Any]] = []
 
     def call(
         self,
@@ -114,7 +123,7 @@ class Coded:
                 f"{operation} of {dtype} ({reduction}) is not a call that is known: see"
                 " context.coded"
             )
-        if not 0 <= elements <= coded.MOST_ELEMENTS or not 0 <= other < self._size:
+        if not 0 <= elements <= coded.MOST_ELEMENTS or not 0 <= other < self.size:
             raise ValueError(f"{operation} of {elements} elements with rank {other} cannot be")
         self._sequence += 1
         frame = sys._getframe(1)  # noqa: SLF001 - what every tracer uses
@@ -140,44 +149,28 @@ class Coded:
 
     def tell(self, values: dict[str, Any]) -> None:
         """Tell of a call, at once where something of it is wrong."""
-        self._told.append(values)
-        if len(self._told) >= TOGETHER or "first" in values:
+        self._waiting.append(values)
+        if len(self._waiting) >= TOGETHER or "first" in values:
             self._flush()
 
     def _flush(self) -> None:
-        if self._told:
-            self._emit(CODED, {"calls": self._told})
-            self._told = []
-
-    @property
-    def rank(self) -> int:
-        """This rank."""
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        """World size."""
-        return self._size
+        if self._waiting:
+            self._emit(CODED, {"calls": self._waiting})
+            self._waiting = []
 
     def array(self, data: bytes, dtype: str) -> Any:
-        """An array of the library with these elements."""
-        library, kind = self._library, getattr(self._library, dtype)
-        if library.__name__ == "torch":
-            return (
-                library.frombuffer(bytearray(data), dtype=kind)
-                if data
-                else library.zeros(0, dtype=kind)
-            )
-        return (
-            library.array(memoryview(bytearray(data))).view(kind)
-            if data
-            else library.zeros(0, dtype=kind)
-        )
+        """Make an array of the library with these elements."""
+        kind = getattr(self._library, dtype)
+        if not data:
+            return self._library.zeros(0, dtype=kind)
+        if self._library.__name__ == "torch":
+            return self._library.frombuffer(bytearray(data), dtype=kind)
+        return self._library.array(memoryview(bytearray(data))).view(kind)
 
     def data(self, array: Any) -> bytes:
-        """The elements of an array, or of several, one after the other."""
+        """Return the elements of an array, or of several, one after the other."""
         if isinstance(array, list | tuple):
-            return b"".join(self.data(one) for one in array)
+            return b"".join(map(self.data, array))
         if self._library.__name__ == "torch":
             return seam_torch.elements(array)
         return seam_mlx.elements(self._library, array)
@@ -192,69 +185,62 @@ class CodedCall:
     """
 
     def __init__(self, calls: Coded, values: dict[str, Any]) -> None:
-        self._calls, self._values = calls, values
-        operation, dtype, elements = values["operation"], values["dtype"], values["elements"]
-        takes = operation == "recv" or (operation == "broadcast" and values["other"] != calls.rank)
-        known = {
-            "rank": calls.rank,
-            "size": calls.size,
-            "sequence": values["sequence"],
-            "elements": elements,
-        }
-        data = (
-            bytes(elements * coded.width(dtype))
-            if takes
-            else coded.given(operation, dtype=dtype, **known)
-        )
-        self.given = calls.array(data, dtype)
+        self._calls = calls
+        self._values = values
+        operation = values["operation"]
+        if operation == "recv" or (operation == "broadcast" and values["other"] != calls.rank):
+            self.given = self.blank()
+        else:
+            data = coded.given(
+                operation,
+                rank=calls.rank,
+                size=calls.size,
+                **{key: values[key] for key in ("sequence", "elements", "dtype")},
+            )
+            self.given = calls.array(data, values["dtype"])
         if operation == "send":
             calls.tell({**values, "parts": []})
 
     def blank(self) -> Any:
-        """An array of zeros, of as many elements as one rank gives another."""
-        values = self._values
-        return self._calls.array(
-            bytes(values["elements"] * coded.width(values["dtype"])), values["dtype"]
-        )
+        """Make an array of zeros, of as many elements as one rank gives another."""
+        dtype = self._values["dtype"]
+        return self._calls.array(bytes(self._values["elements"] * coded.width(dtype)), dtype)
 
     def received(self, arrays: Any) -> None:
         """Tell what the call gave: one array, or one for each rank, in their order."""
-        values, data = self._values, self._calls.data(arrays)
-        operation, dtype, elements = values["operation"], values["dtype"], values["elements"]
+        values = self._values
+        data = self._calls.data(arrays)
+        operation = values["operation"]
+        dtype = values["dtype"]
         sources = coded.sources(operation, size=self._calls.size, other=values["other"])
-        step = elements * coded.width(dtype)
+        step = values["elements"] * coded.width(dtype)
         parts = [data[at * step : (at + 1) * step] for at in range(len(sources))]
-        told = {
+        result = {
             **values,
             "bytes": len(data),
             "parts": [hashlib.sha256(part).hexdigest() for part in parts],
         }
-        known = {"rank": self._calls.rank, "size": self._calls.size, "sequence": values["sequence"]}
+        known = {key: values[key] for key in ("sequence", "elements", "dtype", "reduction")}
+        known |= {"rank": self._calls.rank, "size": self._calls.size}
         for place, (source, part) in enumerate(zip(sources, parts, strict=True)):
-            right = coded.expected(
-                operation,
-                source,
-                **known,
-                elements=elements,
-                dtype=dtype,
-                reduction=values["reduction"],
-            )
+            right = coded.expected(operation, source, **known)
             if part != right:
-                told["first"] = _first(part, right, dtype, place)
+                result["first"] = _first(part, right, dtype, place)
                 break
-        self._calls.tell(told)
+        self._calls.tell(result)
 
 
 def _first(part: bytes, right: bytes, dtype: str, place: int) -> dict[str, Any]:
-    """The first element of a part that is not right: its index, and its bytes."""
+    """Find the first element of a part that is not right: its index, and its bytes."""
     step = coded.width(dtype)
-    low, high = 0, len(right)
-    if part[:high] == right:
+    if part[: len(right)] == right:
         return {"part": place, "index": len(part) // step, "got": ""}
-    while low < high:  # the longest beginning that is right
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if part[:middle] == right[:middle] else (low, middle - 1)
-    index = low // step
+    # By halves: beginnings that are right are shorter than all that are not.
+    index = bisect_left(
+        range(len(right) // step),
+        True,
+        key=lambda at: part[: (at + 1) * step] != right[: (at + 1) * step],
+    )
     return {"part": place, "index": index, "got": part[index * step : (index + 1) * step].hex()}
 
 

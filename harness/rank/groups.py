@@ -80,7 +80,7 @@ class Watch:
         for finder in sys.meta_path:
             # The import system passes over a finder without `find_spec`, too.
             find = None if finder is self else getattr(finder, "find_spec", None)
-            spec = None if find is None else find(name, path, target)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
                     loader: Any = _Loader(spec.loader, functools.partial(self._watch, name))

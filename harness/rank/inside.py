@@ -1,5 +1,5 @@
-"""What faults and backends bring into a rank: files that are loaded by their path, and changes that
-wait for what the rank is going to report or keep.
+"""Code that faults and backends bring into a rank: files loaded by their path, and changes that wait
+for what the rank is going to report or keep.
 
 A kind's own package stays outside, for it needs libraries that an arm's environment may not have. A
 plug-in's file is a copy beside the rank's own code, in a folder named by its digest.
@@ -22,10 +22,10 @@ from typing import Any
 PREFIX = "harness.inside."
 DIGEST = re.compile(r"[0-9a-f]{64}")
 Values = dict[str, Any]
+# Returns the values to report instead; None where these are not the ones that it waits for.
 OfReport = Callable[[Values], Values | None]
-"""Returns the values that are reported instead; None where these are not the ones it waits for."""
+# Changes a file in its place; the suffix says whether it holds an array, and of what.
 OfFile = Callable[[Path, str], None]
-"""Changes a file in its place; the suffix says whether it holds an array, and of what."""
 
 _reports: dict[str, list[OfReport]] = {}
 _files: dict[str, list[OfFile]] = {}
@@ -73,7 +73,7 @@ def expect_file(name: str, change: OfFile) -> None:
 
 
 def alter_report(event: str, values: Values) -> Values:
-    """What is to be reported in place of these values: most often these themselves."""
+    """Return the values to report in place of these: most often these themselves."""
     waiting = _reports.pop(event, ())
     for change in waiting:
         changed = change(values)
