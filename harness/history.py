@@ -322,7 +322,7 @@ FAULT_IN_CALL = "fault.call"
 `harness.faults.call`.
 """
 CODED, CODED_END = "collectives.coded", "collectives.coded-end"
-"""A rank's runtime says so of its calls with coded payloads (`harness.rank.coded_calls`): calls.
+"""A rank's runtime says so of its calls with coded payloads (`harness.rank.context`): calls.
 
 How many they were.
 """

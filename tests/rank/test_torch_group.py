@@ -20,7 +20,7 @@ NOWHERE = (
 )
 TIMED = """
 import json, socket, sys, time
-from harness.rank.resolver import without_name_server
+from harness.rank.torch_group import without_name_server
 from harness.rank.spec import RankSpec
 
 def timed(do):
