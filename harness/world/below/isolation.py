@@ -305,15 +305,17 @@ def _inside(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _entered(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    own = PROC / str(pid) / "ns"
+    theirs = PROC / str(pid) / "ns"
     try:
         here = PROC / "self" / "ns"
         places = [
-            name for name in ("user", "mnt") if (own / name).readlink() != (here / name).readlink()
+            name
+            for name in ("user", "mnt")
+            if (theirs / name).readlink() != (here / name).readlink()
         ]
         if "mnt" not in places:
             return {"why": "it has no mounts of its own"}
-        descriptors = [os.open(own / name, os.O_RDONLY) for name in places]
+        descriptors = [os.open(theirs / name, os.O_RDONLY) for name in places]
         for descriptor in descriptors:
             enter(descriptor, step="enter the rank's mounts")
         return act()

@@ -164,10 +164,10 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
             )
 
 
-def _pending(told: str) -> int | None:
+def _pending(description: str) -> int | None:
     """How many requests of a ring are not complete; None where the kernel does not say."""
-    taken = TAKEN.search(told)
-    completed = COMPLETED.search(told)
+    taken = TAKEN.search(description)
+    completed = COMPLETED.search(description)
     return None if taken is None or completed is None else int(taken[1]) - int(completed[1])
 
 
@@ -249,7 +249,7 @@ def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
             waiter = int(words[5])
             # Of a lock that belongs to an open file the kernel does not say who waits for it.
             waiters = [waiter] if waiter > 0 else _holders_of(words[6].rpartition(":")[2], pids)
-            yield from ((one, holder) for one in waiters if one in pids)
+            yield from ((pid, holder) for pid in waiters if pid in pids)
 
 
 def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
@@ -343,9 +343,9 @@ def _unlisted(pid: int, descriptor: int) -> str:
         )
 
 
-def _is_connected(found: socket.socket) -> bool:
+def _is_connected(copy: socket.socket) -> bool:
     try:
-        found.getpeername()
+        copy.getpeername()
     except OSError:
         return False
     return True
@@ -488,22 +488,22 @@ def _unix_sockets() -> list[UnixSocket]:
         ) from None
 
 
-def _unix_socket(told: bytes) -> UnixSocket:
+def _unix_socket(description: bytes) -> UnixSocket:
     """Return a UNIX socket as the kernel tells of it: its inode, then attributes."""
-    kind = told[1]
-    inode = struct.unpack_from("=I", told, 4)[0]
+    kind = description[1]
+    inode = struct.unpack_from("=I", description, 4)[0]
     peer = 0
     waiting: tuple[int, ...] = ()
     is_named = False
     at = 16
-    while at + 4 <= len(told):
-        length, attribute = struct.unpack_from("=HH", told, at)
+    while at + 4 <= len(description):
+        length, attribute = struct.unpack_from("=HH", description, at)
         if attribute == NAME:
             is_named = True
         if attribute == PEER:
-            peer = struct.unpack_from("=I", told, at + 4)[0]
+            peer = struct.unpack_from("=I", description, at + 4)[0]
         if attribute == WAITING:
-            waiting = struct.unpack_from(f"={(length - 4) // 4}I", told, at + 4)
+            waiting = struct.unpack_from(f"={(length - 4) // 4}I", description, at + 4)
         at += max(4, (length + 3) & ~3)
     is_open_to_all = kind == socket.SOCK_DGRAM and is_named and peer == 0
     return UnixSocket(inode, peer, waiting, is_open_to_all)

@@ -183,7 +183,7 @@ def enter(descriptors: Iterable[int], *, before: tuple[int, ...]) -> None:
     isolation.keep_capabilities(before)
 
 
-def _interface(own: str) -> int:
+def _interface(own_address: str) -> int:
     """Make the interface to the wire, and bring it and the loopback up; returns the wire's end."""
     try:
         tun = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -203,20 +203,20 @@ def _interface(own: str) -> int:
             return struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(text))
 
         tell(_SIOCSIFFLAGS, b"lo", struct.pack("h", _UP_AND_RUNNING))
-        tell(_SIOCSIFADDR, name, as_address(own))
+        tell(_SIOCSIFADDR, name, as_address(own_address))
         tell(_SIOCSIFNETMASK, name, as_address("255.255.255.0"))
         tell(_SIOCSIFMTU, name, struct.pack("i", MTU))
         tell(_SIOCSIFFLAGS, name, struct.pack("h", _UP_AND_RUNNING))
     return tun
 
 
-def _mount(places: Mapping[str, Any], own: Path) -> None:
+def _mount(places: Mapping[str, Any], own_folder: Path) -> None:
     """Give the host its own /tmp and temporary folder, with what its ranks need below /tmp where it
     was.
     """
     isolation.keep_mounts_private()
     kept = {Path(path): os.open(path, os.O_PATH | os.O_CLOEXEC) for path in places["kept"]}
-    own.mkdir()
+    own_folder.mkdir()
     # In memory, for what is mounted in it goes with it at once; what ranks write goes where TMPDIR
     # leads, to the disk.
     isolation.mount_memory(TEMPORARY)
@@ -230,7 +230,7 @@ def _mount(places: Mapping[str, Any], own: Path) -> None:
         isolation.mount_over(outside, path)
         os.close(descriptor)
     if places["temporary"]:
-        isolation.mount_over(own, Path(places["temporary"]))
+        isolation.mount_over(own_folder, Path(places["temporary"]))
     with suppress(OSError):  # a system without the file resolves no name by it
         isolation.mount_over(Path(places["names"]), Path("/etc/hosts"))
 

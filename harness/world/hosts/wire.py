@@ -121,15 +121,15 @@ def _open(host: int, wanted: dict[str, Any]) -> int:
 class HostWire:
     """Wire that is joined to its hosts."""
 
-    def __init__(self, channel: socket.socket, orders: Requests, made: list[Host]) -> None:
+    def __init__(self, channel: socket.socket, orders: Requests, test_hosts: list[Host]) -> None:
         self._channel = channel
         self._orders = orders
-        self._tuns = [host.tun for host in made]
+        self._tuns = [host.tun for host in test_hosts]
         self._host_of = {tun: host for host, tun in enumerate(self._tuns)}
         self._links = {
             (source, target): Link(source=source, target=target)
-            for source in range(len(made))
-            for target in range(len(made))
+            for source in range(len(test_hosts))
+            for target in range(len(test_hosts))
             if source != target
         }
         self._faults: dict[tuple[str, int], PacketFault] = {}

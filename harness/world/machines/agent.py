@@ -247,7 +247,7 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
     wheels = store.place(asked["wheels"]) if asked["wheels"] else None
     began = time.monotonic()
     try:
-        interpreter, made = prepare(
+        interpreter, is_new = prepare(
             cache() / ENVIRONMENTS,
             store.place(asked["lock"]),
             wheels,
@@ -258,7 +258,7 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
         return {"error": f"the environment cannot be made there: {error}"}
     return {
         "interpreter": str(interpreter),
-        "made": made,
+        "made": is_new,
         "seconds": time.monotonic() - began,
         "home": str(Path.home()),
     }

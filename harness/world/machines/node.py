@@ -31,11 +31,11 @@ from harness.world.machines.store import ENVIRONMENTS, BadTree, TreeStore, Uses
 class MachineNode:
     """Does what control asks, one thing after the other."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._outbox = Outbox(told["writes"])
-        self._inbox = Inbox(told["reads"], self._outbox, lease=told["lease"])
-        self._run = str(told["run"])
-        self._machine = int(told["machine"])
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._outbox = Outbox(order["writes"])
+        self._inbox = Inbox(order["reads"], self._outbox, lease=order["lease"])
+        self._run = str(order["run"])
+        self._machine = int(order["machine"])
         self._store = TreeStore(cache() / TREES)
         environments = Uses(cache() / ENVIRONMENTS)
         self._store.hold(names.ROOT)
@@ -117,19 +117,19 @@ class MachineNode:
         """Have a share of a world, to its end."""
         if self._server is None:
             raise ServerFailed("no fork server was asked for")
-        told = node_channel.Journal(self._run, asked["world"], machine=self._machine)
+        journal = node_channel.Journal(self._run, asked["world"], machine=self._machine)
         share = MachineShare(
             asked,
             server=self._server,
             store=self._store,
             inbox=self._inbox,
             outbox=self._outbox,
-            journal=told,
+            journal=journal,
         )
         left = share.run()
         if self._inbox.lost:
             share.say({"is": "left"})
-            told.close(keep=True)
+            journal.close(keep=True)
             return
         self._ports.release()
         well = left or self._server.is_well()
@@ -138,10 +138,10 @@ class MachineNode:
                 "is": "over",
                 "well": well,
                 "ports": self._ports.take(asked["ports"]),
-                "journal": told.lacks,
+                "journal": journal.lacks,
             }
         )
-        self._kept[asked["world"]] = told
+        self._kept[asked["world"]] = journal
 
     def _forget(self, world: str) -> None:
         """Control has all of a world: of one that a node before this one had too."""
@@ -169,9 +169,9 @@ class MachineNode:
         self._outbox.send({"is": "given", "there": there, "whole": whole})
 
 
-def main(told: str) -> None:
+def main(order: str) -> None:
     """Be a node; never returns."""
-    arguments = json.loads(told)
+    arguments = json.loads(order)
     sys.stdout = sys.stderr
     os.set_inheritable(arguments["reads"], False)
     os.set_inheritable(arguments["writes"], False)

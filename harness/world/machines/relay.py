@@ -272,7 +272,7 @@ class Relay:
             case "keeper":
                 self._hear_keeper(line, message.get("told"))
             case "begun":
-                names = Elsewhere.told(message["names"], code=str(message["code"]))
+                names = Elsewhere.from_message(message["names"], code=str(message["code"]))
                 self.elsewhere |= dict.fromkeys(self._placed.ranks(line.index), names)
             case "stood":
                 with self._lock:
@@ -340,39 +340,39 @@ class Relay:
             self._returning.discard(index)
         self._settle()
 
-    def _hear_keeper(self, line: MachineLine, found: Any) -> None:
-        told = self._roll.check(line.index, found)
-        told["ns"] = self._here(line.index, told["ns"])
-        match told["is"]:
-            case "signalled" if not told.get("own"):
-                self._answered(line.index, told)
+    def _hear_keeper(self, line: MachineLine, words: Any) -> None:
+        message = self._roll.check(line.index, words)
+        message["ns"] = self._here(line.index, message["ns"])
+        match message["is"]:
+            case "signalled" if not message.get("own"):
+                self._answered(line.index, message)
             case "survivors":
-                self._survivors[line.index] = told
+                self._survivors[line.index] = message
             case "gone":
                 with self._lock:
                     self._gone.add(line.index)
                 self._settle()
             case "unable":
-                self._fail(line.index, str(told.get("why")))
+                self._fail(line.index, str(message.get("why")))
             case _:
-                self._tell(told)
+                self._tell(message)
 
-    def _answered(self, index: int, told: Mapping[str, Any]) -> None:
+    def _answered(self, index: int, message: Mapping[str, Any]) -> None:
         """Take the answer of a machine to an order to all ranks, or to one of its own."""
         with self._lock:
             waiting = next(
                 (
-                    one
-                    for one in self._awaited
-                    if index in one[0] and one[1]["signal"] == told["signal"]
+                    awaited
+                    for awaited in self._awaited
+                    if index in awaited[0] and awaited[1]["signal"] == message["signal"]
                 ),
                 None,
             )
             if waiting is not None:
                 waiting[0].discard(index)
-                waiting[1]["ranks"] += told["ranks"]
+                waiting[1]["ranks"] += message["ranks"]
         if waiting is None:
-            self._tell(dict(told))
+            self._tell(dict(message))
         self._settle()
 
     def _fail(self, index: int, why: str) -> None:

@@ -141,14 +141,14 @@ def travels(launch: Launch) -> dict[str, Any]:
     sent = {name: getattr(launch, name) for name in ("size", "backend", "collective_timeout")}
     for name in PARTS:
         part = getattr(launch, name)
-        for one in fields(part):
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-            if one.name not in PLAIN | BROUGHT and getattr(part, one.name) != default:
+        for value in fields(part):
+            default = value.default if value.default_factory is MISSING else value.default_factory()
+            if value.name not in PLAIN | BROUGHT and getattr(part, value.name) != default:
                 raise OSError(
-                    f"{one.name} does not act on ranks over machines: leave out what asks for it"
+                    f"{value.name} does not act on ranks over machines: leave out what asks for it"
                 )
         sent[name] = {
-            one.name: getattr(part, one.name) for one in fields(part) if one.name in PLAIN
+            value.name: getattr(part, value.name) for value in fields(part) if value.name in PLAIN
         }
     return sent
 
@@ -164,7 +164,7 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
     for name, kind in PARTS.items():
         values = {
             **sent[name],
-            **{one.name: brought[one.name] for one in fields(kind) if one.name in brought},
+            **{value.name: brought[value.name] for value in fields(kind) if value.name in brought},
         }
         for key in ("variables", "lateness"):
             if key in values:
@@ -244,7 +244,7 @@ class MachineShare:
             asked["launch"],
             folder=staged,
             inputs={
-                name: self._input(scratch, name, *told) for name, told in asked["inputs"].items()
+                name: self._input(scratch, name, *named) for name, named in asked["inputs"].items()
             },
             inside={kind: Path(names.ROOT, name) for kind, name in asked["inside"].items()},
             machines=placed,
@@ -292,24 +292,24 @@ class MachineShare:
         return str(folder / Path(called).name)
 
     def _rendezvous(
-        self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
+        self, prepared: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
         """Return what the backend prepared, with what has to be open on this machine, and of these
         the descriptors.
         """
-        ranks = list(told["ranks"])
+        ranks = list(prepared["ranks"])
         mine = list[int]()
-        for index, one in enumerate(Opened(**found) for found in told["opened"]):
-            if one.rank not in self.ranks:
+        for index, opening in enumerate(Opened(**opening) for opening in prepared["opened"]):
+            if opening.rank not in self.ranks:
                 continue
             listener = socket.create_server(
-                (placed.addresses[one.rank], one.port or 0), backlog=one.backlog
+                (placed.addresses[opening.rank], opening.port or 0), backlog=opening.backlog
             )
             half_done.callback(os.close, descriptor := listener.detach())
             # Of this machine's descriptors, those that are open here count alone.
             ranks = [_renumbered(values, {index: len(mine)}) for values in ranks]
             mine.append(descriptor)
-        return Rendezvous(ranks=ranks, env=told["env"]), mine
+        return Rendezvous(ranks=ranks, env=prepared["env"]), mine
 
     # -- watching
     # ----------------------------------------------------------------------------------------------------

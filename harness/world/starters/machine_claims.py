@@ -155,9 +155,9 @@ def _take_away(folder: Path, *, files: bool = True) -> None:
     for pid, started in listed["processes"]:
         _end(pid, started)
     for name, address in listed["links"].items():
-        own = Path("/sys/class/net", name, "address")
+        address_file = Path("/sys/class/net", name, "address")
         with contextlib.suppress(OSError):
-            if own.read_text("ascii").strip() == address:
+            if address_file.read_text("ascii").strip() == address:
                 subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
     paths = [Path(path) for path in listed["files"] if files]
     for path in paths:
@@ -183,9 +183,9 @@ def _end(pid: int, started: str) -> None:
         # Who listens goes first, so that nobody comes while the others are looked for.
         while living:
             ended = []
-            for one in living:
+            for dweller in living:
                 with contextlib.suppress(ProcessLookupError):
-                    ended.append(_kill(one))
+                    ended.append(_kill(dweller))
             for descriptor in ended:
                 select.select([descriptor], [], [], ENDS_WITHIN)
                 os.close(descriptor)
