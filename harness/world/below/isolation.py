@@ -131,7 +131,9 @@ def own_clock(ahead: int) -> None:
     With one thread.
     """
     _separate(CLONE_NEWTIME, step="make a time namespace")
+    # While nobody is in it: afterwards the kernel lets nobody set it.
     set_clock_ahead(ahead)
+    # Only children are born into a new time namespace: this process itself has to enter it.
     namespace = os.open(OWN / "time_for_children", os.O_RDONLY | os.O_CLOEXEC)
     enter(namespace, step="enter a time namespace")
     os.close(namespace)
@@ -146,6 +148,7 @@ def _separate(flags: int, *, step: str) -> None:
     group = os.getegid()
     unshare(flags | (0 if user == 0 else CLONE_NEWUSER), step=step)
     if user != 0:
+        # The kernel takes a map of groups from no user before that.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -315,6 +318,8 @@ def _entered(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         ]
         if "mnt" not in places:
             return {"why": "it has no mounts of its own"}
+        # Opened before the first is entered: from inside it, /proc shows other processes. And the
+        # user namespace first: it gives the right to enter the mounts.
         descriptors = [os.open(theirs / name, os.O_RDONLY) for name in places]
         for descriptor in descriptors:
             enter(descriptor, step="enter the rank's mounts")
@@ -352,6 +357,8 @@ class MemoryGroup:
         self.before = number(self._former / LIMIT[version])
         self.path = parent / f"{PREFIX}{os.getpid()}-{pid}"
         self._link = links / f"group-{os.getpid()}-{pid}"
+        # Before the group is made: who is killed in between leaves a link to nothing, and not a
+        # group that nobody knows of.
         self._link.symlink_to(self.path)
         try:
             self.path.mkdir()

@@ -140,6 +140,7 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
         | isolation.CLONE_NEWNS
     )
     ahead = CLOCK_STEP * (host + 1) if isolation.has_clocks() else 0
+    # All at once: each belongs to the user namespace that its maker is in then.
     isolation.unshare(
         flags | (isolation.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host"
     )
@@ -215,6 +216,7 @@ def _mount(places: Mapping[str, Any], own_folder: Path) -> None:
     was.
     """
     isolation.keep_mounts_private()
+    # Opened while they can still be seen: the new /tmp covers them.
     kept = {Path(path): os.open(path, os.O_PATH | os.O_CLOEXEC) for path in places["kept"]}
     own_folder.mkdir()
     # In memory, for what is mounted in it goes with it at once; what ranks write goes where TMPDIR

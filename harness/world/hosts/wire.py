@@ -49,12 +49,15 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         world: what `WireProcess.start` was given.
     """
     die_with_parent(keeper)
+    # The keeper's alarm: a signal here would be written into its pipe.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # Nothing here makes circles, and a collection would copy the memory shared with the server.
     gc.disable()
     try:
         orders = Requests(channel)
+        # The keeper says when it has its user namespace: only then there is one to be mapped, from
+        # outside, and entered.
         _await(orders)
         isolation.map_users(keeper)
         user = os.open(f"/proc/{keeper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -63,12 +66,14 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         # A process whose rights change may lose its death signal.
         die_with_parent(keeper)
         test_hosts, opened = _make(world)
+        # What it counts is evidence: no rank may look into it.
         keep_private(private=True)
         about = [
             {"clock_ahead": host.clock_ahead, "kinds": list(host.namespaces)} for host in test_hosts
         ]
         handed = [descriptor for host in test_hosts for descriptor in host.namespaces.values()]
         send(channel, {"is": "hosts", "hosts": about}, [*handed, *opened])
+        # The keeper has them now; held here too, what ranks close would not be seen closed.
         for descriptor in (*handed, *opened):
             os.close(descriptor)
         HostWire(channel, orders, test_hosts).run()
@@ -319,6 +324,8 @@ class WireProcess:
         keeper = os.getpid()
         # The wire is the same user, and has to look into this process to give its namespace users.
         keep_private(private=False)
+        # Before the user namespace is made: the wire has to map its users from outside. The keeper
+        # has one thread, so no lock is held in the copy.
         self.pid = os.fork()
         if self.pid == 0:
             try:

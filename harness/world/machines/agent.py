@@ -122,7 +122,8 @@ def main(*, lease: float, nonce: str) -> None:
         lease: seconds without a message after which this process ends.
         nonce: what control knows this agent by.
     """
-    # Nothing else may write into the channel, nor read from it.
+    # Nothing else may write into the channel, nor read from it: what this process, or a program
+    # that it runs, prints goes to standard error.
     reads = os.dup(0)
     writes = os.dup(1)
     # A pipe that is not read takes part of a message, and then nothing.
@@ -280,6 +281,7 @@ def _become(
     store: TreeStore, asked: dict[str, Any], *, reads: int, writes: int, nonce: str
 ) -> None:
     """Go on as a node, of the Rankproof that was given."""
+    # The node writes in a thread of its own, which may wait.
     os.set_blocking(writes, True)
     for descriptor in (reads, writes):
         os.set_inheritable(descriptor, True)

@@ -38,6 +38,8 @@ class Outbox:
         self._writes = writes
         self._waiting: list[bytes] = []
         self._bytes = 0
+        # What waits, how much that is, and whether anybody reads: changed by whoever sends, by the
+        # thread that writes, and by the inbox when control is gone.
         self._changed = threading.Condition()
         self._closed = False
         threading.Thread(target=self._write, daemon=True, name="outbox").start()
@@ -85,6 +87,7 @@ class Outbox:
                 data = self._waiting.pop(0)
             left = memoryview(data)
             try:
+                # Not under the lock: a full pipe must not hold those who send.
                 while left:
                     left = left[os.write(self._writes, left) :]
             except OSError:
@@ -154,6 +157,7 @@ class Inbox:
                     os.write(self._waker, b".")
         except (EOFError, ValueError, KeyError, OSError) as error:
             self.lost = str(error)
+        # First: who waits for room in the outbox would not heed the end.
         self._outbox.close()
         os.write(self._waker, b".")
         if self._waits or not self._heeded.wait(HEEDED_WITHIN):

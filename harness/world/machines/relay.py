@@ -72,6 +72,7 @@ class Relay:
         self._mark = mark
         self._run = run
         self._begun = begun
+        # Copies, because the world closes its own as soon as the ranks are asked for.
         duplicates = [os.dup(descriptor) for descriptor in descriptors]
         self._control = socket.socket(fileno=duplicates[0])
         self._pipes = [duplicates[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
@@ -81,6 +82,8 @@ class Relay:
         self.given: dict[int, dict[str, Any]] = {}
         self.heard: dict[int, int] = dict.fromkeys(lines, 0)
         self.collected: set[int] = set()
+        # Each line has a thread, and so has what goes down. It is taken again by who holds it: to
+        # look who is there, and to report.
         self._lock = threading.RLock()
         # Held while a rank's pipes are written to or closed, so that nothing is written to a number
         # that was closed and is another file's by now. Not `_lock`: a full pipe blocks its writer,
@@ -99,6 +102,7 @@ class Relay:
         self._is_told = False
         self._reconnect = reconnect
         self._returning: set[int] = set()
+        # Closing the second end wakes the thread below, which waits in `poll`.
         self._wake, self._waker = os.pipe()
         for line in lines.values():
             line.hears = self.hear
@@ -139,7 +143,6 @@ class Relay:
         return set(self._lost)
 
     # -- down
-    # --------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         poll = select.poll()
@@ -218,7 +221,6 @@ class Relay:
             return {*self._lines} - self._gone - self._lost
 
     # -- up
-    # ----------------------------------------------------------------------------------------------------------
 
     def hear(self, line: MachineLine, message: dict[str, Any], content: bytes) -> None:
         """Take what a machine says of this world; called by the thread of its line."""
@@ -410,6 +412,7 @@ class Relay:
                 said.append({"is": "gone", "ns": now})
         for message in said:
             self._tell(message)
+        # After all else was reported: nothing can be sent any more.
         if any(message["is"] == "gone" for message in said):
             with contextlib.suppress(OSError):  # whoever left early waits for this
                 self._control.shutdown(socket.SHUT_WR)
@@ -428,7 +431,6 @@ class Relay:
         return told_here(ns, ahead=ahead, within=within, begun=self._begun, now=time.monotonic_ns())
 
     # -- pipes
-    # ------------------------------------------------------------------------------------------------------
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
         if (rank, kind) in self._closed:

@@ -312,7 +312,6 @@ class MachineShare:
         return Rendezvous(ranks=ranks, env=prepared["env"]), mine
 
     # -- watching
-    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self, until: float) -> None:
         while not self._gone:
@@ -417,10 +416,12 @@ class MachineShare:
             if kind == "started":
                 self._pids[rank] = message["pid"]
             elif kind == "exited":
+                # Before its end is reported: what it emitted came first.
                 for number, descriptor in self._pipes.open(rank=index, kind="events"):
                     self._pipes.drain(number, descriptor, lambda i, d: self._read("events", i, d))
                 self._ended.add(rank)
         if kind == "signalled":
+            # The keeper answers in the order in which it was asked.
             message["ranks"] = [self.ranks[index] for index in message["ranks"]]
             if self._asking.pop(0):
                 message["own"] = True
@@ -444,7 +445,6 @@ class MachineShare:
         return len(data or b"")
 
     # -- what ranks left
-    # ---------------------------------------------------------------------------------------------
 
     def _hand_over(self, folder: Path, rank: int) -> None:
         """Hand over how a rank failed, where it stood, and what it kept.

@@ -89,6 +89,7 @@ class MachineClaim:
     def close(self) -> None:
         """Take everything away, and wait for the guard to see that nothing is left to do."""
         _take_away(self.folder, files=False)
+        # Only now: the guard, which waits for this lock, takes away what is there still.
         os.close(self._lock)
         self._guard.wait()
         assert self._guard.stdout is not None
@@ -107,6 +108,7 @@ def guard(folder: str) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         print("here", flush=True)
+        # The owner's pipe: it must not stay open as long as the guard waits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if _locked(Path(folder), fcntl.LOCK_EX) >= 0:
             _take_away(Path(folder))
