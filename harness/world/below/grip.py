@@ -94,7 +94,7 @@ class Grip:
             group = self._groups[pid] = MemoryGroup(
                 pid, limit=to, links=Path(spec["scratch"]).parents[1]
             )
-            return group.evidence()
+            return {**group.evidence()}
         group = self._groups[pid]
         return {"before": group.now, "now": group.leave(), "holds": False}
 

@@ -62,8 +62,8 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
                     mine, other = (write, read) if kind == "gates" else (read, write)
                     self._ours.callback(os.close, mine)
                     self._hand(other)
-                    # A rank that does not read its answers, or a pipe that another reader has just
-                    # emptied, must not hold the harness.
+                    # A rank that does not read its answers, or a pipe that was drained meanwhile,
+                    # must not hold the harness.
                     os.set_blocking(mine, False)
                     if kind == "gates":
                         self._gates.append(mine)

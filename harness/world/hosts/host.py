@@ -15,12 +15,12 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from harness.reason import Skip, SkipCode
 from harness.world.below import isolation
@@ -102,6 +102,22 @@ def names_file(count: int) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+class HostPlaces(TypedDict):
+    """Files and folders of a host.
+
+    Attributes:
+        own: a folder to be of this host's alone.
+        names: the file that it has as /etc/hosts.
+        temporary: the temporary folder of the ranks, or nothing.
+        kept: files and folders that must be seen below /tmp as they are outside.
+    """
+
+    own: str
+    names: str
+    temporary: str | None
+    kept: list[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Host:
     """One that was made.
@@ -119,16 +135,14 @@ class Host:
     clock_ahead: int
 
 
-def make(host: int, *, places: Mapping[str, Any]) -> Host:
+def make(host: int, *, places: HostPlaces) -> Host:
     """Make a host around this process, which is left in it.
 
     In a user namespace of its own, with one thread.
 
     Args:
         host: its number.
-        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts;
-            `temporary`, the temporary folder of the ranks, or null; `kept`, what must be seen below
-            /tmp as it is outside.
+        places: its files and folders.
 
     Raises:
         OSError: something is not allowed here; the message says which step.
@@ -211,7 +225,7 @@ def _interface(own_address: str) -> int:
     return tun
 
 
-def _mount(places: Mapping[str, Any], own_folder: Path) -> None:
+def _mount(places: HostPlaces, own_folder: Path) -> None:
     """Give the host its own /tmp and temporary folder, with what its ranks need below /tmp where it
     was.
     """

@@ -13,7 +13,7 @@ import sys
 import threading
 from os import _exit
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import psutil
 
@@ -28,10 +28,29 @@ from harness.world.machines.share import MachineShare
 from harness.world.machines.store import ENVIRONMENTS, BadTree, TreeStore, Uses
 
 
+class NodeOrder(TypedDict):
+    """Order of an agent that becomes a node.
+
+    Attributes:
+        reads, writes: descriptors of the channel to control.
+        nonce: what control knows this node by.
+        lease: seconds without a heartbeat after which it ends its ranks.
+        run: names the run.
+        machine: its place in the hostfile.
+    """
+
+    reads: int
+    writes: int
+    nonce: str
+    lease: float
+    run: str
+    machine: int
+
+
 class MachineNode:
     """Does what control asks, one thing after the other."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
+    def __init__(self, order: NodeOrder) -> None:
         self._outbox = Outbox(order["writes"])
         self._inbox = Inbox(order["reads"], self._outbox, lease=order["lease"])
         self._run = str(order["run"])
@@ -75,7 +94,7 @@ class MachineNode:
             case "server":
                 self._outbox.send(self._ready(asked))
             case "world":
-                self._live(asked)
+                self._live(cast("node_channel.ShareOrder", asked))
             case "done":
                 self._forget(asked["world"])
             case "collect":
@@ -113,7 +132,7 @@ class MachineNode:
             "ports": self._ports.take(asked["ports"]),
         }
 
-    def _live(self, asked: dict[str, Any]) -> None:
+    def _live(self, asked: node_channel.ShareOrder) -> None:
         """Have a share of a world, to its end."""
         if self._server is None:
             raise ServerFailed("no fork server was asked for")
@@ -171,7 +190,7 @@ class MachineNode:
 
 def main(order: str) -> None:
     """Be a node; never returns."""
-    arguments = json.loads(order)
+    arguments: NodeOrder = json.loads(order)
     sys.stdout = sys.stderr
     os.set_inheritable(arguments["reads"], False)
     os.set_inheritable(arguments["writes"], False)

@@ -36,7 +36,13 @@ from harness.world.control.pipes import Pipes
 from harness.world.control.ranks import probe
 from harness.world.control.server_handle import ServerFailed, ServerHandle
 from harness.world.control.waits import catches
-from harness.world.machines.node_channel import Inbox, Journal, Outbox
+from harness.world.machines.node_channel import (
+    Inbox,
+    Journal,
+    Outbox,
+    PreparedRendezvous,
+    ShareOrder,
+)
 from harness.world.machines.roll import Placed
 from harness.world.machines.store import PIECE, TreeStore
 
@@ -183,7 +189,7 @@ class MachineShare:
 
     def __init__(
         self,
-        asked: Mapping[str, Any],
+        asked: ShareOrder,
         *,
         server: ServerHandle,
         store: TreeStore,
@@ -198,7 +204,7 @@ class MachineShare:
         self._outbox = outbox
         self._journal = journal
         self._number = 0
-        self.ranks: list[int] = asked["ranks"]
+        self.ranks = asked["ranks"]
         self._pids: dict[int, int] = {}
         self._ended: set[int] = set()
         # Of the signals that the keeper has not answered, whether each was this machine's own.
@@ -239,7 +245,12 @@ class MachineShare:
         asked = self._asked
         staged = self._store.place(asked["code"])
         code = server.take_code(staged)
-        placed = Placed(**{name: tuple(values) for name, values in asked["machines"].items()})
+        machines = asked["machines"]
+        placed = Placed(
+            of=tuple(machines["of"]),
+            called=tuple(machines["called"]),
+            reached=tuple(machines["reached"]),
+        )
         launch = arrived(
             asked["launch"],
             folder=staged,
@@ -292,7 +303,7 @@ class MachineShare:
         return str(folder / Path(called).name)
 
     def _rendezvous(
-        self, prepared: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
+        self, prepared: PreparedRendezvous, placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
         """Return what the backend prepared, with what has to be open on this machine, and of these
         the descriptors.

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from harness.forms.children import start_apart
 
@@ -33,6 +33,20 @@ GUARD = (
 LOCK = "lock"
 LISTED = "listed.json"
 ENDS_WITHIN = 5.0
+
+
+class Listed(TypedDict):
+    """List of what a claim is to take away.
+
+    Attributes:
+        links: name of each network link to the address that it was made with.
+        processes: pid and start time of each process.
+        files: paths.
+    """
+
+    links: dict[str, str]
+    processes: list[tuple[int, str]]
+    files: list[str]
 
 
 class MachineClaim:
@@ -47,7 +61,7 @@ class MachineClaim:
         """Take away what runs left that are gone, and claim a mark."""
         sweep()
         CLAIMS.mkdir(mode=0o700, exist_ok=True)
-        self._listed: dict[str, Any] = {"links": {}, "processes": [], "files": []}
+        self._listed: Listed = {"links": {}, "processes": [], "files": []}
         self._lock = -1
         while self._lock < 0:
             self.mark = secrets.token_hex(2)
@@ -78,7 +92,7 @@ class MachineClaim:
 
     def process(self, pid: int) -> None:
         """List a process; all that are in its network are ended with it."""
-        self._listed["processes"].append([pid, _started(pid)])
+        self._listed["processes"].append((pid, _started(pid)))
         self._write()
 
     def file(self, path: Path) -> None:
@@ -151,7 +165,7 @@ def _locked(folder: Path, how: int, *, create: int = 0) -> int:
 def _take_away(folder: Path, *, files: bool = True) -> None:
     """By whoever holds the lock of the claim. What is gone already is passed over."""
     try:
-        listed = json.loads((folder / LISTED).read_text("utf-8"))
+        listed: Listed = json.loads((folder / LISTED).read_text("utf-8"))
     except FileNotFoundError:
         listed = {"links": {}, "processes": [], "files": []}
     for pid, started in listed["processes"]:
