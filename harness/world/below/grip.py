@@ -94,7 +94,7 @@ class Grip:
             group = self._groups[pid] = MemoryGroup(
                 pid, limit=to, links=Path(spec["scratch"]).parents[1]
             )
-            return group.evidence()
+            return {**group.evidence()}
         group = self._groups[pid]
         return {"before": group.now, "now": group.leave(), "holds": False}
 
@@ -223,6 +223,7 @@ class Grip:
         behind.
         """
         for rank in pids or tuple(self._burners):
+            # None of them is reaped yet (`forget`), so each pid is still the burner's.
             for burner in self._burners.pop(rank, ()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(burner, signal.SIGKILL)
@@ -295,17 +296,21 @@ def _put(pid: int, cores: set[int]) -> None:
 def _burner(core: int) -> int:
     """Start a process that does nothing but compute on one core, and ends with this one."""
     keeper = os.getpid()
+    # The keeper has one thread, so no lock is held in the copy.
     if pid := os.fork():
         return pid
     try:
+        # The keeper's alarm: a signal here would be written into its pipe.
         signal.set_wakeup_fd(-1)
         die_with_parent(keeper)
         # Where the kernel shares a core among sessions, each burner counts as much as the rank,
         # which has its own.
         os.setsid()
+        # It holds no pipe of a rank open: their ends would not be seen.
         os.closerange(0, 4096)
         os.sched_setaffinity(0, {core})
         while True:
             pass
     finally:
+        # Never back into the keeper's loop.
         _exit(0)

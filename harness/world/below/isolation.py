@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from os import _exit
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from harness.forms.process import CGROUP_LIMIT, CGROUP_PREFIX, cgroup_bytes, cgroup_place
 from harness.rank.process import PROC
@@ -131,7 +131,9 @@ def own_clock(ahead: int) -> None:
     With one thread.
     """
     _separate(CLONE_NEWTIME, step="make a time namespace")
+    # While nobody is in it: afterwards the kernel lets nobody set it.
     set_clock_ahead(ahead)
+    # Only children are born into a new time namespace: this process itself has to enter it.
     namespace = os.open(OWN / "time_for_children", os.O_RDONLY | os.O_CLOEXEC)
     enter(namespace, step="enter a time namespace")
     os.close(namespace)
@@ -146,6 +148,7 @@ def _separate(flags: int, *, step: str) -> None:
     group = os.getegid()
     unshare(flags | (0 if user == 0 else CLONE_NEWUSER), step=step)
     if user != 0:
+        # The kernel takes a map of groups from no user before that.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -230,7 +233,31 @@ LOCKED = MS_NOSUID | MS_NODEV | MS_NOEXEC
 AWKWARD = ",:\\"
 
 
-def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> dict[str, Any]:
+class FolderState(TypedDict):
+    """Folder as a process finds it.
+
+    Attributes:
+        read_only: whether nobody can write there.
+        free: bytes that can still be written.
+    """
+
+    read_only: bool
+    free: int
+
+
+class Covered(FolderState):
+    """Folder as a process finds it now, and found it before."""
+
+    before: FolderState
+
+
+class NotCovered(TypedDict):
+    """Reason why nothing was done to a folder."""
+
+    why: str
+
+
+def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> Covered | NotCovered:
     """Make a folder read-only for a process that has mounts of its own, or leave it so much space.
 
     Args:
@@ -244,7 +271,7 @@ def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> dict[str
         or `why` not.
     """
 
-    def act() -> dict[str, Any]:
+    def act() -> Covered:
         before = _state(folder)
         if space is None:
             mount_over(folder, folder)
@@ -265,10 +292,10 @@ def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> dict[str
     return _inside(pid, act)
 
 
-def uncover(pid: int, folder: Path) -> dict[str, Any]:
+def uncover(pid: int, folder: Path) -> Covered | NotCovered:
     """Take away what `cover` put over a folder; what was written to it meanwhile is lost."""
 
-    def act() -> dict[str, Any]:
+    def act() -> Covered:
         before = _state(folder)
         unmount(folder)
         return {"before": before, **_state(folder)}
@@ -276,14 +303,14 @@ def uncover(pid: int, folder: Path) -> dict[str, Any]:
     return _inside(pid, act)
 
 
-def _state(folder: Path) -> dict[str, Any]:
+def _state(folder: Path) -> FolderState:
     if not folder.is_dir():
         raise OSError("there is no such folder")
     state = os.statvfs(folder)
     return {"read_only": bool(state.f_flag & os.ST_RDONLY), "free": state.f_bavail * state.f_frsize}
 
 
-def _inside(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _inside(pid: int, act: Callable[[], Covered]) -> Covered | NotCovered:
     """Return what a child of this process finds that has entered the mounts of another one."""
     # A child, because a process cannot go back to its mounts once it has entered a user namespace.
     reads, writes = os.pipe()
@@ -301,19 +328,26 @@ def _inside(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             os.close(writes)
         text = stream.read()
     os.waitpid(child, 0)
-    return dict(json.loads(text)) if text else {"why": "whoever was to do it ended"}
+    if not text:
+        return {"why": "whoever was to do it ended"}
+    outcome: Covered | NotCovered = json.loads(text)
+    return outcome
 
 
-def _entered(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    own = PROC / str(pid) / "ns"
+def _entered(pid: int, act: Callable[[], Covered]) -> Covered | NotCovered:
+    theirs = PROC / str(pid) / "ns"
     try:
         here = PROC / "self" / "ns"
         places = [
-            name for name in ("user", "mnt") if (own / name).readlink() != (here / name).readlink()
+            name
+            for name in ("user", "mnt")
+            if (theirs / name).readlink() != (here / name).readlink()
         ]
         if "mnt" not in places:
             return {"why": "it has no mounts of its own"}
-        descriptors = [os.open(own / name, os.O_RDONLY) for name in places]
+        # Opened before the first is entered: afterwards rights and mounts are the rank's. The user
+        # namespace is entered first: it gives the right to enter the mounts.
+        descriptors = [os.open(theirs / name, os.O_RDONLY) for name in places]
         for descriptor in descriptors:
             enter(descriptor, step="enter the rank's mounts")
         return act()
@@ -322,6 +356,22 @@ def _entered(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 EMPTY_WITHIN = 2.0
+
+
+class GroupEvidence(TypedDict):
+    """Memory group as the kernel shows it.
+
+    Attributes:
+        now: its limit in bytes.
+        before: the limit of the group that the process came from.
+        holds: whether the process is in it.
+        cgroup: version of the kernel's interface.
+    """
+
+    now: int
+    before: int
+    holds: bool
+    cgroup: int
 
 
 class MemoryGroup:
@@ -350,6 +400,8 @@ class MemoryGroup:
         self.before = cgroup_bytes(self._former / CGROUP_LIMIT[version])
         self.path = parent / f"{CGROUP_PREFIX}{os.getpid()}-{pid}"
         self._link = links / f"group-{os.getpid()}-{pid}"
+        # Before the group is made: who is killed in between leaves a link to nothing, and not a
+        # group that nobody knows of.
         self._link.symlink_to(self.path)
         try:
             self.path.mkdir()
@@ -365,7 +417,7 @@ class MemoryGroup:
             self.disband()
             raise
 
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> GroupEvidence:
         """Return whether the group holds the process, its limit as the kernel tells it, and that of
         the group it came from.
         """

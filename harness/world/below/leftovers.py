@@ -38,8 +38,10 @@ def child_alarm() -> int:
     stopped or gone on.
     """
     wakeup, alarm = os.pipe()
+    # A full pipe must not block the signal handler, nor an empty one the reader.
     for descriptor in (wakeup, alarm):
         os.set_blocking(descriptor, False)
+    # A handler that does nothing: a signal that is ignored writes nothing into the pipe.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
     return wakeup
@@ -122,6 +124,7 @@ def extinguish_strangers(*, known: Callable[[], Collection[int]]) -> None:
             if process.parent in targets:  # parents come before children
                 targets.add(process.pid)
         _kill(targets)
+        # One by one, never -1: another thread waits for its own children.
         for process in orphans:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)

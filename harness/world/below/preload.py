@@ -123,11 +123,11 @@ def _load_a_tokenizer(scratch: str) -> None:
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    made = Tokenizer(models.BPE({"a": 0}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    smallest = Tokenizer(models.BPE({"a": 0}, []))
+    smallest.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    smallest.decoder = decoders.ByteLevel()
     with tempfile.TemporaryDirectory(prefix="preload-", dir=scratch) as folder:
-        made.save(f"{folder}/tokenizer.json")
+        smallest.save(f"{folder}/tokenizer.json")
         Path(folder, "tokenizer_config.json").write_text(
             '{"tokenizer_class": "PreTrainedTokenizerFast"}'
         )

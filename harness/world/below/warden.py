@@ -47,11 +47,14 @@ def _stay(control: int, scratch: str, *, warm: bool) -> None:
     adopt_orphans()
     # A rank that dies of a signal must not fill the disk with its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Before the fork: a server that ends at once must be heard of, too.
     wakeup = child_alarm()
     warden = os.getpid()
+    # This process has one thread, so no lock is held in the copy.
     server = os.fork()
     if server == 0:
         try:
+            # The alarm is the warden's: the end of a keeper would be written into its pipe.
             os.close(wakeup)
             os.close(signal.set_wakeup_fd(-1))
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -67,7 +70,9 @@ def _stay(control: int, scratch: str, *, warm: bool) -> None:
 
 
 def _serve(control: int, scratch: str, *, warden: int, warm: bool) -> None:
+    # Without a warden nobody ends what the server leaves behind.
     die_with_parent(warden)
+    # Imported here alone, so that the warden itself stays small.
     from harness.world.below.fork_server import serve
 
     serve(control, scratch, warm=warm)
@@ -86,8 +91,10 @@ def _guard(channel: socket.socket, wakeup: int, *, server: int) -> None:
         if channel.fileno() in ready:
             return
         if wakeup in ready:
+            # Emptied before reaping: a child that ends in between rings again.
             os.read(wakeup, 4096)
             if _reaped(server):
+                # Before the harness hears of it: then it may start another server in its place.
                 extinguish()
                 with contextlib.suppress(OSError):
                     channel.shutdown(socket.SHUT_WR)

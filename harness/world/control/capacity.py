@@ -153,8 +153,10 @@ def _left_in_groups(controller: str, files: tuple[str, str]) -> Iterator[tuple[i
         if names and controller not in names.split(","):
             continue
         root = GROUPS / names if names else GROUPS
-        own = root / path.lstrip("/")
-        for group in (folder for folder in (own, *own.parents) if folder.is_relative_to(root)):
+        innermost = root / path.lstrip("/")
+        for group in (
+            folder for folder in (innermost, *innermost.parents) if folder.is_relative_to(root)
+        ):
             most, now = (_number(group / name) for name in files)
             if most is not None and now is not None:
                 # What is only cached is given back when it is wanted.

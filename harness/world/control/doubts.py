@@ -75,10 +75,8 @@ TYPE_AND_INODE = 0x101
 STATX_SIZE = 256
 
 
-class ConnectionEnd(NamedTuple):
-    """One end of a connection by the internet's protocols: both addresses with their ports, its
-    state, its inode.
-    """
+class InetEnd(NamedTuple):
+    """End of an internet connection: both addresses with their ports, its state, its inode."""
 
     own: tuple[str, int]
     peer: tuple[str, int]
@@ -88,9 +86,7 @@ class ConnectionEnd(NamedTuple):
 
 
 class UnixSocket(NamedTuple):
-    """UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not
-    accepted yet.
-    """
+    """UNIX socket by its inode, with that of its peer (0: none), and of those not accepted yet."""
 
     inode: int
     peer: int
@@ -164,10 +160,10 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
             )
 
 
-def _pending(told: str) -> int | None:
+def _pending(description: str) -> int | None:
     """How many requests of a ring are not complete; None where the kernel does not say."""
-    taken = TAKEN.search(told)
-    completed = COMPLETED.search(told)
+    taken = TAKEN.search(description)
+    completed = COMPLETED.search(description)
     return None if taken is None or completed is None else int(taken[1]) - int(completed[1])
 
 
@@ -229,7 +225,6 @@ def _about(pid: int, entry: str) -> str:
 
 
 # -- locks
-# -----------------------------------------------------------------------------------------------------------
 
 
 def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
@@ -249,7 +244,7 @@ def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
             waiter = int(words[5])
             # Of a lock that belongs to an open file the kernel does not say who waits for it.
             waiters = [waiter] if waiter > 0 else _holders_of(words[6].rpartition(":")[2], pids)
-            yield from ((one, holder) for one in waiters if one in pids)
+            yield from ((pid, holder) for pid in waiters if pid in pids)
 
 
 def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
@@ -265,7 +260,6 @@ def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
 
 
 # -- connections
-# -----------------------------------------------------------------------------------------------------
 
 
 def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[int, str]]:
@@ -277,7 +271,7 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
         for inode, entry in _sockets(pid).items():
             inodes.setdefault(inode, (pid, entry))
     known = {*inodes, *(_sockets(served) if served is not None else ())}
-    seen: dict[str, list[ConnectionEnd]] = {}
+    seen: dict[str, list[InetEnd]] = {}
     for pid in sorted(pids) if inodes else ():
         # Once for each network namespace: a test host has one of its own.
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -301,10 +295,7 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
 
 
 def _hears(
-    end: ConnectionEnd,
-    ends: Collection[ConnectionEnd],
-    everywhere: Collection[ConnectionEnd],
-    known: Collection[int],
+    end: InetEnd, ends: Collection[InetEnd], everywhere: Collection[InetEnd], known: Collection[int]
 ) -> str:
     """From whom a socket hears who is none of the known, in words; empty where from nobody.
 
@@ -343,19 +334,16 @@ def _unlisted(pid: int, descriptor: int) -> str:
         )
 
 
-def _is_connected(found: socket.socket) -> bool:
+def _is_connected(copy: socket.socket) -> bool:
     try:
-        found.getpeername()
+        copy.getpeername()
     except OSError:
         return False
     return True
 
 
 def _is_strange(
-    end: ConnectionEnd,
-    ends: Collection[ConnectionEnd],
-    everywhere: Collection[ConnectionEnd],
-    known: Collection[int],
+    end: InetEnd, ends: Collection[InetEnd], everywhere: Collection[InetEnd], known: Collection[int]
 ) -> bool:
     """Return whether the other end of a connection is somebody's who is none of the known.
 
@@ -407,7 +395,7 @@ def _sockets(pid: int) -> dict[int, str]:
     return {int(match[1]): entry for match, entry in matches if match is not None}
 
 
-def _ends(pid: int) -> Iterator[ConnectionEnd]:
+def _ends(pid: int) -> Iterator[InetEnd]:
     for file in ("tcp", "tcp6", "udp", "udp6"):
         try:
             text = (PROC / str(pid) / "net" / file).read_text()
@@ -421,7 +409,7 @@ def _ends(pid: int) -> Iterator[ConnectionEnd]:
             words = line.split()
             address = _address(words[1])
             peer = _address(words[2])
-            yield ConnectionEnd(
+            yield InetEnd(
                 address, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp")
             )
 
@@ -488,22 +476,22 @@ def _unix_sockets() -> list[UnixSocket]:
         ) from None
 
 
-def _unix_socket(told: bytes) -> UnixSocket:
+def _unix_socket(description: bytes) -> UnixSocket:
     """Return a UNIX socket as the kernel tells of it: its inode, then attributes."""
-    kind = told[1]
-    inode = struct.unpack_from("=I", told, 4)[0]
+    kind = description[1]
+    inode = struct.unpack_from("=I", description, 4)[0]
     peer = 0
     waiting: tuple[int, ...] = ()
     is_named = False
     at = 16
-    while at + 4 <= len(told):
-        length, attribute = struct.unpack_from("=HH", told, at)
+    while at + 4 <= len(description):
+        length, attribute = struct.unpack_from("=HH", description, at)
         if attribute == NAME:
             is_named = True
         if attribute == PEER:
-            peer = struct.unpack_from("=I", told, at + 4)[0]
+            peer = struct.unpack_from("=I", description, at + 4)[0]
         if attribute == WAITING:
-            waiting = struct.unpack_from(f"={(length - 4) // 4}I", told, at + 4)
+            waiting = struct.unpack_from(f"={(length - 4) // 4}I", description, at + 4)
         at += max(4, (length + 3) & ~3)
     is_open_to_all = kind == socket.SOCK_DGRAM and is_named and peer == 0
     return UnixSocket(inode, peer, waiting, is_open_to_all)

@@ -199,7 +199,6 @@ class Launch:
         return READY if self.subject.program else START_LINE
 
     # -- what a fault may change of a launch
-    # -------------------------------------------------------------------------
 
     def gated(self, *, at: str) -> Launch:
         """With the event `at` as a gate."""

@@ -180,7 +180,7 @@ def shorten(
     for place, word in _places(folder, python, room):
         text = text.replace(place + os.sep, word)
     homes = room.homes if room is not None else ()
-    return hide(QUOTED.sub(lambda found: f'File "{_name(found[1])}"', text), homes)
+    return hide(QUOTED.sub(lambda match: f'File "{_name(match[1])}"', text), homes)
 
 
 def _name(file: str) -> str:
@@ -249,16 +249,16 @@ class Elsewhere:
     words: tuple[tuple[str, str], ...]
 
     @classmethod
-    def told(cls, found: Mapping[str, Any], *, code: str) -> Elsewhere:
+    def from_message(cls, message: Mapping[str, Any], *, code: str) -> Elsewhere:
         """As a machine tells them.
 
         Raises:
             ValueError: these are not such names.
         """
-        places = found["places"]
-        homes = found["homes"]
-        words = found["words"]
-        root = found["root"]
+        places = message["places"]
+        homes = message["homes"]
+        words = message["words"]
+        root = message["root"]
         pairs = [*places, *words]
         texts = [root, code, *homes, *(name for name, _ in pairs)]
         if (
@@ -286,9 +286,7 @@ class Elsewhere:
         for place, word in self.places:
             text = text.replace(place + os.sep, word)
         text = QUOTED.sub(
-            lambda found: (
-                f'File "{Path(found[1]).name if found[1].startswith(os.sep) else found[1]}"'
-            ),
+            lambda match: f'File "{_name(match[1])}"',
             text,
         )
         text = self._hide_home(text)

@@ -62,6 +62,8 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
                     mine, other = (write, read) if kind == "gates" else (read, write)
                     self._ours.callback(os.close, mine)
                     self._hand(other)
+                    # A rank that does not read its answers, or a pipe that was drained meanwhile,
+                    # must not hold the harness.
                     os.set_blocking(mine, False)
                     if kind == "gates":
                         self._gates.append(mine)
@@ -182,6 +184,7 @@ class Gates:
         self._orders: dict[int, list[Mapping[str, JSON]]] = {}
         self._waiting: list[int] = []
         self._unlanded = 0
+        # A fault may send a signal from a thread of its own, while this world hears of another.
         self._lock = threading.Lock()
 
     @property

@@ -198,10 +198,10 @@ class MachineControl:
         return False
 
 
-def _reading(found: Mapping[str, Any]) -> dict[str, JSON]:
+def _reading(reading: Mapping[str, Any]) -> dict[str, JSON]:
     """Return what a machine read of a process, if it is that."""
     names = ("private_bytes", "cpu_seconds", "read_bytes", "written_bytes")
-    return {name: found[name] for name in names if type(found.get(name)) in (int, float)}
+    return {name: reading[name] for name in names if type(reading.get(name)) in (int, float)}
 
 
 class MachinesEnding(Ending):

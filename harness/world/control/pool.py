@@ -33,8 +33,9 @@ from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.control.rank_environment import server_environment
 from harness.world.control.server_handle import ServerFailed, ServerHandle, ServerKey
 
-# Pools that are open in this process.
+# Pools that are open in this process, which adopts orphans as long as there is one.
 _OPEN: set[int] = set()
+# Held from the look at `_OPEN` until it is acted on: another thread may open or close a pool.
 _CHANGING = threading.Lock()
 
 
@@ -74,7 +75,7 @@ class ServerPool:
         self._idle: dict[ServerKey, list[ServerHandle]] = {}
         self._living: set[ServerHandle] = set()
         self._started: list[ServerHandle] = []
-        # Held while a server is made or ended.
+        # Held while a server is made or ended: none is started that a pool that closes misses.
         self._lock = threading.Lock()
         self._cancel = cancel
         self._closed = False

@@ -254,7 +254,7 @@ COMPILED_WITHIN = 60.0
 def compiled_recorder() -> str:
     """Path of what was compiled, from the cache where it is there; empty where it cannot be."""
     headers = Path(sysconfig.get_path("include"))
-    found = next(filter(None, map(shutil.which, C_COMPILERS)), None)
+    compiler = next(filter(None, map(shutil.which, C_COMPILERS)), None)
     if sys.platform != "linux" or sys.implementation.name != "cpython":
         return ""
     # Releases of one minor version have one ABI, and other headers: what the code was compiled with
@@ -265,13 +265,13 @@ def compiled_recorder() -> str:
     path = cache_folder("recorder") / f"recorder-{sha256(state)[:16]}{EXTENSION_SUFFIXES[0]}"
     if path.is_file():
         return str(path)
-    if found is None or not (headers / "Python.h").is_file():
+    if compiler is None or not (headers / "Python.h").is_file():
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder, path.name)
-            command = [found, *C_FLAGS, f"-I{headers}", "-o", str(made), str(RECORDER_SOURCE)]
+            output = Path(folder, path.name)
+            command = [compiler, *C_FLAGS, f"-I{headers}", "-o", str(output), str(RECORDER_SOURCE)]
             subprocess.run(
                 command,
                 check=True,
@@ -280,6 +280,6 @@ def compiled_recorder() -> str:
                 timeout=COMPILED_WITHIN,
             )
             # Whoever compiles at the same time makes the same.
-            made.replace(path)
+            output.replace(path)
         return str(path)
     return ""

@@ -161,20 +161,20 @@ class RankChannel:
         else:
             yield event
 
-    def _event(self, found: Any) -> Event:
+    def _event(self, words: Any) -> Event:
         now = time.monotonic_ns() if self.not_after is None else self.not_after
-        if not isinstance(found, dict) or not {"event"} <= set(found) <= {"event", "ns", "values"}:
+        if not isinstance(words, dict) or not {"event"} <= set(words) <= {"event", "ns", "values"}:
             raise EventError("an event line is an object with event, and ns and values if any")
-        name = found["event"]
-        ns = found.get("ns", now)
-        values = found.get("values", {})
+        name = words["event"]
+        ns = words.get("ns", now)
+        values = words.get("values", {})
         if not is_name(name):
             raise EventError("event must be dotted lower-case words")
         if not isinstance(values, dict):
             raise EventError("values must be an object")
         if not isinstance(ns, int) or isinstance(ns, bool):
             raise EventError("ns must be an integer")
-        if "ns" in found:
+        if "ns" in words:
             ns -= self.ahead
             if self.within and self.not_before - self.within <= ns <= now + self.within:
                 ns = min(max(ns, self.not_before), now)

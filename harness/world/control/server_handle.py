@@ -106,9 +106,11 @@ class ServerHandle:
         self.python = Path(key.python) if key.python else None
         self.seconds = 0.0
         self.begun = time.time_ns()
+        # One question and its answer at a time; and no copy of the code given to two worlds.
         self._lock = threading.Lock()
         self._code: dict[Path, list[Path]] = {}
         self._copied: dict[Path, object] = {}
+        # A pool that ends, and a world that discards its server, may close it together.
         self._closing = threading.Lock()
         start = "warm" if key.warm else "fresh"
         boot = BOOT.format(
@@ -151,6 +153,7 @@ class ServerHandle:
                         cwd="/",
                         pass_fds=[theirs.fileno()],
                     )
+                # Both are this object's now, and `close` closes them.
                 half_done.pop_all()
         except OSError as error:
             raise ServerFailed(f"the fork server could not be started: {error}") from error
@@ -299,6 +302,7 @@ class ServerHandle:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(GONE_WITHIN)
             if self._process.poll() is None:
+                # What the warden had below it is adopted by this process, and ended by the pool.
                 self._process.send_signal(signal.SIGKILL)
                 self._process.wait()
             self.left = remove(self.scratch)

@@ -99,7 +99,6 @@ class World:
         self._hang: HangWatch | None = None
 
     # -- what a fault may do to a world
-    # ------------------------------------------------------------------------------
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -191,7 +190,6 @@ class World:
         self._expected.add(rank)
 
     # -- life
-    # --------------------------------------------------------------------------------------------------------
 
     def run(self) -> Capture:
         """Start the ranks, stay until nothing of them is left, and return what they left.
@@ -243,6 +241,7 @@ class World:
             self._recorder.failed(type(error).__name__, error)
             usable = usable and not isinstance(error, RoomNotEmpty)
         finally:
+            # First: a fault that orders something from now on finds no keeper.
             self._over = True
             if self._on_end is not None:
                 self._on_end(self)
@@ -271,6 +270,7 @@ class World:
                 try:
                     self._watch()
                 except BaseException:
+                    # While the pipes are open: the keeper has to hear it and end its ranks.
                     self._pipes.hang_up()
                     raise
                 if isinstance(server, MachineServer):
@@ -328,7 +328,6 @@ class World:
         self._pipes.handed()
 
     # -- watching
-    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._gone:
@@ -402,6 +401,7 @@ class World:
             do()
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
+        # Before its end is recorded: what it emitted came first.
         for _, descriptor in self._pipes.open(rank=rank, kind="events"):
             self._pipes.drain(rank, descriptor, self._read_events)
         self._states.exited[rank] = ns

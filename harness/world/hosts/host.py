@@ -15,12 +15,12 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from harness.reason import Skip, SkipCode
 from harness.world.below import isolation
@@ -102,6 +102,22 @@ def names_file(count: int) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+class HostPlaces(TypedDict):
+    """Files and folders of a host.
+
+    Attributes:
+        own: a folder to be of this host's alone.
+        names: the file that it has as /etc/hosts.
+        temporary: the temporary folder of the ranks, or nothing.
+        kept: files and folders that must be seen below /tmp as they are outside.
+    """
+
+    own: str
+    names: str
+    temporary: str | None
+    kept: list[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Host:
     """One that was made.
@@ -119,16 +135,14 @@ class Host:
     clock_ahead: int
 
 
-def make(host: int, *, places: Mapping[str, Any]) -> Host:
+def make(host: int, *, places: HostPlaces) -> Host:
     """Make a host around this process, which is left in it.
 
     In a user namespace of its own, with one thread.
 
     Args:
         host: its number.
-        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts;
-            `temporary`, the temporary folder of the ranks, or null; `kept`, what must be seen below
-            /tmp as it is outside.
+        places: its files and folders.
 
     Raises:
         OSError: something is not allowed here; the message says which step.
@@ -140,6 +154,7 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
         | isolation.CLONE_NEWNS
     )
     ahead = CLOCK_STEP * (host + 1) if isolation.has_clocks() else 0
+    # All at once: each belongs to the user namespace that its maker is in then.
     isolation.unshare(
         flags | (isolation.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host"
     )
@@ -183,7 +198,7 @@ def enter(descriptors: Iterable[int], *, before: tuple[int, ...]) -> None:
     isolation.keep_capabilities(before)
 
 
-def _interface(own: str) -> int:
+def _interface(own_address: str) -> int:
     """Make the interface to the wire, and bring it and the loopback up; returns the wire's end."""
     try:
         tun = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -203,20 +218,21 @@ def _interface(own: str) -> int:
             return struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(text))
 
         tell(_SIOCSIFFLAGS, b"lo", struct.pack("h", _UP_AND_RUNNING))
-        tell(_SIOCSIFADDR, name, as_address(own))
+        tell(_SIOCSIFADDR, name, as_address(own_address))
         tell(_SIOCSIFNETMASK, name, as_address("255.255.255.0"))
         tell(_SIOCSIFMTU, name, struct.pack("i", MTU))
         tell(_SIOCSIFFLAGS, name, struct.pack("h", _UP_AND_RUNNING))
     return tun
 
 
-def _mount(places: Mapping[str, Any], own: Path) -> None:
+def _mount(places: HostPlaces, own_folder: Path) -> None:
     """Give the host its own /tmp and temporary folder, with what its ranks need below /tmp where it
     was.
     """
     isolation.keep_mounts_private()
+    # Opened while they can still be seen: the new /tmp covers them.
     kept = {Path(path): os.open(path, os.O_PATH | os.O_CLOEXEC) for path in places["kept"]}
-    own.mkdir()
+    own_folder.mkdir()
     # In memory, for what is mounted in it goes with it at once; what ranks write goes where TMPDIR
     # leads, to the disk.
     isolation.mount_memory(TEMPORARY)
@@ -230,7 +246,7 @@ def _mount(places: Mapping[str, Any], own: Path) -> None:
         isolation.mount_over(outside, path)
         os.close(descriptor)
     if places["temporary"]:
-        isolation.mount_over(own, Path(places["temporary"]))
+        isolation.mount_over(own_folder, Path(places["temporary"]))
     with suppress(OSError):  # a system without the file resolves no name by it
         isolation.mount_over(Path(places["names"]), Path("/etc/hosts"))
 

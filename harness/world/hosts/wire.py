@@ -29,7 +29,7 @@ from harness.rank.process import die_with_parent, keep_private
 from harness.world.below import isolation
 from harness.world.below.requests import Requests, send
 from harness.world.hosts import host as hosts
-from harness.world.hosts.host import MTU, NETWORK, Host
+from harness.world.hosts.host import MTU, NETWORK, Host, HostPlaces
 from harness.world.hosts.link_faults import Link, PacketFault, on_links
 
 # Of one host before the others have their turn.
@@ -39,22 +39,56 @@ PREFIX = bytes(int(part) for part in NETWORK.split("."))
 ROOM = MTU + 536
 
 
-def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None:
+class HostsOrder(TypedDict):
+    """Order for the test hosts of one world.
+
+    Attributes:
+        count: how many hosts.
+        of: the host of each rank.
+        open: what to open on which host, for the backend.
+        kept: files and folders below /tmp that must be seen on every host.
+        temporary: the ranks' temporary folder, where they have one.
+        served: the port of a hub that every host is to have on its loopback, or nothing.
+    """
+
+    count: int
+    of: list[int]
+    open: list[Opening]
+    kept: list[str]
+    temporary: NotRequired[str | None]
+    served: NotRequired[int | None]
+
+
+class Opening(TypedDict):
+    """Socket that listens on a host; without a port, the host's table of connections."""
+
+    host: int
+    port: int | None
+    backlog: int
+
+
+def begin(
+    channel: socket.socket, *, keeper: int, world: HostsOrder, places: list[HostPlaces]
+) -> None:
     """Be the wire; never returns.
 
     Args:
         channel: to the keeper, which has just been forked from, and says when it has a user
             namespace of its own.
         keeper: its pid.
-        world: what `WireProcess.start` was given.
+        world: the order for the hosts.
+        places: files and folders of each host.
     """
     die_with_parent(keeper)
+    # The keeper's alarm: a signal here would be written into its pipe.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # Nothing here makes circles, and a collection would copy the memory shared with the server.
     gc.disable()
     try:
         orders = Requests(channel)
+        # The keeper says when it has its user namespace: only then there is one to be mapped, from
+        # outside, and entered.
         _await(orders)
         isolation.map_users(keeper)
         user = os.open(f"/proc/{keeper}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -62,13 +96,15 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         os.close(user)
         # A process whose rights change may lose its death signal.
         die_with_parent(keeper)
-        test_hosts, opened = _make(world)
+        test_hosts, opened = _make(world, places)
+        # What it counts is evidence: no rank may look into it.
         keep_private(private=True)
         about = [
             {"clock_ahead": host.clock_ahead, "kinds": list(host.namespaces)} for host in test_hosts
         ]
         handed = [descriptor for host in test_hosts for descriptor in host.namespaces.values()]
         send(channel, {"is": "hosts", "hosts": about}, [*handed, *opened])
+        # The keeper has them now; held here too, what ranks close would not be seen closed.
         for descriptor in (*handed, *opened):
             os.close(descriptor)
         HostWire(channel, orders, test_hosts).run()
@@ -88,7 +124,7 @@ def _await(orders: Requests) -> None:
         pass
 
 
-def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
+def _make(world: HostsOrder, places: list[HostPlaces]) -> tuple[list[Host], list[int]]:
     """Make the hosts, and open on them what ranks need before they are there.
 
     Last what a hub is reached by.
@@ -97,18 +133,16 @@ def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
     opened = {}
     served = list[int]()
     for host in range(world["count"]):
-        test_hosts.append(
-            hosts.make(host, places={**world["places"], "own": world["places"]["own"][host]})
-        )
+        test_hosts.append(hosts.make(host, places=places[host]))
         for index, wanted in enumerate(world["open"]):
             if wanted["host"] == host:
                 opened[index] = _open(host, wanted)
-        if world.get("served"):
-            served += hosts.serve(world["served"])
+        if port := world.get("served"):
+            served += hosts.serve(port)
     return test_hosts, [opened[index] for index in sorted(opened)] + served
 
 
-def _open(host: int, wanted: dict[str, Any]) -> int:
+def _open(host: int, wanted: Opening) -> int:
     if wanted["port"] is None:
         # Read again from its beginning, it tells of this host's connections, whoever reads it
         # wherever.
@@ -121,15 +155,15 @@ def _open(host: int, wanted: dict[str, Any]) -> int:
 class HostWire:
     """Wire that is joined to its hosts."""
 
-    def __init__(self, channel: socket.socket, orders: Requests, made: list[Host]) -> None:
+    def __init__(self, channel: socket.socket, orders: Requests, test_hosts: list[Host]) -> None:
         self._channel = channel
         self._orders = orders
-        self._tuns = [host.tun for host in made]
+        self._tuns = [host.tun for host in test_hosts]
         self._host_of = {tun: host for host, tun in enumerate(self._tuns)}
         self._links = {
             (source, target): Link(source=source, target=target)
-            for source in range(len(made))
-            for target in range(len(made))
+            for source in range(len(test_hosts))
+            for target in range(len(test_hosts))
             if source != target
         }
         self._faults: dict[tuple[str, int], PacketFault] = {}
@@ -242,34 +276,6 @@ class HostWire:
         send(self._channel, {"is": what, "ns": time.monotonic_ns(), **values})
 
 
-class HostsOrder(TypedDict):
-    """Order for the test hosts of one world.
-
-    Attributes:
-        count: how many hosts.
-        of: the host of each rank.
-        open: what to open on which host, for the backend.
-        kept: files and folders below /tmp that must be seen on every host.
-        temporary: the ranks' temporary folder, where they have one.
-        served: the port of a hub that every host is to have on its loopback, or nothing.
-    """
-
-    count: int
-    of: list[int]
-    open: list[Opening]
-    kept: list[str]
-    temporary: NotRequired[str | None]
-    served: NotRequired[int | None]
-
-
-class Opening(TypedDict):
-    """Socket that listens on a host; without a port, the host's table of connections."""
-
-    host: int
-    port: int | None
-    backlog: int
-
-
 READY_WITHIN = 20.0
 COUNTED_WITHIN = 5.0
 
@@ -309,21 +315,22 @@ class WireProcess:
         names.write_text(hosts.names_file(world["count"]))
         folders = [str(scratch / hosts.name_of(host)) for host in range(world["count"])]
         self._own = folders if world.get("temporary") else None
-        places = {
-            "own": folders,
-            "names": str(names),
-            "temporary": world.get("temporary"),
-            "kept": hosts.below_tmp([str(scratch), *world["kept"]]),
-        }
+        kept = hosts.below_tmp([str(scratch), *world["kept"]])
+        places: list[HostPlaces] = [
+            {"own": own, "names": str(names), "temporary": world.get("temporary"), "kept": kept}
+            for own in folders
+        ]
         self._channel, theirs = socket.socketpair()
         keeper = os.getpid()
         # The wire is the same user, and has to look into this process to give its namespace users.
         keep_private(private=False)
+        # Before the user namespace is made: the wire has to map its users from outside. The keeper
+        # has one thread, so no lock is held in the copy.
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 _close_all_but(theirs.fileno())
-                begin(theirs, keeper=keeper, world={**world, "places": places})
+                begin(theirs, keeper=keeper, world=world, places=places)
             finally:
                 _exit(1)
         theirs.close()

@@ -122,7 +122,8 @@ def main(*, lease: float, nonce: str) -> None:
         lease: seconds without a message after which this process ends.
         nonce: what control knows this agent by.
     """
-    # Nothing else may write into the channel, nor read from it.
+    # Nothing else may write into the channel, nor read from it: what this process, or a program
+    # that it runs, prints goes to standard error.
     reads = os.dup(0)
     writes = os.dup(1)
     # A pipe that is not read takes part of a message, and then nothing.
@@ -247,7 +248,7 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
     wheels = store.place(asked["wheels"]) if asked["wheels"] else None
     began = time.monotonic()
     try:
-        interpreter, made = prepare(
+        interpreter, is_new = prepare(
             cache() / ENVIRONMENTS,
             store.place(asked["lock"]),
             wheels,
@@ -258,7 +259,7 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
         return {"error": f"the environment cannot be made there: {error}"}
     return {
         "interpreter": str(interpreter),
-        "made": made,
+        "made": is_new,
         "seconds": time.monotonic() - began,
         "home": str(Path.home()),
     }
@@ -280,6 +281,7 @@ def _become(
     store: TreeStore, asked: dict[str, Any], *, reads: int, writes: int, nonce: str
 ) -> None:
     """Go on as a node, of the Rankproof that was given."""
+    # The node writes in a thread of its own, which may wait.
     os.set_blocking(writes, True)
     for descriptor in (reads, writes):
         os.set_inheritable(descriptor, True)

@@ -269,7 +269,7 @@ class AgentChannel:
 
     def clock(self, exchanges: int = 16) -> Clock:
         """Compare the wall clocks, by the exchange that took least."""
-        found = []
+        measured = []
         for _ in range(exchanges):
             sent = time.time_ns()
             began = time.monotonic_ns()
@@ -277,13 +277,13 @@ class AgentChannel:
             took = time.monotonic_ns() - began
             if type(there) is not int or not 0 <= there < 2**63:
                 raise self._unreachable("it has no clock")
-            found.append((took, there - sent - took // 2))
-        found.sort()
-        took, offset = found[0]
+            measured.append((took, there - sent - took // 2))
+        measured.sort()
+        took, offset = measured[0]
         return Clock(
             offset=offset / 1e9,
             uncertainty=took / 2e9,
-            round_trips=tuple(seconds / 1e9 for seconds, _ in found),
+            round_trips=tuple(seconds / 1e9 for seconds, _ in measured),
         )
 
     def _find(self, magic: bytes) -> None:

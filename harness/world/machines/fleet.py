@@ -142,6 +142,7 @@ class Fleet:
         self._times_left = 0
         self.run = secrets.token_hex(8)
         self._trees: dict[Path, tuple[str, dict[str, Path]]] = {}
+        # Held while a tree is read: several machines ask for the same one at once.
         self._lock = threading.Lock()
         self._closed = threading.Event()
         # Readable once it is closed or the run interrupted: what waits for a machine then waits no
@@ -170,7 +171,6 @@ class Fleet:
             os.write(self._stopper, b".")
 
     # -- machines
-    # ----------------------------------------------------------------------------------------------------
 
     def have_all_ready(self, needs: dict[str, Any]) -> None:
         """Have a fork server ready on every machine.

@@ -99,7 +99,9 @@ class MachineLine:
         self._lease = lease
         self._stop = stop
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        # Held while a message is written: another would end it in the middle.
         self._writing = threading.Lock()
+        # Several threads may find out together that the machine is lost, and one of them reports it.
         self._losing = threading.Lock()
         self._exchanges: list[tuple[int, int]] = []
         self._walls: list[tuple[int, int]] = []
@@ -127,7 +129,6 @@ class MachineLine:
         self.beat()
 
     # -- what is said
-    # ------------------------------------------------------------------------------------------------
 
     def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
         """Send something; a machine that takes nothing for as long as its lease is lost."""
@@ -238,7 +239,6 @@ class MachineLine:
         return bool(poll.poll(0))
 
     # -- its clock
-    # ---------------------------------------------------------------------------------------------------
 
     @property
     def ahead(self) -> int:
@@ -263,7 +263,6 @@ class MachineLine:
         return {"offset": ahead / 1e9, "offset_within": took / 2e9}
 
     # -- what is heard
-    # -----------------------------------------------------------------------------------------------
 
     def lose(self, why: str) -> None:
         """Mark the machine as lost, once."""

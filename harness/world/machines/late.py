@@ -69,14 +69,14 @@ class LateShare:
             end = events[-1]
             about: Any = begin.values["machines"]
             joined: Any = next(
-                one.values["machines"] for one in events if one.name == MACHINES_JOINED
+                event.values["machines"] for event in events if event.name == MACHINES_JOINED
             )
             self.placed = Placed(of=tuple(about["of"]), called=tuple(about["called"]), reached=())
             self.called = self.placed.called[machine]
             ahead, within = next(
-                (one["clock_ahead"], one["within"])
-                for one in joined
-                if one["machine"] == self.called
+                (clock["clock_ahead"], clock["within"])
+                for clock in joined
+                if clock["machine"] == self.called
             )
             size = begin.values["size"]
         except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
@@ -185,7 +185,7 @@ class _Replay:
             case "keeper":
                 self._hear_keeper(self._roll.check(self._share.machine, message.get("told")))
             case "begun":
-                names = Elsewhere.told(message["names"], code=str(message["code"]))
+                names = Elsewhere.from_message(message["names"], code=str(message["code"]))
                 self._recorder.elsewhere = dict.fromkeys(self._channels, names)
             case "ended":
                 self._why = str(message.get("why"))[:2000]
@@ -204,11 +204,11 @@ class _Replay:
         for event in events:
             self._recorder.add(event)
 
-    def _hear_keeper(self, told: dict[str, Any]) -> None:
-        kind = told.pop("is")
-        rank = told.pop("rank", None)
-        pid = told.pop("pid", None)
-        ns = self._here(told.pop("ns"))
+    def _hear_keeper(self, message: dict[str, Any]) -> None:
+        kind = message.pop("is")
+        rank = message.pop("rank", None)
+        pid = message.pop("pid", None)
+        ns = self._here(message.pop("ns"))
         if rank is None:
             return  # of its share alone: of the world, all of them would have to tell
         if kind in TOLD:
@@ -216,7 +216,7 @@ class _Replay:
         elif kind == "exited":
             self._states.exited[rank] = ns
         name = TOLD.get(kind, "rank.exited")
-        self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=told))
+        self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
 
     def _here(self, ns: Any) -> int:
         share = self._share

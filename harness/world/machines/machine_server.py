@@ -16,6 +16,7 @@ from harness.world.control.launch import Launch
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import ServerFailed
 from harness.world.machines.fleet import Cables, Fleet
+from harness.world.machines.node_channel import PlacedMachines, ShareOrder
 from harness.world.machines.relay import Relay
 from harness.world.machines.roll import Placed
 from harness.world.machines.share import travels
@@ -88,18 +89,18 @@ class MachineServer:
         self._mark = world
         over = self._fleet.over(machines.of)
         reached = dict(zip(machines.of, over.addresses, strict=True))
-        placed = {
+        placed: PlacedMachines = {
             "of": machines.of,
             "called": machines.called,
             "reached": [reached.get(index, "") for index in range(len(machines.called))],
         }
-        common = {
+        common: ShareOrder = {
             "ask": "world",
             "world": world,
             "launch": travels(launch),
             "code": self._code,
             "inputs": {
-                name: [self._fleet.give_tree(Path(path)), Path(path).name]
+                name: (self._fleet.give_tree(Path(path)), Path(path).name)
                 for name, path in launch.subject.inputs.items()
             },
             "inside": {kind: inside(file) for kind, file in launch.faults.inside.items()},
@@ -111,6 +112,9 @@ class MachineServer:
             },
             "port": self._fleet.port(machines.of[0]),
             "until": launch.watch.deadline + launch.watch.after_failure + UNTIL,
+            # Of each machine, below.
+            "ranks": [],
+            "ports": 0,
         }
         for rank in range(launch.size):
             (scratch / f"rank-{rank}" / "kept").mkdir(parents=True)

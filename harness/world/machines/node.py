@@ -13,7 +13,7 @@ import sys
 import threading
 from os import _exit
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import psutil
 
@@ -28,14 +28,33 @@ from harness.world.machines.share import MachineShare
 from harness.world.machines.store import ENVIRONMENTS, BadTree, TreeStore, Uses
 
 
+class NodeOrder(TypedDict):
+    """Order of an agent that becomes a node.
+
+    Attributes:
+        reads, writes: descriptors of the channel to control.
+        nonce: what control knows this node by.
+        lease: seconds without a heartbeat after which it ends its ranks.
+        run: names the run.
+        machine: its place in the hostfile.
+    """
+
+    reads: int
+    writes: int
+    nonce: str
+    lease: float
+    run: str
+    machine: int
+
+
 class MachineNode:
     """Does what control asks, one thing after the other."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._outbox = Outbox(told["writes"])
-        self._inbox = Inbox(told["reads"], self._outbox, lease=told["lease"])
-        self._run = str(told["run"])
-        self._machine = int(told["machine"])
+    def __init__(self, order: NodeOrder) -> None:
+        self._outbox = Outbox(order["writes"])
+        self._inbox = Inbox(order["reads"], self._outbox, lease=order["lease"])
+        self._run = str(order["run"])
+        self._machine = int(order["machine"])
         self._store = TreeStore(cache() / TREES)
         environments = Uses(cache() / ENVIRONMENTS)
         self._store.hold(names.ROOT)
@@ -75,7 +94,7 @@ class MachineNode:
             case "server":
                 self._outbox.send(self._ready(asked))
             case "world":
-                self._live(asked)
+                self._live(cast("node_channel.ShareOrder", asked))
             case "done":
                 self._forget(asked["world"])
             case "collect":
@@ -113,23 +132,23 @@ class MachineNode:
             "ports": self._ports.take(asked["ports"]),
         }
 
-    def _live(self, asked: dict[str, Any]) -> None:
+    def _live(self, asked: node_channel.ShareOrder) -> None:
         """Have a share of a world, to its end."""
         if self._server is None:
             raise ServerFailed("no fork server was asked for")
-        told = node_channel.Journal(self._run, asked["world"], machine=self._machine)
+        journal = node_channel.Journal(self._run, asked["world"], machine=self._machine)
         share = MachineShare(
             asked,
             server=self._server,
             store=self._store,
             inbox=self._inbox,
             outbox=self._outbox,
-            journal=told,
+            journal=journal,
         )
         left = share.run()
         if self._inbox.lost:
             share.say({"is": "left"})
-            told.close(keep=True)
+            journal.close(keep=True)
             return
         self._ports.release()
         well = left or self._server.is_well()
@@ -138,10 +157,10 @@ class MachineNode:
                 "is": "over",
                 "well": well,
                 "ports": self._ports.take(asked["ports"]),
-                "journal": told.lacks,
+                "journal": journal.lacks,
             }
         )
-        self._kept[asked["world"]] = told
+        self._kept[asked["world"]] = journal
 
     def _forget(self, world: str) -> None:
         """Control has all of a world: of one that a node before this one had too."""
@@ -169,9 +188,9 @@ class MachineNode:
         self._outbox.send({"is": "given", "there": there, "whole": whole})
 
 
-def main(told: str) -> None:
+def main(order: str) -> None:
     """Be a node; never returns."""
-    arguments = json.loads(told)
+    arguments: NodeOrder = json.loads(order)
     sys.stdout = sys.stderr
     os.set_inheritable(arguments["reads"], False)
     os.set_inheritable(arguments["writes"], False)

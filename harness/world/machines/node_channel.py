@@ -17,10 +17,10 @@ import re
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from os import _exit
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from harness.world.machines.agent import HEAD, MOST_BYTES, MOST_JSON, cache
 
@@ -31,6 +31,60 @@ MOST_WAITING = 8 * 2**20
 HEEDED_WITHIN = 20.0
 
 
+class PreparedRendezvous(TypedDict):
+    """Rendezvous of a backend, as it travels.
+
+    Attributes:
+        ranks: of each rank, what its backend is told.
+        env: of each rank, its variables.
+        opened: what has to be open on which rank's machine.
+    """
+
+    ranks: list[Mapping[str, Any]]
+    env: list[Mapping[str, str]]
+    opened: list[dict[str, Any]]
+
+
+class PlacedMachines(TypedDict):
+    """Machines of a world, as they travel: see `harness.world.machines.roll.Placed`."""
+
+    of: Sequence[int]
+    called: Sequence[str]
+    reached: Sequence[str]
+
+
+class ShareOrder(TypedDict):
+    """Order for one machine's share of a world.
+
+    Attributes:
+        ask: what it is for a node.
+        world: mark of the world.
+        launch: as `harness.world.machines.share.travels` gives it.
+        code: digest of the arm's code.
+        inputs: name to the digest of an input, and the name of its file.
+        inside: kind of fault to the file in which it acts inside a rank, below Rankproof.
+        machines: the machines of the world.
+        rendezvous: what the backend prepared.
+        port: leased for the subject's own use.
+        until: seconds after which the machine ends its ranks, whatever control does.
+        ranks: those on this machine.
+        ports: how many ports its next world needs there.
+    """
+
+    ask: Literal["world"]
+    world: str
+    launch: dict[str, Any]
+    code: str
+    inputs: dict[str, tuple[str, str]]
+    inside: dict[str, str]
+    machines: PlacedMachines
+    rendezvous: PreparedRendezvous
+    port: int
+    until: float
+    ranks: list[int]
+    ports: int
+
+
 class Outbox:
     """Messages to control, in order; a thread writes them."""
 
@@ -38,6 +92,8 @@ class Outbox:
         self._writes = writes
         self._waiting: list[bytes] = []
         self._bytes = 0
+        # What waits, how much that is, and whether anybody reads: changed by whoever sends, by the
+        # thread that writes, and by the inbox when control is gone.
         self._changed = threading.Condition()
         self._closed = False
         threading.Thread(target=self._write, daemon=True, name="outbox").start()
@@ -85,6 +141,7 @@ class Outbox:
                 data = self._waiting.pop(0)
             left = memoryview(data)
             try:
+                # Not under the lock: a full pipe must not hold those who send.
                 while left:
                     left = left[os.write(self._writes, left) :]
             except OSError:
@@ -154,6 +211,7 @@ class Inbox:
                     os.write(self._waker, b".")
         except (EOFError, ValueError, KeyError, OSError) as error:
             self.lost = str(error)
+        # First: who waits for room in the outbox would not heed the end.
         self._outbox.close()
         os.write(self._waker, b".")
         if self._waits or not self._heeded.wait(HEEDED_WITHIN):

@@ -72,6 +72,7 @@ class Relay:
         self._mark = mark
         self._run = run
         self._begun = begun
+        # Copies, because the world closes its own as soon as the ranks are asked for.
         duplicates = [os.dup(descriptor) for descriptor in descriptors]
         self._control = socket.socket(fileno=duplicates[0])
         self._pipes = [duplicates[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
@@ -81,6 +82,8 @@ class Relay:
         self.given: dict[int, dict[str, Any]] = {}
         self.heard: dict[int, int] = dict.fromkeys(lines, 0)
         self.collected: set[int] = set()
+        # Each line has a thread, and so has what goes down. It is taken again by who holds it: to
+        # look who is there, and to report.
         self._lock = threading.RLock()
         # Held while a rank's pipes are written to or closed, so that nothing is written to a number
         # that was closed and is another file's by now. Not `_lock`: a full pipe blocks its writer,
@@ -99,6 +102,7 @@ class Relay:
         self._is_told = False
         self._reconnect = reconnect
         self._returning: set[int] = set()
+        # Closing the second end wakes the thread below, which waits in `poll`.
         self._wake, self._waker = os.pipe()
         for line in lines.values():
             line.hears = self.hear
@@ -139,7 +143,6 @@ class Relay:
         return set(self._lost)
 
     # -- down
-    # --------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         poll = select.poll()
@@ -218,7 +221,6 @@ class Relay:
             return {*self._lines} - self._gone - self._lost
 
     # -- up
-    # ----------------------------------------------------------------------------------------------------------
 
     def hear(self, line: MachineLine, message: dict[str, Any], content: bytes) -> None:
         """Take what a machine says of this world; called by the thread of its line."""
@@ -272,7 +274,7 @@ class Relay:
             case "keeper":
                 self._hear_keeper(line, message.get("told"))
             case "begun":
-                names = Elsewhere.told(message["names"], code=str(message["code"]))
+                names = Elsewhere.from_message(message["names"], code=str(message["code"]))
                 self.elsewhere |= dict.fromkeys(self._placed.ranks(line.index), names)
             case "stood":
                 with self._lock:
@@ -340,39 +342,39 @@ class Relay:
             self._returning.discard(index)
         self._settle()
 
-    def _hear_keeper(self, line: MachineLine, found: Any) -> None:
-        told = self._roll.check(line.index, found)
-        told["ns"] = self._here(line.index, told["ns"])
-        match told["is"]:
-            case "signalled" if not told.get("own"):
-                self._answered(line.index, told)
+    def _hear_keeper(self, line: MachineLine, words: Any) -> None:
+        message = self._roll.check(line.index, words)
+        message["ns"] = self._here(line.index, message["ns"])
+        match message["is"]:
+            case "signalled" if not message.get("own"):
+                self._answered(line.index, message)
             case "survivors":
-                self._survivors[line.index] = told
+                self._survivors[line.index] = message
             case "gone":
                 with self._lock:
                     self._gone.add(line.index)
                 self._settle()
             case "unable":
-                self._fail(line.index, str(told.get("why")))
+                self._fail(line.index, str(message.get("why")))
             case _:
-                self._tell(told)
+                self._tell(message)
 
-    def _answered(self, index: int, told: Mapping[str, Any]) -> None:
+    def _answered(self, index: int, message: Mapping[str, Any]) -> None:
         """Take the answer of a machine to an order to all ranks, or to one of its own."""
         with self._lock:
             waiting = next(
                 (
-                    one
-                    for one in self._awaited
-                    if index in one[0] and one[1]["signal"] == told["signal"]
+                    awaited
+                    for awaited in self._awaited
+                    if index in awaited[0] and awaited[1]["signal"] == message["signal"]
                 ),
                 None,
             )
             if waiting is not None:
                 waiting[0].discard(index)
-                waiting[1]["ranks"] += told["ranks"]
+                waiting[1]["ranks"] += message["ranks"]
         if waiting is None:
-            self._tell(dict(told))
+            self._tell(dict(message))
         self._settle()
 
     def _fail(self, index: int, why: str) -> None:
@@ -410,6 +412,7 @@ class Relay:
                 said.append({"is": "gone", "ns": now})
         for message in said:
             self._tell(message)
+        # After all else was reported: nothing can be sent any more.
         if any(message["is"] == "gone" for message in said):
             with contextlib.suppress(OSError):  # whoever left early waits for this
                 self._control.shutdown(socket.SHUT_WR)
@@ -428,7 +431,6 @@ class Relay:
         return told_here(ns, ahead=ahead, within=within, begun=self._begun, now=time.monotonic_ns())
 
     # -- pipes
-    # ------------------------------------------------------------------------------------------------------
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
         if (rank, kind) in self._closed:

@@ -101,35 +101,35 @@ class Roll:
         """Return the ranks on a machine of which no end was told."""
         return [rank for rank in self._placed.ranks(machine) if rank not in self._ended]
 
-    def check(self, machine: int, told: Any) -> dict[str, Any]:
+    def check(self, machine: int, message: Any) -> dict[str, Any]:
         """Take what the keeper on a machine says."""
         if (
-            not isinstance(told, dict)
-            or type(told.get("ns")) is not int
-            or len(json.dumps(told)) > MOST_WORDS
+            not isinstance(message, dict)
+            or type(message.get("ns")) is not int
+            or len(json.dumps(message)) > MOST_WORDS
         ):
             raise Hostile("its keeper says what no keeper says")
-        kind = told.get("is")
+        kind = message.get("is")
         if kind in OF_RANKS:
-            self._check_rank(machine, told)
+            self._check_rank(machine, message)
         elif kind not in OF_SHARES:
             raise Hostile("its keeper says what no keeper says")
         elif kind == "survivors" and (
-            type(told.get("count")) is not int or not isinstance(told.get("processes"), list)
+            type(message.get("count")) is not int or not isinstance(message.get("processes"), list)
         ):
             raise Hostile("its keeper does not count")
         elif kind == "signalled":
-            ranks = told.get("ranks")
+            ranks = message.get("ranks")
             if not isinstance(ranks, list) or not all(self.has(machine, rank) for rank in ranks):
                 raise Hostile("its keeper signalled ranks that it does not have")
-            if type(told.get("signal")) is not int:
+            if type(message.get("signal")) is not int:
                 raise Hostile("its keeper sent no signal")
-        return told
+        return message
 
-    def _check_rank(self, machine: int, told: dict[str, Any]) -> None:
-        kind = told["is"]
-        rank = told.get("rank")
-        pid = told.get("pid")
+    def _check_rank(self, machine: int, message: dict[str, Any]) -> None:
+        kind = message["is"]
+        rank = message.get("rank")
+        pid = message.get("pid")
         if not self.has(machine, rank) or rank in self._ended:
             raise Hostile("its keeper speaks of a rank that it does not have, or not any more")
         assert isinstance(rank, int)
@@ -138,16 +138,16 @@ class Roll:
                 rank in self._pids
                 or type(pid) is not int
                 or pid < 1
-                or told.get("world") != self._mark
+                or message.get("world") != self._mark
             ):
                 raise Hostile("its keeper started a rank twice, or in another world")
             self._pids[rank] = pid
-            told["machine"] = self._placed.called[machine]
+            message["machine"] = self._placed.called[machine]
         elif pid != self._pids.get(rank):
             raise Hostile("its keeper speaks of a process that is not a rank")
         if kind == "exited":
-            code = told.get("code")
-            signal = told.get("signal")
+            code = message.get("code")
+            signal = message.get("signal")
             if (type(code) is int) == isinstance(signal, str):
                 raise Hostile("its keeper does not say how a rank ended")
             self._ended.add(rank)

@@ -36,7 +36,13 @@ from harness.world.control.pipes import Pipes
 from harness.world.control.ranks import probe
 from harness.world.control.server_handle import ServerFailed, ServerHandle
 from harness.world.control.waits import catches
-from harness.world.machines.node_channel import Inbox, Journal, Outbox
+from harness.world.machines.node_channel import (
+    Inbox,
+    Journal,
+    Outbox,
+    PreparedRendezvous,
+    ShareOrder,
+)
 from harness.world.machines.roll import Placed
 from harness.world.machines.store import PIECE, TreeStore
 
@@ -141,14 +147,14 @@ def travels(launch: Launch) -> dict[str, Any]:
     sent = {name: getattr(launch, name) for name in ("size", "backend", "collective_timeout")}
     for name in PARTS:
         part = getattr(launch, name)
-        for one in fields(part):
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-            if one.name not in PLAIN | BROUGHT and getattr(part, one.name) != default:
+        for value in fields(part):
+            default = value.default if value.default_factory is MISSING else value.default_factory()
+            if value.name not in PLAIN | BROUGHT and getattr(part, value.name) != default:
                 raise OSError(
-                    f"{one.name} does not act on ranks over machines: leave out what asks for it"
+                    f"{value.name} does not act on ranks over machines: leave out what asks for it"
                 )
         sent[name] = {
-            one.name: getattr(part, one.name) for one in fields(part) if one.name in PLAIN
+            value.name: getattr(part, value.name) for value in fields(part) if value.name in PLAIN
         }
     return sent
 
@@ -164,7 +170,7 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
     for name, kind in PARTS.items():
         values = {
             **sent[name],
-            **{one.name: brought[one.name] for one in fields(kind) if one.name in brought},
+            **{value.name: brought[value.name] for value in fields(kind) if value.name in brought},
         }
         for key in ("variables", "lateness"):
             if key in values:
@@ -183,7 +189,7 @@ class MachineShare:
 
     def __init__(
         self,
-        asked: Mapping[str, Any],
+        asked: ShareOrder,
         *,
         server: ServerHandle,
         store: TreeStore,
@@ -198,7 +204,7 @@ class MachineShare:
         self._outbox = outbox
         self._journal = journal
         self._number = 0
-        self.ranks: list[int] = asked["ranks"]
+        self.ranks = asked["ranks"]
         self._pids: dict[int, int] = {}
         self._ended: set[int] = set()
         # Of the signals that the keeper has not answered, whether each was this machine's own.
@@ -239,12 +245,17 @@ class MachineShare:
         asked = self._asked
         staged = self._store.place(asked["code"])
         code = server.take_code(staged)
-        placed = Placed(**{name: tuple(values) for name, values in asked["machines"].items()})
+        machines = asked["machines"]
+        placed = Placed(
+            of=tuple(machines["of"]),
+            called=tuple(machines["called"]),
+            reached=tuple(machines["reached"]),
+        )
         launch = arrived(
             asked["launch"],
             folder=staged,
             inputs={
-                name: self._input(scratch, name, *told) for name, told in asked["inputs"].items()
+                name: self._input(scratch, name, *named) for name, named in asked["inputs"].items()
             },
             inside={kind: Path(names.ROOT, name) for kind, name in asked["inside"].items()},
             machines=placed,
@@ -292,27 +303,26 @@ class MachineShare:
         return str(folder / Path(called).name)
 
     def _rendezvous(
-        self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
+        self, prepared: PreparedRendezvous, placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
         """Return what the backend prepared, with what has to be open on this machine, and of these
         the descriptors.
         """
-        ranks = list(told["ranks"])
+        ranks = list(prepared["ranks"])
         mine = list[int]()
-        for index, one in enumerate(Opened(**found) for found in told["opened"]):
-            if one.rank not in self.ranks:
+        for index, opening in enumerate(Opened(**opening) for opening in prepared["opened"]):
+            if opening.rank not in self.ranks:
                 continue
             listener = socket.create_server(
-                (placed.addresses[one.rank], one.port or 0), backlog=one.backlog
+                (placed.addresses[opening.rank], opening.port or 0), backlog=opening.backlog
             )
             half_done.callback(os.close, descriptor := listener.detach())
             # Of this machine's descriptors, those that are open here count alone.
             ranks = [_renumbered(values, {index: len(mine)}) for values in ranks]
             mine.append(descriptor)
-        return Rendezvous(ranks=ranks, env=told["env"]), mine
+        return Rendezvous(ranks=ranks, env=prepared["env"]), mine
 
     # -- watching
-    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self, until: float) -> None:
         while not self._gone:
@@ -417,10 +427,12 @@ class MachineShare:
             if kind == "started":
                 self._pids[rank] = message["pid"]
             elif kind == "exited":
+                # Before its end is reported: what it emitted came first.
                 for number, descriptor in self._pipes.open(rank=index, kind="events"):
                     self._pipes.drain(number, descriptor, lambda i, d: self._read("events", i, d))
                 self._ended.add(rank)
         if kind == "signalled":
+            # The keeper answers in the order in which it was asked.
             message["ranks"] = [self.ranks[index] for index in message["ranks"]]
             if self._asking.pop(0):
                 message["own"] = True
@@ -444,7 +456,6 @@ class MachineShare:
         return len(data or b"")
 
     # -- what ranks left
-    # ---------------------------------------------------------------------------------------------
 
     def _hand_over(self, folder: Path, rank: int) -> None:
         """Hand over how a rank failed, where it stood, and what it kept.

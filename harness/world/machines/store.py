@@ -217,6 +217,7 @@ class Uses:
             try:
                 fcntl.flock(descriptor, how)
                 with contextlib.suppress(FileNotFoundError):
+                    # Who cleans removes the file under its lock: the next lock is on a new file.
                     if os.fstat(descriptor).st_ino == path.stat().st_ino:
                         return descriptor
             except BaseException:
@@ -425,6 +426,7 @@ def _run(command: list[str], goes_on: Callable[[], bool]) -> None:
                 said = (said + (process.stdout.read() or b""))[-MOST_SAID:]
                 _wait(goes_on)
         except BaseException:
+            # Its whole session: pip starts programs of its own.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise

@@ -163,9 +163,9 @@ def _slots(path: Path, line: int, slots: int) -> int:
     return slots
 
 
-def _refused(path: Path, line: int, found: str, message: str) -> ScenarioError:
+def _refused(path: Path, line: int, quoted: str, message: str) -> ScenarioError:
     return ScenarioError(
-        [Problem(file=str(path), line=line, column=1, key="", found=found, message=message)]
+        [Problem(file=str(path), line=line, column=1, key="", found=quoted, message=message)]
     )
 
 

@@ -172,9 +172,9 @@ class Cluster:
 class Actor:
     """One of our relays. Every method raises NodeLost or ActorGone."""
 
-    def __init__(self, ray: Any, made: Any, place: ClusterNode, *, told_within: float) -> None:
+    def __init__(self, ray: Any, actor: Any, place: ClusterNode, *, told_within: float) -> None:
         self._ray = ray
-        self._made = made
+        self._actor = actor
         self._place = place
         self._told_within = told_within
         self._numbers = itertools.count()
@@ -184,7 +184,7 @@ class Actor:
     def read(self, wait: float) -> bytes | None:
         """As `Relay.read`."""
         within = (SILENT if self._is_there else STARTS_WITHIN) + wait
-        part = self._get(self._made.read.remote(wait), within=within)
+        part = self._get(self._actor.read.remote(wait), within=within)
         self._is_there = True
         if part is not None and (not isinstance(part, bytes) or len(part) > ray_relay.CHUNK):
             raise ActorGone("its relay does not speak as ours does")
@@ -193,16 +193,16 @@ class Actor:
     def write(self, content: bytes) -> None:
         """As `Relay.write`, without waiting for it: what becomes of it is told by `read`."""
         with self._writing:
-            self._made.write.remote(content, next(self._numbers))
+            self._actor.write.remote(content, next(self._numbers))
 
     def said(self) -> str:
         """As `Relay.said`."""
-        text = self._get(self._made.said.remote(), within=SILENT)
+        text = self._get(self._actor.said.remote(), within=SILENT)
         return text if isinstance(text, str) else ""
 
     def kill(self) -> None:
         """End the actor. What it started hears that its channel is closed."""
-        self._ray.kill(self._made)
+        self._ray.kill(self._actor)
 
     def _get(self, reference: Any, *, within: float) -> object:
         exceptions = self._ray.exceptions

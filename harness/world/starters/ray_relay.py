@@ -58,6 +58,7 @@ class RayRelay:
                 `UNASKED` seconds.
         """
         self._beat = beat
+        # Calls come in several threads: parts are written in order, and none into another.
         self._lock = threading.Lock()
         self._early: dict[int, bytes] = {}
         self._next = 0
@@ -86,6 +87,7 @@ class RayRelay:
             raise
         assert starter.stdin is not None
         assert starter.stdout is not None
+        # Copies of our own: the starter ends at once, and its pipes go on to the process it forked.
         self._writes = os.dup(starter.stdin.fileno())
         self._reads = os.dup(starter.stdout.fileno())
         starter.stdin.close()
@@ -140,6 +142,7 @@ class RayRelay:
 
     def _close(self) -> None:
         os.close(self._writes)
+        # What is still sent goes nowhere, and not to whatever file has the number next.
         self._writes = os.open(os.devnull, os.O_WRONLY)
 
     def said(self) -> str:
@@ -263,6 +266,7 @@ class Piped:
             why = str(error)
         except OSError:
             pass  # nobody reads it any more
+        # The end of standard output last: who reads it asks at once for the exit code and the words.
         with os.fdopen(says, "wb", 0) as pipe, contextlib.suppress(OSError):
             pipe.write(why.encode())
         self._finish(code)

@@ -22,7 +22,7 @@ from harness.world.control.doubts import (
     PEER,
     SYN_SENT,
     WAITING,
-    ConnectionEnd,
+    InetEnd,
     UnixSocket,
     _address,
     _hears,
@@ -44,17 +44,13 @@ ESTABLISHED, SYN_RECV = 1, 3
 
 def end(
     own: str, peer: str, *, state: int = ESTABLISHED, inode: int = 11, udp: bool = False
-) -> ConnectionEnd:
+) -> InetEnd:
     """One end of a connection: addresses as `host:port`."""
     (mine, my_port), (other, its_port) = (text.split(":") for text in (own, peer))
-    return ConnectionEnd(
-        (mine, int(my_port)), (other, int(its_port)), state, inode, is_datagram=udp
-    )
+    return InetEnd((mine, int(my_port)), (other, int(its_port)), state, inode, is_datagram=udp)
 
 
-def strange(
-    one: ConnectionEnd, *others: ConnectionEnd, everywhere: tuple[ConnectionEnd, ...] = ()
-) -> bool:
+def strange(one: InetEnd, *others: InetEnd, everywhere: tuple[InetEnd, ...] = ()) -> bool:
     near = [one, *others]
     return _is_strange(one, near, [*near, *everywhere], OURS)
 
@@ -92,8 +88,8 @@ def test_a_loopback_is_of_one_namespace_and_other_addresses_are_of_all() -> None
     assert strange(long, everywhere=(back,))
 
 
-def end_of_ipv6(own: int, peer: int, inode: int) -> ConnectionEnd:
-    return ConnectionEnd(("::1", own), ("::1", peer), ESTABLISHED, inode)
+def end_of_ipv6(own: int, peer: int, inode: int) -> InetEnd:
+    return InetEnd(("::1", own), ("::1", peer), ESTABLISHED, inode)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +153,7 @@ def test_datagrams_come_from_whoever_has_the_port() -> None:
         (end(f"{LOCAL}:5", f"{AWAY}:6", state=CLOSE_WAIT), "outside of the world"),
     ],
 )
-def test_what_a_socket_hears(one: ConnectionEnd, words: str) -> None:
+def test_what_a_socket_hears(one: InetEnd, words: str) -> None:
     """Anybody, whom it connects to, a stranger; one that listens or is closed hears nobody."""
     told = _hears(one, [one], [one], OURS)
     assert words in told.replace("to whose", "whose")

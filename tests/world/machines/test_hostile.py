@@ -154,10 +154,10 @@ def test_names_that_would_hide_evidence(change: Mapping[str, Any]) -> None:
         "homes": ["/home/me"],
         "words": [["node-1", "<host>"]],
     }
-    found = Elsewhere.told(told, code="/there/code")
+    found = Elsewhere.from_message(told, code="/there/code")
     assert found.shorten("at /home/me on node-1, /there/env/x.py") == "at ~ on <host>, x.py"
     with pytest.raises((ValueError, TypeError)):
-        Elsewhere.told({**told, **change}, code="/there/code")
+        Elsewhere.from_message({**told, **change}, code="/there/code")
 
 
 def test_trees_are_kept_by_their_digest(tmp_path: Path) -> None:
