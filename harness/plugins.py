@@ -41,7 +41,9 @@ PROGRAMS = frozenset({"bin", "Scripts"})
 
 
 class PluginFailed(Exception):
-    """Raised where a plug-in raised that must not: nothing can be said about what it was to judge."""
+    """Raised where a plug-in raised that must not: nothing can be said about what it was to
+    judge.
+    """
 
 
 class Plugin(Model):
@@ -128,7 +130,9 @@ def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
 
 
 def entry_points(group: str) -> Sequence[importlib.metadata.EntryPoint]:
-    """Return the entry points of a group; none of a group that is not ours, as a record may name."""
+    """Return the entry points of a group; none of a group that is not ours, as a record may
+    name.
+    """
     return _by_group().get(group, ())
 
 

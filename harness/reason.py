@@ -98,7 +98,9 @@ class SkipCode(StrEnum):
 
     @property
     def depends_on(self) -> DependsOn:
-        """Tell what another cell would share to be skipped too: its size, its backend, or the run."""
+        """Tell what another cell would share to be skipped too: its size, its backend, or the
+        run.
+        """
         word = self.value.removeprefix("skip:").partition("-")[0]
         first: DependsOn = next(known for known in get_args(DependsOn) if known == word)
         return first

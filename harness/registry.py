@@ -34,7 +34,8 @@ from harness import plugins
 from harness.plugins import Plugin, PluginFailed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# A class, or the field by which it says what kind it is. Beginning with the newline is five times as
+# A class, or the field by which it says what kind it is. Beginning with the newline is five times
+# as
 # fast as ^, and every command that reads a scenario waits for this.
 CLASS_OR_KIND = re.compile(r'\n(?:class (\w+)|    kind: Literal\["([^"]+)"\])')
 
@@ -315,7 +316,7 @@ def _misfit(kind: object, base: type, name: str) -> str:
     if not is_kind:
         return f"it is not a {base.__module__}.{base.__qualname__}"
     if getattr(kind, "name", name) != name and not isinstance(kind, type):
-        return f"it calls itself {kind.name}, and its entry point is another"  # type: ignore[attr-defined]
+        return f"it calls itself {getattr(kind, 'name', name)}, and its entry point is another"
     # A missing declaration would otherwise show when somebody asks for it, in the middle of a run.
     lacking = [
         key

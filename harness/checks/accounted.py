@@ -69,7 +69,9 @@ class AccountedCheck(RankCheck):
         raise NotImplementedError
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
-        """Yield why the reference cannot answer what this check asks; `history` is of its last run."""
+        """Yield why the reference cannot answer what this check asks; `history` is of its last
+        run.
+        """
         del history
         yield from ()
 
@@ -165,7 +167,9 @@ def files_of(check: AccountedCheck, history: History) -> dict[str, JSON]:
 
 
 def is_asked(check: AccountedCheck, history: History) -> bool:
-    """Tell whether a check is asked in a trial: of the reference's runs only the second, if at all."""
+    """Tell whether a check is asked in a trial: of the reference's runs only the second, if at
+    all.
+    """
     is_reference = history.about().get("arm") == REFERENCE
     return not is_reference or (check.asks_the_reference and history.reference is not None)
 

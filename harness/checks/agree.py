@@ -152,7 +152,9 @@ class AgreeCheck(ValueCheck):
 
 
 def _usual(texts: Mapping[int, str]) -> str | None:
-    """Return what more than half of those who reported a value reported, if there is such a value."""
+    """Return what more than half of those who reported a value reported, if there is such a
+    value.
+    """
     if not texts:
         return None
     text, count = Counter(texts.values()).most_common(1)[0]

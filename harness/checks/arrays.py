@@ -37,8 +37,8 @@ from harness.numeric.needles import (
     wrong_ones,
 )
 
+# What a comparison calls its reference.
 A = "a"
-"""What a comparison calls its reference."""
 Whom = Annotated[int, Field(ge=0, le=63)] | Literal["reference", "a"]
 WHOM = (
     "the rank whose value is expected, reference for subject.reference's, or a for that of"
@@ -240,8 +240,8 @@ def compares_arrays(checks: Iterable[Check]) -> list[AgainstCheck]:
 
 
 File = Callable[[Mapping[str, JSON]], ArrayFile]
+# What was made of arrays before, by check and digests: trials often keep the same.
 Known = dict[tuple[str, ...], dict[str, JSON]]
-"""What was made of arrays before, by check and digests: trials often keep the same."""
 
 
 def needled(checks: Iterable[Check]) -> list[AgainstCheck]:
@@ -290,7 +290,9 @@ def note_needles(
 def sides_of(
     check: AgainstCheck, history: History
 ) -> Iterator[tuple[Mapping[str, JSON], dict[str, Mapping[str, JSON]]]]:
-    """Yield, for each rank that is compared, what it is compared with and what has a similar name."""
+    """Yield, for each rank that is compared, what it is compared with and what has a similar
+    name.
+    """
     name = str(check.of[1])
     for rank in check.ranks.of(history.size):
         other, whose = check.other(history, rank=rank)

@@ -28,7 +28,10 @@ class CloseCheck(AgainstCheck, ValueCheck):
     """
 
     properties: ClassVar = OF_A_VALUE
-    example: ClassVar = "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0, atol: 1e-5}"
+    example: ClassVar = (
+        "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0,"
+        " atol: 1e-5}"
+    )
 
     kind: Literal["close"]
     # An artefact may be it.

@@ -164,21 +164,31 @@ class _Call:
 
 def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
     """Read a call as it was reported; None where it cannot be one."""
-    operation, dtype, reduction = (call.get(key) for key in ("operation", "dtype", "reduction"))
-    numbers = [call.get(key) for key in ("elements", "other", "sequence")]
+    words: Any = [call.get(key) for key in ("operation", "dtype", "reduction")]
+    numbers: Any = [call.get(key) for key in ("elements", "other", "sequence")]
     if not all(type(number) is int and 0 <= number <= coded.MOST_ELEMENTS for number in numbers):
         return None
+    operation, dtype, reduction = words
     elements, other, sequence = numbers
     # A rank may say anything: what is not a text cannot be looked for in a set.
     is_known = (
-        all(isinstance(word, str) for word in (operation, dtype, reduction))
+        all(isinstance(word, str) for word in words)
         and operation in coded.OPERATIONS
         and dtype in coded.MOST
         and reduction in coded.REDUCTIONS
     )
-    if not is_known or other >= size or size > coded.LARGEST_WORLD:  # type: ignore[operator]
+    if not is_known or other >= size or size > coded.LARGEST_WORLD:
         return None
-    return _Call(operation, elements, dtype, reduction, other, sequence, rank, size)  # type: ignore[arg-type]
+    return _Call(
+        operation=operation,
+        elements=elements,
+        dtype=dtype,
+        reduction=reduction,
+        other=other,
+        sequence=sequence,
+        rank=rank,
+        size=size,
+    )
 
 
 def _wrong(

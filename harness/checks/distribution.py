@@ -27,7 +27,10 @@ class DistributionCheck(AgainstCheck):
     """
 
     properties: ClassVar = OF_A_VALUE
-    example: ClassVar = "{id: same-tokens, kind: distribution, ranks: every, artefact: logits, against: 0, kl: 1e-3}"
+    example: ClassVar = (
+        "{id: same-tokens, kind: distribution, ranks: every, artefact: logits, against: 0,"
+        " kl: 1e-3}"
+    )
 
     kind: Literal["distribution"]
     artefact: Event = Field(

@@ -1,4 +1,5 @@
-"""Checks of the events that ranks emit: `event` (it came), `within` (it came in time) and `progress`
+"""Checks of the events that ranks emit: `event` (it came), `within` (it came in time) and
+`progress`
 (it came again and again).
 """
 

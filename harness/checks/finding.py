@@ -11,10 +11,9 @@ from typing import Literal, NamedTuple
 
 from harness.forms.strict_json import JSON
 
+# Why a check that compares could compare nothing: what was not there, of another shape, not finite,
+# or anything else. Empty where it compared.
 Want = Literal["", "missing", "shape", "nonfinite", "comparison"]
-"""Why a check that compares could compare nothing: what was not there, of another shape, not
-finite, or anything else. Empty where it compared.
-"""
 _CANONICAL = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
 )

@@ -1,4 +1,5 @@
-"""Checks of the ranks' ledgers: `ledger-agrees` compares the calls that ranks made, `transfers-intact`
+"""Checks of the ranks' ledgers: `ledger-agrees` compares the calls that ranks made, `transfers-
+intact`
 what they sent and received.
 
 The harness compares the ledgers once the ranks have ended, and whoever verifies the record does it
@@ -69,7 +70,9 @@ class LedgerAgreesCheck(LedgersCheck):
     kind: Literal["ledger-agrees"]
 
     def judge(self, history: History) -> Finding:
-        """Judge what the ranks' ledgers differ by. A ledger that is not whole agrees with nothing."""
+        """Judge what the ranks' ledgers differ by. A ledger that is not whole agrees with
+        nothing.
+        """
         asked = self.ranks.of(history.size)
         noted, ranks, line = self.noted(history)
         matched = _listed(noted.get("matched"))
@@ -279,7 +282,9 @@ def _reason(
 
 
 def _damage_in_words(damage: Mapping[str, Any]) -> str:
-    """Describe what was sent, what was received, and what that is, with the rank and line of each."""
+    """Describe what was sent, what was received, and what that is, with the rank and line of
+    each.
+    """
     got = f"rank {damage.get('receiver')} got in {in_words(damage.get('received'))}"
     like = f": {damage['like']}" if damage.get("like") else ""
     if damage.get("sender") is None:

@@ -47,6 +47,13 @@ class Shard(NamedTuple):
     line: int
 
 
+class Checkpoint(NamedTuple):
+    """Shapes of the tensors of a checkpoint, and digests of the slices that ranks say they hold."""
+
+    shapes: Mapping[str, Sequence[int]]
+    slices: Mapping[str, JSON]
+
+
 class ShardsCoverCheck(AccountedCheck):
     """Each element of the checkpoint lies on exactly one rank, or on several where that is stated,
     with its bytes.
@@ -119,7 +126,6 @@ class ShardsCoverCheck(AccountedCheck):
     def judge_account(
         self, history: History, account: Mapping[str, JSON], line: int
     ) -> list[RankFinding]:
-        asked = self.ranks.of(history.size)
         shapes = account.get("shapes")
         slices = account.get("slices")
         if (
@@ -136,8 +142,10 @@ class ShardsCoverCheck(AccountedCheck):
         find = self._faults if plan is None else partial(_faults_by, plan)
         faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
+        checkpoint = Checkpoint(shapes, slices)
         return [
-            self._judge(rank, shards[rank], slices, shapes, faults, line, by=by) for rank in asked
+            self._judge(rank, shards[rank], checkpoint, faults, line, by=by)
+            for rank in self.ranks.of(history.size)
         ]
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
@@ -155,27 +163,24 @@ class ShardsCoverCheck(AccountedCheck):
         self,
         rank: int,
         shards: Sequence[Shard] | None,
-        slices: Mapping[str, JSON],
-        shapes: Mapping[str, Sequence[int]],
+        checkpoint: Checkpoint,
         faults: Mapping[str, tuple[frozenset[int], str]],
         line: int,
         *,
         by: str,
     ) -> RankFinding:
+        if shards is None:
+            return failed(rank, "what it told of its shards is not that", line, missing=True)
         if not shards:
-            why = (
-                "it told of no shard"
-                if shards is not None
-                else "what it told of its shards is not that"
-            )
-            return failed(rank, why, line, missing=True)
+            return failed(rank, "it told of no shard", line, missing=True)
+        shapes = checkpoint.shapes
         for shard in shards:
             key = _key(shard.tensor, shard.bounds)
             if shard.tensor not in shapes:
                 why = f"the checkpoint has no tensor {shard.tensor}"
             elif not _lies_in(shard.bounds, shapes[shard.tensor]):
                 why = f"{key} lies outside of the tensor, whose shape is {shapes[shard.tensor]}"
-            elif slices.get(key) != shard.sha256:
+            elif checkpoint.slices.get(key) != shard.sha256:
                 why = f"{key} has other bytes than in the checkpoint"
             else:
                 continue
@@ -195,7 +200,7 @@ class ShardsCoverCheck(AccountedCheck):
     def _faults(
         self,
         shapes: Mapping[str, Sequence[int]],
-        told: Mapping[int, Sequence[Shard] | None],
+        shards: Mapping[int, Sequence[Shard] | None],
         size: int,
     ) -> dict[str, tuple[frozenset[int], str]]:
         """Per tensor, why it is not covered once, and by whose slices.
@@ -204,10 +209,11 @@ class ShardsCoverCheck(AccountedCheck):
         """
         alone: set[int] = set()
         faults = {}
-        for name, shape, pieces in _held(shapes, told):
+        for name, shape, pieces in _held(shapes, shards):
             may_repeat = any(fnmatchcase(name, pattern) for pattern in self.replicated)
             distinct = pieces
-            if may_repeat:  # several ranks may hold the same slice, and one of them counts
+            # Several ranks may hold the same slice, and one of them counts.
+            if may_repeat:
                 distinct = list(
                     {bounds: (rank, bounds) for rank, bounds in reversed(pieces)}.values()
                 )
@@ -251,14 +257,16 @@ def shards_of(history: History, rank: int) -> list[Shard] | None:
 def _faults_by(
     plan: SharingPlan,
     shapes: Mapping[str, Sequence[int]],
-    told: Mapping[int, Sequence[Shard] | None],
+    shards: Mapping[int, Sequence[Shard] | None],
     size: int,
 ) -> dict[str, tuple[frozenset[int], str]]:
-    """Find the tensors that are not held as a plan says, and the ranks without a part of a layer."""
+    """Find the tensors that are not held as a plan says, and the ranks without a part of a
+    layer.
+    """
     faults = {}
     in_layers = set(plan.shares_in_layers(shapes))
     sharing = set[int]()
-    for name, shape, pieces in _held(shapes, told):
+    for name, shape, pieces in _held(shapes, shards):
         if name in plan.whole:
             for rank in range(size):
                 if (
@@ -285,13 +293,13 @@ def _faults_by(
 
 
 def _held(
-    shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None]
+    shapes: Mapping[str, Sequence[int]], shards: Mapping[int, Sequence[Shard] | None]
 ) -> Iterator[tuple[str, Sequence[int], list[tuple[int, Bounds]]]]:
     """Each tensor with its shape, and the slices that ranks hold of it."""
     held: defaultdict[str, list[tuple[int, Bounds]]] = defaultdict(list)
-    for rank, shards in told.items():
-        for one in shards or ():
-            held[one.tensor].append((rank, one.bounds))
+    for rank, listed in shards.items():
+        for shard in listed or ():
+            held[shard.tensor].append((rank, shard.bounds))
     for name, shape in shapes.items():
         yield (
             name,

@@ -131,7 +131,9 @@ def _real(history: History) -> Finding:
 
 
 def _machine(started: Event, *, over: bool) -> JSON:
-    """Return the machine of a process; what is said of it in a world on one machine does not count."""
+    """Return the machine of a process; what is said of it in a world on one machine does not
+    count.
+    """
     return started.values.get("machine") if over else None
 
 
@@ -247,7 +249,9 @@ def _entry_loaded(history: History, rank: int) -> RankFinding:
 
 
 def _executed(history: History, rank: int) -> RankFinding:
-    """Judge whether a program ran with a file of the arm's folder (rule 12), by its forker's word."""
+    """Judge whether a program ran with a file of the arm's folder (rule 12), by its forker's
+    word.
+    """
     seen = history.executed(rank)
     if seen is None:
         return failed(rank, "no program was started")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from harness.faults.call import GIVING, REDUCING, STATING, CallFault
 from harness.forms.strict_json import JSON
@@ -50,7 +50,24 @@ class SwappedHalvesFault(CallFault):
     kind: Literal["swapped-halves"]
 
 
-class OtherShapeFault(CallFault):
+class StatingFault(CallFault):
+    """A call of the rank states another dtype or shape than before."""
+
+    only: ClassVar = STATING
+    # Which of the two, dtype and shape, differs.
+    differing: ClassVar[int]
+
+    def unproved(self, values: Mapping[str, JSON]) -> str:
+        stated: Any = [values.get("before"), values.get("after")]
+        are_pairs = all(isinstance(pair, list) and len(pair) == 2 for pair in stated)
+        differs = are_pairs and stated[0][self.differing] != stated[1][self.differing]
+        return "" if differs else "it states what it stated before"
+
+    def shown(self, values: Mapping[str, JSON]) -> str:
+        return f": {values.get('before')} became {values.get('after')}"
+
+
+class OtherShapeFault(StatingFault):
     """A call of the rank is made with an element less."""
 
     does: ClassVar = "makes one of the rank's calls with the last element of its arrays left out"
@@ -61,23 +78,12 @@ class OtherShapeFault(CallFault):
     effect: ClassVar = "breaking"
     what: ClassVar = "shape"
     verb: ClassVar = "was made with an element less"
-    only: ClassVar = STATING
+    differing: ClassVar = 1
 
     kind: Literal["other-shape"]
 
-    def unproved(self, values: Mapping[str, JSON]) -> str:
-        before = values.get("before")
-        after = values.get("after")
-        is_told = (
-            isinstance(before, list) and isinstance(after, list) and len(before) == len(after) == 2
-        )
-        return "" if is_told and before[1] != after[1] else "it states what it stated before"  # type: ignore[index]
 
-    def shown(self, values: Mapping[str, JSON]) -> str:
-        return f": {values.get('before')} became {values.get('after')}"
-
-
-class OtherDtypeFault(CallFault):
+class OtherDtypeFault(StatingFault):
     """A call of the rank is made with the same bits as another type."""
 
     does: ClassVar = (
@@ -91,20 +97,9 @@ class OtherDtypeFault(CallFault):
     effect: ClassVar = "breaking"
     what: ClassVar = "dtype"
     verb: ClassVar = "was made with another type"
-    only: ClassVar = STATING
+    differing: ClassVar = 0
 
     kind: Literal["other-dtype"]
-
-    def unproved(self, values: Mapping[str, JSON]) -> str:
-        before = values.get("before")
-        after = values.get("after")
-        is_told = (
-            isinstance(before, list) and isinstance(after, list) and len(before) == len(after) == 2
-        )
-        return "" if is_told and before[0] != after[0] else "it states what it stated before"  # type: ignore[index]
-
-    def shown(self, values: Mapping[str, JSON]) -> str:
-        return f": {values.get('before')} became {values.get('after')}"
 
 
 class LostContributionFault(CallFault):

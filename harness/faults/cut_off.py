@@ -27,7 +27,7 @@ from harness.history import (
     MACHINE_LOST,
     History,
     machine_called,
-    ranks_beside,
+    neighbours,
 )
 
 # The lease of a machine and the second that control waits beyond it: what is shorter, nobody has to
@@ -50,7 +50,10 @@ class CutOffFault(FaultAtEvent):
     )
     effect: ClassVar = "stopping"
     over_machines: ClassVar = True
-    test_machines: ClassVar = "nobody can pull the cable of a machine from here: run it over test machines, --hosts test:3"
+    test_machines: ClassVar = (
+        "nobody can pull the cable of a machine from here: run it over test machines,"
+        " --hosts test:3"
+    )
     example: ClassVar = (
         "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
     )
@@ -160,7 +163,7 @@ class CutOffFault(FaultAtEvent):
             lines=(*lines, cut.line, lost.line, joined.line),
             ends=_was_ended(history, rank),
             beside=tuple(
-                other for other in ranks_beside(history, rank) if _was_ended(history, other)
+                other for other in neighbours(history, rank) if _was_ended(history, other)
             ),
         )
 

@@ -55,9 +55,6 @@ class ExitFault(FaultAtEvent):
         if end.event.values.get("code") != self.code:
             how = ended(end.event.values)
             return not_proved(f"it ended with {how}, not with code {self.code}", lines)
-        return Proof(
-            proved=True,
-            description=f"exited with code {self.code} {proof.milliseconds(landed.gate, end)} after {self.at}",
-            lines=lines,
-            ends=True,
-        )
+        time = proof.milliseconds(landed.gate, end)
+        shown = f"exited with code {self.code} {time} after {self.at}"
+        return Proof(proved=True, description=shown, lines=lines, ends=True)

@@ -122,7 +122,9 @@ class Fault(Model):
 
     @property
     def duration(self) -> float | None:
-        """For how long it is in force, in seconds: its option `for`; None where nothing limits it."""
+        """For how long it is in force, in seconds: its option `for`; None where nothing limits
+        it.
+        """
         seconds: float | None = getattr(self, "for_", None)
         return seconds
 

@@ -53,7 +53,9 @@ Place = Annotated[Line, Field(max_length=300), AfterValidator(_place)]
 
 
 def belongs_to_the_user(place: str, draft: Draft) -> bool:
-    """Tell whether a place holds files that are not the trial's own: a change to them would stay."""
+    """Tell whether a place holds files that are not the trial's own: a change to them would
+    stay.
+    """
     first = place.partition("/")[0]
     shared_home = draft.at("world", "home") == "shared"
     return first == "inputs" or (shared_home and first in ("home", "temporary"))
@@ -183,11 +185,9 @@ class FileFault(FaultAtEvent):
             why = values.get("why") or "it is as it was"
             return not_proved(f"{self.file} was not {self.how}: {why}", lines)
         sizes = f"{before.get('bytes')} bytes before, {now.get('bytes')} now"
-        return Proof(
-            proved=True,
-            description=f"{self.file} {self.how} {milliseconds(landed.gate, spoiled)} after {self.at}: {sizes}",
-            lines=lines,
-        )
+        time = milliseconds(landed.gate, spoiled)
+        shown = f"{self.file} {self.how} {time} after {self.at}: {sizes}"
+        return Proof(proved=True, description=shown, lines=lines)
 
 
 @cache
@@ -204,7 +204,9 @@ def no_own_mounts() -> str:
 
 
 def may_unshare(flags: int) -> bool:
-    """Tell whether a process here may make such namespaces, in a user namespace if it is not root."""
+    """Tell whether a process here may make such namespaces, in a user namespace if it is not
+    root.
+    """
     import ctypes
 
     unshare = ctypes.CDLL(None, use_errno=True).unshare

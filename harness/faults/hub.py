@@ -25,7 +25,10 @@ class HubFault(Fault):
     """The scenario's hub answers some requests of the rank otherwise than it should."""
 
     does: ClassVar = "answers some of the rank's requests to the scenario's hub with a fault"
-    needs: ClassVar = "a hub in the scenario; one for certain ranks only makes every rank of the world start fresh"
+    needs: ClassVar = (
+        "a hub in the scenario; one for certain ranks only makes every rank of the world start"
+        " fresh"
+    )
     properties: ClassVar = FaultProperties(
         needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True
     )
@@ -92,11 +95,8 @@ class HubFault(Fault):
             return not_proved(why, (struck.line,))
         requests = hub_requests(history, rank)
         if hit := _hit(requests, self.id):
-            return Proof(
-                proved=True,
-                description=f"{len(hit)} of its {len(requests)} requests, the first: {_shown(hit[0])}",
-                lines=(struck.line, hit[0].line),
-            )
+            shown = f"{len(hit)} of its {len(requests)} requests, the first: {_shown(hit[0])}"
+            return Proof(proved=True, description=shown, lines=(struck.line, hit[0].line))
         when = self.when
         if (when.shared or when.probability is not None) and (
             peers := _hit(all_hub_requests(history), self.id)

@@ -67,12 +67,9 @@ class KillFault(FaultAtEvent):
         if end.event.values.get("signal") != self._sig:
             how = ended(end.event.values)
             return not_proved(f"it ended with {how}, not by {self._sig}", (*lines, end.line))
-        return Proof(
-            proved=True,
-            description=f"ended by {self._sig} {proof.milliseconds(landed.gate, end)} after {self.at}",
-            lines=(*lines, end.line),
-            ends=True,
-        )
+        time = proof.milliseconds(landed.gate, end)
+        shown = f"ended by {self._sig} {time} after {self.at}"
+        return Proof(proved=True, description=shown, lines=(*lines, end.line), ends=True)
 
     def _hit(self, seen: Seen, rank: int, landed: Landing) -> bool:
         ranks = seen.event.values.get("ranks")

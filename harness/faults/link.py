@@ -43,8 +43,8 @@ class LinkFault(FaultAtEvent):
 
     needs: ClassVar = "test hosts (`world.hosts`), and an event of the subject to strike at"
     properties: ClassVar = FROM_OUTSIDE
+    # The word that the wire knows it by.
     what: ClassVar[str]
-    """The word that the wire knows it by."""
 
     to: Distinct[Annotated[int, Field(ge=0)]] | None = Field(
         None, description="The hosts at the other end of the links; every other host by default."
@@ -116,7 +116,9 @@ class LinkFault(FaultAtEvent):
         return {"fault": self.id, "rank": rank, "what": self.what}
 
     def links(self, history: History, rank: int) -> list[list[int]]:
-        """List the links that it strikes for a rank, as the trial's hosts are: source and target."""
+        """List the links that it strikes for a rank, as the trial's hosts are: source and
+        target.
+        """
         placed = history.about().get("hosts")
         made = history.served(None, "hosts.made")
         listed = made[0].event.values.get("hosts") if made else None
@@ -153,17 +155,18 @@ class LinkFault(FaultAtEvent):
                 description=f"it was not in force for {self.for_:g} s",
                 lines=lines,
             )
-        numbers = [counted.event.values.get(name) for name in ("matched", "struck")]
-        if not all(type(number) is int for number in numbers) or not 1 <= numbers[1] <= numbers[0]:  # type: ignore[operator]
+        passed = counted.event.values.get("matched")
+        packets = counted.event.values.get("struck")
+        if type(passed) is not int or type(packets) is not int or not 1 <= packets <= passed:
             return proof.missed(
                 history,
                 rank=rank,
-                what=f"it was done to {numbers[1]} of {numbers[0]} packets that passed",
+                what=f"it was done to {packets} of {passed} packets that passed",
             )
         payload = counted.event.values.get("payload")
-        if type(payload) is not int or not 1 <= payload <= numbers[1]:  # type: ignore[operator]
+        if type(payload) is not int or not 1 <= payload <= packets:
             shown = (
-                f"it was done to {numbers[1]} packets, and none carried new payload of a rank or"
+                f"it was done to {packets} packets, and none carried new payload of a rank or"
                 " began a connection"
             )
             return proof.missed(history, rank=rank, what=shown)
@@ -173,7 +176,7 @@ class LinkFault(FaultAtEvent):
         time = proof.milliseconds(struck, counted)
         return Proof(
             proved=True,
-            description=f"done to {numbers[1]} of {numbers[0]} packets in {time}{more}",
+            description=f"done to {packets} of {passed} packets in {time}{more}",
             lines=lines,
         )
 
@@ -189,7 +192,9 @@ class LinkFault(FaultAtEvent):
 
 
 def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[int]]) -> str:
-    """Name a connection of the wire's log that these links do not carry; empty where there is none."""
+    """Name a connection of the wire's log that these links do not carry; empty where there is
+    none.
+    """
     made: Any = history.served(None, "hosts.made")[0].event.values["hosts"]
     known = [str(host.get("address")) if isinstance(host, dict) else "" for host in made]
     flows = values.get("flows")

@@ -6,15 +6,15 @@ Proof: besides the count, the flow and offset of the byte, and what it was befor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from harness.faults.link import LinkFault
 from harness.forms.strict_json import JSON
 
+# Bytes of payload from which on a packet is one of data, and not of what a library says of it.
 DATA = 4096
-"""Bytes of payload from which on a packet is one of data, and not of what a library says of it."""
 MOST = 65_535
 Mask = Annotated[int, Field(ge=1, le=255)]
 
@@ -71,9 +71,10 @@ def flips(
         for name in ("flow", "offset", "before", "after")
     ):
         return "the wire flipped more than one byte of one stream", ""
-    before, after, size, at = (first.get(name) for name in ("before", "after", "payload", "byte"))
-    whole = all(type(number) is int for number in (before, after, size, at))
-    if not whole or before ^ after != mask or size < least or (byte is not None and at != byte):  # type: ignore[operator]
+    numbers: Any = [first.get(name) for name in ("before", "after", "payload", "byte")]
+    before, after, size, at = numbers
+    whole = all(type(number) is int for number in numbers)
+    if not whole or before ^ after != mask or size < least or (byte is not None and at != byte):
         return f"the wire flipped otherwise: {before} to {after} at byte {at} of {size}", ""
     offset = first.get("offset")
     where = f"byte {offset} of" if isinstance(offset, int) else f"byte {at} of a segment of"

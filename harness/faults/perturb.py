@@ -32,10 +32,9 @@ from harness.numeric.change import (
     verb,
 )
 
+# What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`) and
+# now; or `why`.
 TOLD = "fault.perturbed"
-"""What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`)
-and now; or `why`.
-"""
 
 
 class Change(Model):
@@ -221,7 +220,9 @@ class PerturbFault(Change, FaultAtEvent):
     def before(
         self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]
     ) -> bytes:
-        """Restore a changed file by what the rank reported; nothing where the report does not fit."""
+        """Restore a changed file by what the rank reported; nothing where the report does not
+        fit.
+        """
         position = _position(told.get("position"))
         before = _number(told.get("before"))
         if position is None or before is None:

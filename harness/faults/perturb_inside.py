@@ -12,10 +12,9 @@ from harness.numeric.array import NotAnArray
 from harness.numeric.change import ArrayInFile, change_value, verb
 from harness.rank.inside import expect_file, expect_report
 
+# The event that tells of it: fault, of, position, before, after, and of a file its sha256 then and
+# now; or why not.
 TOLD = "fault.perturbed"
-"""The event that tells of it: fault, of, position, before, after, and of a file its sha256 then and
-now; or why not.
-"""
 
 Emit = Callable[[str, dict[str, Any]], None]
 

@@ -1,4 +1,5 @@
-"""Faults of the start: `start-late` forks a rank later than its peers, `start-order` forks all ranks
+"""Faults of the start: `start-late` forks a rank later than its peers, `start-order` forks all
+ranks
 in another order than by their numbers.
 
 Proof: the moments at which the process that forked the ranks says it forked each.

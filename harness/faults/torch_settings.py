@@ -26,8 +26,14 @@ SET = "fault.torch-set"
 class TorchSettingsFault(FaultAtEvent):
     """torch has other settings in the rank than in its peers."""
 
-    does: ClassVar = "sets torch's number of threads, its default dtype or both in the rank, from `at` to its end"
-    needs: ClassVar = "an event of the subject to strike at, and a subject in Python that has loaded torch by then"
+    does: ClassVar = (
+        "sets torch's number of threads, its default dtype or both in the rank, from `at` to its"
+        " end"
+    )
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a subject in Python that has loaded torch by"
+        " then"
+    )
     properties: ClassVar = FROM_INSIDE
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
