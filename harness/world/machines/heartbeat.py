@@ -64,6 +64,7 @@ class MachineLine:
         round_trip: seconds that the fastest exchange took.
     """
 
+    # Eight arguments: a line is made at one place, from what the fleet knows of its machine.
     def __init__(
         self,
         index: int,

@@ -40,6 +40,7 @@ class Relay:
         collected: machines that were lost, and whose journal came whole.
     """
 
+    # Eight arguments: a relay is made at one place, from what its fleet and its world have.
     def __init__(
         self,
         lines: Mapping[int, MachineLine],
