@@ -54,8 +54,11 @@ m.main(**d["arguments"])
 """
 
 # The home folder there may be another one than here.
-START = """case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; command -v "$p" >/dev/null || exec python3 -I -c "$1"; \
-exec "$p" -I -c "$1\""""
+START = (
+    'case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; '
+    'command -v "$p" >/dev/null || exec python3 -I -c "$1"; '
+    'exec "$p" -I -c "$1"'
+)
 
 
 class Started(Protocol):

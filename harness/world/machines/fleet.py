@@ -132,7 +132,6 @@ class Fleet:
         self._cancel = cancel
         self._lines: dict[int, MachineLine] = {}
         self._ready: dict[int, dict[str, Any]] = {}
-        self._needs: dict[str, Any] = {}
         self._given_up: dict[int, str] = {}
         # Trees that each machine was given in this run, however often it was reached anew, and who
         # changed one.

@@ -102,7 +102,7 @@ class MachineLine:
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         # Held while a message is written: another would end it in the middle.
         self._writing = threading.Lock()
-        # Several threads may find out together that the machine is lost, and one of them reports it.
+        # Several threads may notice together that the machine is lost, and one reports it.
         self._losing = threading.Lock()
         self._exchanges: list[tuple[int, int]] = []
         self._walls: list[tuple[int, int]] = []

@@ -121,11 +121,6 @@ class Outbox:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._bytes < MOST_WAITING)
 
-    def await_sent(self, seconds: float) -> None:
-        """Wait until all is written, at most so long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._bytes, seconds)
-
     def close(self) -> None:
         """Nobody reads any more."""
         with self._changed:

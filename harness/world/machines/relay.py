@@ -140,7 +140,7 @@ class Relay:
 
     @property
     def lost(self) -> set[int]:
-        """Return the machines that were lost while this world had ranks, or files of them, there."""
+        """Return the machines that were lost while this world had ranks or their files there."""
         return set(self._lost)
 
     # -- down
