@@ -5,7 +5,6 @@ machine is lost.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import select
@@ -133,12 +132,11 @@ class MachineLine:
 
     def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
         """Send something; a machine that takes nothing for as long as its lease is lost."""
-        words = json.dumps(message).encode()
-        data = memoryview(agent.HEAD.pack(len(words), len(content)) + words + content)
+        whole = agent.frame(message, content)
         with self._writing:
             # The rest of a heartbeat of which the pipe took a part goes first, or this message
             # would end it.
-            data = memoryview(self._rest + bytes(data)) if self._rest else data
+            data = memoryview(self._rest + whole)
             self._rest = b""
             poll = select.poll()
             poll.register(self._writes, select.POLLOUT)
@@ -208,10 +206,7 @@ class MachineLine:
 
         Whether it took anything.
         """
-        data = self._rest
-        if not data:
-            words = json.dumps({"ask": "beat", "ns": time.monotonic_ns()}).encode()
-            data = agent.HEAD.pack(len(words), 0) + words
+        data = self._rest or agent.frame({"ask": "beat", "ns": time.monotonic_ns()})
         try:
             count = os.write(self._writes, data)
         except BlockingIOError:
