@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.arguments import positive
 from harness.cli.load import tell
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.run.init import Answers, InitError, Kind, ignore_results, write
 from harness.scenario import ScenarioError
 

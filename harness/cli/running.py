@@ -17,7 +17,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.arguments import LOCAL, RAY
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
-from harness.forms.extras import EXTRAS, missing
+from harness.forms.distribution import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis

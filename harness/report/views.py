@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping
 
 from harness.forms import manifest
-from harness.plugins import Registry
 from harness.record.model import PATH
+from harness.registry import Registry
 from harness.report import junit, page, step_summary
 from harness.report.view import View
 
@@ -29,5 +29,5 @@ def checked() -> Mapping[str, View]:
     Nothing in a scenario names a view, so RANKPROOF_VIEWS does, with names separated by commas.
     """
     asked = [name for name in os.environ.get(ASKED, "").split(",") if name in VIEWS]
-    own = [view for view in VIEWS.own.values() if view.checked]
+    own = [view for view in VIEWS.ours.values() if view.checked]
     return {view.name: view for view in (*own, *(VIEWS[name] for name in asked)) if view.checked}

@@ -19,11 +19,12 @@ from harness.backends import KINDS as BACKENDS
 from harness.backends import refusal
 from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
-from harness.forms.extras import missing
-from harness.forms.ranks import MOST_RANKS
-from harness.plugins import PluginFailed, Registry
+from harness.forms.distribution import missing
+from harness.forms.model import MOST_RANKS
+from harness.plugins import PluginFailed
 from harness.record import environment
 from harness.record.facts import Environment
+from harness.registry import Registry
 from harness.report.views import VIEWS
 from harness.run.environments.cache import cached
 from harness.subjects import READY

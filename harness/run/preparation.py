@@ -9,7 +9,7 @@ from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
 from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.reason import Skip, SkipCode
 from harness.record import environment, sources
 from harness.record.facts import Environment

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from harness.checks import Finding
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, History

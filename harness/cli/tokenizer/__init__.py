@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from harness.cli import INCONCLUSIVE, give_up
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.text import visible
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import Field, JsonValue
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256_of
 from harness.forms.model import Model
+from harness.forms.variables import cache_folder
 from harness.record.facts import InputFacts
 from harness.run.arms.staging import StagedArm
 from harness.run.inputs import ResolvedInput

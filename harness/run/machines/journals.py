@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
+from harness.forms.variables import cache_folder
 from harness.run.machines.collected import Fetch, Missing
 from harness.world.control.names import ROOT
 from harness.world.machines import agent, node_channel, store

@@ -23,7 +23,7 @@ from os import _exit
 from pathlib import Path
 from typing import TypedDict
 
-from harness.forms.cgroup import LIMIT, PREFIX, number, place
+from harness.forms.process import CGROUP_LIMIT, CGROUP_PREFIX, cgroup_bytes, cgroup_place
 from harness.rank.process import PROC
 
 CLONE_NEWNS = 0x20000
@@ -393,25 +393,25 @@ class MemoryGroup:
             OSError: no group can be made here, or not with this process in it; nothing is left of
                 it then.
         """
-        version, parent = place()
+        version, parent = cgroup_place()
         self._version = version
         self._pid = pid
-        _, self._former = place(str(pid), itself=True)
-        self.before = number(self._former / LIMIT[version])
-        self.path = parent / f"{PREFIX}{os.getpid()}-{pid}"
+        _, self._former = cgroup_place(str(pid), itself=True)
+        self.before = cgroup_bytes(self._former / CGROUP_LIMIT[version])
+        self.path = parent / f"{CGROUP_PREFIX}{os.getpid()}-{pid}"
         self._link = links / f"group-{os.getpid()}-{pid}"
         # Before the group is made: who is killed in between leaves a link to nothing, and not a
         # group that nobody knows of.
         self._link.symlink_to(self.path)
         try:
             self.path.mkdir()
-            (self.path / LIMIT[version]).write_text(str(limit))
+            (self.path / CGROUP_LIMIT[version]).write_text(str(limit))
             # What is swapped out would count as not taken.
             with contextlib.suppress(OSError):
                 name, value = _WITHOUT_SWAP[version]
                 (self.path / name).write_text(value if value is not None else str(limit))
             (self.path / "cgroup.procs").write_text(str(pid))
-            self.now = number(self.path / LIMIT[version])
+            self.now = cgroup_bytes(self.path / CGROUP_LIMIT[version])
             self._holds = str(pid) in (self.path / "cgroup.procs").read_text().split()
         except OSError:
             self.disband()
@@ -435,7 +435,7 @@ class MemoryGroup:
             OSError: the kernel refuses.
         """
         (self._former / "cgroup.procs").write_text(str(self._pid))
-        return number(self._former / LIMIT[self._version])
+        return cgroup_bytes(self._former / CGROUP_LIMIT[self._version])
 
     def disband(self, *, within: float = 0.0) -> bool:
         """Remove the group, if nobody is in it any more or will be for long.
@@ -461,7 +461,7 @@ def disband_left(links: Path) -> None:
     for link in links.glob("group-*"):
         with contextlib.suppress(OSError):
             target = link.readlink()
-            if target.name.startswith(PREFIX):
+            if target.name.startswith(CGROUP_PREFIX):
                 _remove(target, within=EMPTY_WITHIN)
 
 

@@ -26,8 +26,8 @@ from typing import Any, Protocol, Self
 
 from filelock import FileLock, Timeout
 
-from harness.forms.children import started_apart
 from harness.forms.digest import sha256
+from harness.forms.process import started_apart
 from harness.world.below.leftovers import adopt_orphans, extinguish_strangers
 from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.control.rank_environment import server_environment

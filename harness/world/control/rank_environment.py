@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256
+from harness.forms.variables import cache_folder
 from harness.ledger import inside
 from harness.world.control.room import following
 

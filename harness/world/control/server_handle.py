@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.forms.children import start_apart
 from harness.forms.digest import sha256
+from harness.forms.process import start_apart
 from harness.world.below import requests
 from harness.world.below.leftovers import remove
 from harness.world.below.preload import LIST

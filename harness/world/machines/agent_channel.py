@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from harness.forms import distribution
-from harness.forms.children import start_apart
+from harness.forms.process import start_apart
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
 from harness.world.machines import agent, store

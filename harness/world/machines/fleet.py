@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from harness.backends import Over
-from harness.forms.ranks import MOST_RANKS
+from harness.forms.model import MOST_RANKS
 from harness.forms.text import printable
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import Cancelled, ServerFailed

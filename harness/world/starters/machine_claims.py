@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-from harness.forms.children import start_apart
+from harness.forms.process import start_apart
 
 CLAIMS = Path("/run/rankproof-test-machines")
 GUARD = (

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli import FAIL, PASS, USAGE, main
 from harness.cli.tokenizer import failed
-from harness.forms.switch import switch
+from harness.forms.variables import switch
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send
 
 

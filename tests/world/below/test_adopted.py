@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms.children import start_apart
+from harness.forms.process import start_apart
 from harness.world.control.pool import ServerPool
 from harness.world.machines.agent_channel import BOOT, AgentChannel
 

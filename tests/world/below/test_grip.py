@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.forms import cgroup
+from harness.forms.process import cgroup_refusal, located_cgroup
 from harness.world.below.grip import Grip, located
 from harness.world.below.isolation import MemoryGroup, disband_left
 
@@ -144,7 +144,7 @@ def test_no_link_leads_out_of_a_place(spec: dict[str, Any], tmp_path: Path) -> N
     assert located("inputs/model", spec) == (tmp_path / "model").resolve()
 
 
-@pytest.mark.skipif(bool(cgroup.refusal()), reason="nobody may make a memory cgroup here")
+@pytest.mark.skipif(bool(cgroup_refusal()), reason="nobody may make a memory cgroup here")
 def test_who_takes_more_memory_than_its_group_may_is_killed(tmp_path: Path) -> None:
     """The kernel ends the one process, not who forked it, and the group goes with it.
 
@@ -174,7 +174,7 @@ def test_who_takes_more_memory_than_its_group_may_is_killed(tmp_path: Path) -> N
     assert ends == [-signal.SIGKILL, 0]
 
 
-@pytest.mark.skipif(bool(cgroup.refusal()), reason="nobody may make a memory cgroup here")
+@pytest.mark.skipif(bool(cgroup_refusal()), reason="nobody may make a memory cgroup here")
 def test_a_group_whose_maker_was_killed_is_removed_by_who_clears_up(
     other: int, tmp_path: Path
 ) -> None:
@@ -227,7 +227,7 @@ def test_groups_go_where_the_kernel_lets_them_count(
         "41 30 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n42 30 0:32 / /proc rw - proc"
         " proc rw\n"
     )
-    version, place = cgroup.located(groups, other + mounts)
+    version, place = located_cgroup(groups, other + mounts)
     assert (version, str(place)) == found
     with pytest.raises(OSError, match="no cgroup file system"):
-        cgroup.located(groups, other)
+        located_cgroup(groups, other)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from harness.checks.exit import NoSurvivorsCheck
 from harness.checks.host_lost import HostLostCheck
-from harness.checks.no_survivors import NoSurvivorsCheck
 from harness.events import Event
 from harness.faults.cut_off import CutOffFault
 from harness.forms.problem import ScenarioError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms.ranks import MOST_RANKS
+from harness.forms.model import MOST_RANKS
 from harness.world.machines.agent_channel import AgentChannel, Unreachable, boot
 from harness.world.machines.fleet import BESIDE, have_descriptors
 from harness.world.starters.ray_relay import LOST, NodeLost, Piped, RayRelay
