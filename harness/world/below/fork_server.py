@@ -111,7 +111,7 @@ class ForkServer:
                         descriptors,
                         f"{len(descriptors)} of {request['descriptors']} descriptors arrived",
                     )
-                # The keeper has copies. Held here too, their other ends would never see them closed.
+                # The keeper has copies. Held here too, they would never be seen closed.
                 for descriptor in descriptors:
                     os.close(descriptor)
         except EOFError:

@@ -148,8 +148,8 @@ class Grip:
         rank.
 
         Returns:
-            `place`, `how`, and what `harness.world.below.isolation` tells; of a folder that is denied
-            its `mode` and the one `before`.
+            `place`, `how`, and what `harness.world.below.isolation` tells; of a folder that is
+            denied its `mode` and the one `before`.
         """
         about = {"place": place, "how": how}
         try:
@@ -275,7 +275,7 @@ def mapped_by(pid: int) -> int:
 
 
 def _processor_time(pid: int) -> dict[str, int]:
-    """Return what the kernel's scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
+    """Return what the scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
     ran = waited = 0
     for thread in (PROC / str(pid) / "task").iterdir():
         # A thread may end meanwhile.

@@ -1,4 +1,4 @@
-"""Isolation of a process by Linux: namespaces, mounts that one rank alone sees, and a memory cgroup.
+"""Isolation of a process by Linux: namespaces, mounts of one rank alone, and a memory cgroup.
 
 Standard library only, by system call, in processes of one thread.
 

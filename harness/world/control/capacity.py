@@ -147,7 +147,7 @@ def _memory() -> Iterator[tuple[int, str]]:
 
 
 def _left_in_groups(controller: str, files: tuple[str, str]) -> Iterator[tuple[int, str]]:
-    """Yield what each control group that this process is in has left, from the innermost outwards."""
+    """Yield what each control group of this process has left, from the innermost outwards."""
     for line in _lines(PROC / "self" / "cgroup"):
         _, names, path = line.split(":", 2)
         if names and controller not in names.split(","):

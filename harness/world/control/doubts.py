@@ -131,7 +131,7 @@ def _of_signals(pid: int) -> Iterator[str]:
 
 
 def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator[str]:
-    """Yield what a process has open by which it hears of something that nobody in the world does."""
+    """Yield what a process has open by which it hears of what nobody in the world does."""
     for entry, what in _open(pid):
         if what in HEARS:
             yield HEARS[what]
@@ -186,7 +186,7 @@ def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
 
 
 def _named_pipe(file: Path) -> tuple[int, bytes] | None:
-    """Return the inode and the device of a named pipe; None where a file is none, or is not there."""
+    """Return the inode and the device of a named pipe; None for another file, or none."""
     status = ctypes.create_string_buffer(STATX_SIZE)
     if (
         ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, status)

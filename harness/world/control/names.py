@@ -17,7 +17,7 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -127,7 +127,11 @@ def hide(text: str, also: Sequence[str] = ()) -> str:
 
 def hide_home(text: str, also: Sequence[str] = ()) -> str:
     """Replace the home folder, and further ones, by `~`."""
-    for place in (*also, *homes()):
+    return _hide_folders(text, (*also, *homes()))
+
+
+def _hide_folders(text: str, folders: Iterable[str]) -> str:
+    for place in folders:
         if place in text:
             text = re.sub(folder_of(place), "~", text)
     return text
@@ -138,12 +142,20 @@ def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
 
     What holds none is returned as it is.
     """
+    return _each_path(value, lambda text: hide_home(text, also))
+
+
+def _each_path(value: JSON, change: Callable[[str], str]) -> JSON:
+    """Change every text of a JSON value that may hold a path, keys included."""
     if isinstance(value, str):
-        return hide_home(value, also) if os.sep in value else value
+        return change(value) if os.sep in value else value
     if isinstance(value, list):
-        return [hide_home_in(item, also) for item in value]
+        return [_each_path(item, change) for item in value]
     if isinstance(value, dict):
-        return {hide_home_in(key, also): hide_home_in(item, also) for key, item in value.items()}
+        return {
+            change(key) if os.sep in key else key: _each_path(item, change)
+            for key, item in value.items()
+        }
     return value
 
 
@@ -177,14 +189,18 @@ def shorten(
         The text; a quoted file that belongs nowhere keeps its name only, and the home folder, the
         user and the host are not named.
     """
-    for place, word in _places(folder, python, room):
-        text = text.replace(place + os.sep, word)
     homes = room.homes if room is not None else ()
-    return hide(QUOTED.sub(lambda match: f'File "{_name(match[1])}"', text), homes)
+    return hide(_relative(text, _places(folder, python, room)), homes)
 
 
-def _name(file: str) -> str:
-    return Path(file).name if file.startswith(os.sep) else file
+def _relative(text: str, places: Iterable[tuple[str, str]]) -> str:
+    """Name files relative to their places; a quoted one that is in none keeps its name only."""
+    for place, word in places:
+        text = text.replace(place + os.sep, word)
+    return QUOTED.sub(
+        lambda match: f'File "{Path(match[1]).name}"' if match[1].startswith(os.sep) else match[0],
+        text,
+    )
 
 
 def _places(folder: Path | None, python: Path | None, room: Room | None) -> list[tuple[str, str]]:
@@ -283,13 +299,7 @@ class Elsewhere:
 
     def shorten(self, text: str) -> str:
         """As `shorten`, for a text of that machine."""
-        for place, word in self.places:
-            text = text.replace(place + os.sep, word)
-        text = QUOTED.sub(
-            lambda match: f'File "{_name(match[1])}"',
-            text,
-        )
-        text = self._hide_home(text)
+        text = _hide_folders(_relative(text, self.places), self.homes)
         for name, word in self.words:
             if name in text:
                 text = re.sub(word_of(name), word, text)
@@ -297,18 +307,4 @@ class Elsewhere:
 
     def hide_home_in(self, value: JSON) -> JSON:
         """As `hide_home_in`, for a value of that machine."""
-        if isinstance(value, str):
-            return self._hide_home(value) if os.sep in value else value
-        if isinstance(value, list):
-            return [self.hide_home_in(item) for item in value]
-        if isinstance(value, dict):
-            return {
-                str(self.hide_home_in(key)): self.hide_home_in(item) for key, item in value.items()
-            }
-        return value
-
-    def _hide_home(self, text: str) -> str:
-        for place in self.homes:
-            if place in text:
-                text = re.sub(folder_of(place), "~", text)
-        return text
+        return _each_path(value, lambda text: _hide_folders(text, self.homes))

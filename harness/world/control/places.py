@@ -102,6 +102,7 @@ class MachineControl:
             else None
         )
 
+    # Seven arguments: what a world has prepared, which lasts for this call alone.
     def start(
         self,
         server: MachineServer,

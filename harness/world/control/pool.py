@@ -253,7 +253,8 @@ class PortLease(contextlib.AbstractContextManager["PortLease"]):
                     lock.release()
         if len(taken) < count:
             raise NoPort(
-                f"{count} free ports are needed between {FIRST_PORT} and {LAST_PORT}, found {len(taken)}"
+                f"{count} free ports are needed between {FIRST_PORT} and {LAST_PORT}, found"
+                f" {len(taken)}"
             )
         return taken
 

@@ -22,7 +22,8 @@ READY = "ready"
 PREFIX = "RANKPROOF_"
 # Programs whose first word behind them is a file to run, where it is not an option.
 INTERPRETER = re.compile(
-    r"(ba|da|z|k|a)?sh|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|php[0-9.]*|lua[0-9.]*|Rscript"
+    r"(ba|da|z|k|a)?sh|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|php[0-9.]*"
+    r"|lua[0-9.]*|Rscript"
 )
 
 
@@ -127,7 +128,7 @@ def _no_interpreter(file: Path) -> str | None:
 
 
 def variables(spec: RankSpec) -> dict[str, str]:
-    """Return what a program is told: the same a Python subject gets as its context and arguments."""
+    """Return what a program is told: what a Python subject gets as its context and arguments."""
     values = {
         "EVENTS": "3",
         "GATES": "4",

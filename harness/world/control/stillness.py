@@ -471,7 +471,7 @@ def children_of_all() -> Callable[[int], list[int]]:
 
 
 def _children_of(pid: int) -> list[int]:
-    """Return the children of every thread of a process, zombies among them: other threads may live."""
+    """Return the children of all threads of a process, zombies too: other threads may live."""
     children: list[int] = []
     with suppress(OSError):  # the process has just ended
         for task in (PROC / str(pid) / "task").iterdir():

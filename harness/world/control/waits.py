@@ -29,27 +29,29 @@ TIMER_ABSTIME = 1
 # Numbers of the system calls that can end by themselves, per machine, and what they are called.
 NUMBERS: dict[str, dict[int, str]] = {
     "x86_64": {
-        7: "poll", 23: "select", 35: "nanosleep", 128: "rt_sigtimedwait", 202: "futex", 208: "io_getevents",
-        220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait", 242: "mq_timedsend",
-        243: "mq_timedreceive", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 299: "recvmmsg",
-        426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv", 0: "read", 1: "write", 2: "open",
-        257: "openat", 19: "readv", 20: "writev", 34: "pause", 42: "connect", 43: "accept", 44: "sendto",
-        45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock",
-        130: "rt_sigsuspend", 247: "waitid", 288: "accept4",
+        7: "poll", 23: "select", 35: "nanosleep", 128: "rt_sigtimedwait", 202: "futex",
+        208: "io_getevents", 220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait",
+        242: "mq_timedsend", 243: "mq_timedreceive", 270: "pselect6", 271: "ppoll",
+        281: "epoll_pwait", 299: "recvmmsg", 426: "io_uring_enter", 441: "epoll_pwait2",
+        449: "futex_waitv", 0: "read", 1: "write", 2: "open", 257: "openat", 19: "readv",
+        20: "writev", 34: "pause", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom",
+        46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 130: "rt_sigsuspend",
+        247: "waitid", 288: "accept4",
     },
     "aarch64": {
-        4: "io_getevents", 22: "epoll_pwait", 72: "pselect6", 73: "ppoll", 98: "futex", 101: "nanosleep",
-        115: "clock_nanosleep", 137: "rt_sigtimedwait", 182: "mq_timedsend", 183: "mq_timedreceive",
-        192: "semtimedop", 243: "recvmmsg", 426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
-        56: "openat", 63: "read", 64: "write", 65: "readv", 66: "writev", 95: "waitid", 202: "accept",
-        203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4",
-        260: "wait4", 25: "fcntl", 32: "flock", 133: "rt_sigsuspend",
+        4: "io_getevents", 22: "epoll_pwait", 72: "pselect6", 73: "ppoll", 98: "futex",
+        101: "nanosleep", 115: "clock_nanosleep", 137: "rt_sigtimedwait", 182: "mq_timedsend",
+        183: "mq_timedreceive", 192: "semtimedop", 243: "recvmmsg", 426: "io_uring_enter",
+        441: "epoll_pwait2", 449: "futex_waitv", 56: "openat", 63: "read", 64: "write", 65: "readv",
+        66: "writev", 95: "waitid", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom",
+        211: "sendmsg", 212: "recvmsg", 242: "accept4", 260: "wait4", 25: "fcntl", 32: "flock",
+        133: "rt_sigsuspend",
     },
 }  # fmt: skip
 # Calls whose end nothing here can tell: taken for sleep.
 UNKNOWN_END = {
-    "rt_sigtimedwait", "io_getevents", "semtimedop", "mq_timedsend", "mq_timedreceive", "recvmmsg", "io_uring_enter",
-    "futex_waitv",
+    "rt_sigtimedwait", "io_getevents", "semtimedop", "mq_timedsend", "mq_timedreceive", "recvmmsg",
+    "io_uring_enter", "futex_waitv",
 }  # fmt: skip
 # Calls on a socket end with its own timeout, where it has one.
 RECEIVES = {"read", "readv", "recvfrom", "recvmsg", "accept", "accept4"}
@@ -139,7 +141,7 @@ def sleeps_in(line: str) -> str:
 
 
 def _moment(call: str, arguments: list[int], pid: int) -> float | None:
-    """Return the moment until which a call waits, on CLOCK_MONOTONIC; None where it is given none."""
+    """Return until when a call waits, on CLOCK_MONOTONIC; None where it is given no moment."""
     if call == "clock_nanosleep" and arguments[1] & TIMER_ABSTIME:
         return _until(pid, arguments[2], clock=arguments[0])
     if call != "futex" or arguments[1] & FUTEX_COMMANDS not in (

@@ -49,6 +49,7 @@ class World:
     Its `mark` says which it is, as ranks are told.
     """
 
+    # Nine arguments: most are hearers, one for each stage of a world, given by name.
     def __init__(
         self,
         launch: Launch,

@@ -61,7 +61,7 @@ def segment(packet: bytes) -> Segment | None:
 
 
 class Streams:
-    """Reach of each TCP stream on one link, so that new payload differs from what was sent before."""
+    """Reach of each TCP stream on one link: new payload differs from what was sent before."""
 
     def __init__(self) -> None:
         self._reached: dict[bytes, int] = {}

@@ -335,7 +335,6 @@ class WireProcess:
                 _exit(1)
         theirs.close()
         self._said = Requests(self._channel)
-        self._waiting: list[dict[str, Any]] = []
         self.is_lost = False
         isolation.unshare(
             isolation.CLONE_NEWUSER | isolation.CLONE_NEWNS, step="make a user namespace"

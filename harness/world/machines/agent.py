@@ -21,6 +21,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ PROGRAMS = ("git", "ssh-keygen", "c++", "nix", "nvidia-smi")
 # What says which machine this is, whatever it is called: two names of one machine are not two
 # machines.
 SAME_MACHINE = ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")
+
+
+def frame(message: Mapping[str, Any], content: bytes = b"") -> bytes:
+    """Return a message as it goes over a channel: both lengths, the words, the bytes."""
+    words = json.dumps(message).encode()
+    return HEAD.pack(len(words), len(content)) + words + content
 
 
 class Gone(Exception):
@@ -85,8 +92,7 @@ class ControlChannel:
         Raises:
             Gone: nobody takes it.
         """
-        words = json.dumps(message).encode()
-        left = memoryview(HEAD.pack(len(words), len(content)) + words + content)
+        left = memoryview(frame(message, content))
         while left:
             # Who is cut off reads nothing: a full pipe must not hold this process beyond its lease.
             if not select.select([], [self._writes], [], self.lease)[1]:

@@ -54,8 +54,11 @@ m.main(**d["arguments"])
 """
 
 # The home folder there may be another one than here.
-START = """case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; command -v "$p" >/dev/null || exec python3 -I -c "$1"; \
-exec "$p" -I -c "$1\""""
+START = (
+    'case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; '
+    'command -v "$p" >/dev/null || exec python3 -I -c "$1"; '
+    'exec "$p" -I -c "$1"'
+)
 
 
 class Started(Protocol):
@@ -208,8 +211,7 @@ class AgentChannel:
             **more: what else the question says.
         """
         self._deadline = time.monotonic() + within
-        words = json.dumps({"ask": what, **more}).encode()
-        self._write(agent.HEAD.pack(len(words), len(content)) + words + content)
+        self._write(agent.frame({"ask": what, **more}, content))
         head = self._head(beats=beats)
         size, extra = agent.HEAD.unpack(head)
         if size > agent.MOST_JSON or extra > int(more.get("bytes", 0)):
@@ -227,14 +229,13 @@ class AgentChannel:
         return answer
 
     def _head(self, *, beats: bool) -> bytes:
-        words = json.dumps({"ask": "nothing"}).encode()
         while beats and time.monotonic() < self._deadline:
             poll = select.poll()
             for descriptor in (self._reads, *([self._stop] if self._stop is not None else [])):
                 poll.register(descriptor, select.POLLIN)
             if poll.poll(1000 * BEATS_EVERY):
                 break
-            self._write(agent.HEAD.pack(len(words), 0) + words)
+            self._write(agent.frame({"ask": "nothing"}))
         return self._exactly(agent.HEAD.size)
 
     def give(self, digest: str, files: dict[str, Path], *, within: float) -> None:
@@ -262,8 +263,7 @@ class AgentChannel:
             within: seconds until the node has to have spoken.
         """
         self._deadline = time.monotonic() + within
-        words = json.dumps({"ask": "become", "root": root, "arguments": arguments}).encode()
-        self._write(agent.HEAD.pack(len(words), 0) + words)
+        self._write(agent.frame({"ask": "become", "root": root, "arguments": arguments}))
         self._find(agent.MAGIC + self._nonce.encode() + b"\n")
         return self._process
 

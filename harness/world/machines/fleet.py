@@ -132,7 +132,6 @@ class Fleet:
         self._cancel = cancel
         self._lines: dict[int, MachineLine] = {}
         self._ready: dict[int, dict[str, Any]] = {}
-        self._needs: dict[str, Any] = {}
         self._given_up: dict[int, str] = {}
         # Trees that each machine was given in this run, however often it was reached anew, and who
         # changed one.
@@ -215,7 +214,7 @@ class Fleet:
                 line = self._lines[index] = self._connect(index)
             # One that was there is waited for, and then never tried again.
             elif line.lost and (line := self.reconnect(index)) is None:
-                return self._given_up[index]
+                return self._given_up.get(index, "its world was left meanwhile")
             if self._ready.get(index, {}).get("needs") != needs:
                 address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
                 answer = line.ask(

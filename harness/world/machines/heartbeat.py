@@ -5,7 +5,6 @@ machine is lost.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import select
@@ -64,6 +63,7 @@ class MachineLine:
         round_trip: seconds that the fastest exchange took.
     """
 
+    # Eight arguments: a line is made at one place, from what the fleet knows of its machine.
     def __init__(
         self,
         index: int,
@@ -101,7 +101,7 @@ class MachineLine:
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         # Held while a message is written: another would end it in the middle.
         self._writing = threading.Lock()
-        # Several threads may find out together that the machine is lost, and one of them reports it.
+        # Several threads may notice together that the machine is lost, and one reports it.
         self._losing = threading.Lock()
         self._exchanges: list[tuple[int, int]] = []
         self._walls: list[tuple[int, int]] = []
@@ -132,12 +132,11 @@ class MachineLine:
 
     def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
         """Send something; a machine that takes nothing for as long as its lease is lost."""
-        words = json.dumps(message).encode()
-        data = memoryview(agent.HEAD.pack(len(words), len(content)) + words + content)
+        whole = agent.frame(message, content)
         with self._writing:
             # The rest of a heartbeat of which the pipe took a part goes first, or this message
             # would end it.
-            data = memoryview(self._rest + bytes(data)) if self._rest else data
+            data = memoryview(self._rest + whole)
             self._rest = b""
             poll = select.poll()
             poll.register(self._writes, select.POLLOUT)
@@ -207,10 +206,7 @@ class MachineLine:
 
         Whether it took anything.
         """
-        data = self._rest
-        if not data:
-            words = json.dumps({"ask": "beat", "ns": time.monotonic_ns()}).encode()
-            data = agent.HEAD.pack(len(words), 0) + words
+        data = self._rest or agent.frame({"ask": "beat", "ns": time.monotonic_ns()})
         try:
             count = os.write(self._writes, data)
         except BlockingIOError:

@@ -22,7 +22,7 @@ from os import _exit
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from harness.world.machines.agent import HEAD, MOST_BYTES, MOST_JSON, cache
+from harness.world.machines.agent import HEAD, MOST_BYTES, MOST_JSON, cache, frame
 
 # What waits to be sent, in bytes, before ranks have to wait too.
 MOST_WAITING = 8 * 2**20
@@ -100,31 +100,22 @@ class Outbox:
 
     def send(self, message: dict[str, Any], content: bytes = b"", *, first: bool = False) -> bytes:
         """Queue a message, `first` before all that wait; returns it as it goes."""
-        words = json.dumps(message).encode()
-        data = HEAD.pack(len(words), len(content)) + words + content
+        data = frame(message, content)
+        self.send_raw(data, first=first)
+        return data
+
+    def send_raw(self, data: bytes, *, first: bool = False) -> None:
+        """Queue a message that is in its form already."""
         with self._changed:
             if not self._closed:
                 self._waiting.insert(0 if first else len(self._waiting), data)
                 self._bytes += len(data)
                 self._changed.notify_all()
-        return data
-
-    def send_raw(self, data: bytes) -> None:
-        """Queue a message that is in its form already."""
-        with self._changed:
-            self._waiting.append(data)
-            self._bytes += len(data)
-            self._changed.notify_all()
 
     def await_room(self) -> None:
         """Wait while too much waits, unless it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._bytes < MOST_WAITING)
-
-    def await_sent(self, seconds: float) -> None:
-        """Wait until all is written, at most so long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._bytes, seconds)
 
     def close(self) -> None:
         """Nobody reads any more."""

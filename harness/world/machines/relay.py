@@ -40,6 +40,7 @@ class Relay:
         collected: machines that were lost, and whose journal came whole.
     """
 
+    # Eight arguments: a relay is made at one place, from what its fleet and its world have.
     def __init__(
         self,
         lines: Mapping[int, MachineLine],
@@ -139,7 +140,7 @@ class Relay:
 
     @property
     def lost(self) -> set[int]:
-        """Return the machines that were lost while this world had ranks, or files of them, there."""
+        """Return the machines that were lost while this world had ranks or their files there."""
         return set(self._lost)
 
     # -- down

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -347,7 +348,7 @@ class MachineShare:
                     self._read(kind, index, descriptor)
         for kind in ("events", "log"):
             for index, descriptor in self._pipes.open(kind=kind):
-                self._pipes.drain(index, descriptor, lambda i, d, k=kind: self._read(k, i, d))  # type: ignore[misc]
+                self._pipes.drain(index, descriptor, partial(self._read, kind))
         self.say({"is": "keeper", "told": self._last})
 
     def _heed(self) -> None:
@@ -429,7 +430,7 @@ class MachineShare:
             elif kind == "exited":
                 # Before its end is reported: what it emitted came first.
                 for number, descriptor in self._pipes.open(rank=index, kind="events"):
-                    self._pipes.drain(number, descriptor, lambda i, d: self._read("events", i, d))
+                    self._pipes.drain(number, descriptor, partial(self._read, "events"))
                 self._ended.add(rank)
         if kind == "signalled":
             # The keeper answers in the order in which it was asked.

@@ -116,7 +116,7 @@ class TreeStore:
         return self._folder / digest
 
     def has(self, digest: str) -> bool:
-        """Return whether a tree is there, as its digest says: what somebody changed is taken away."""
+        """Return whether a tree is there, as its digest says; one that was changed is removed."""
         place = self.place(digest)
         if not place.exists():
             return False

@@ -266,7 +266,7 @@ class Piped:
             why = str(error)
         except OSError:
             pass  # nobody reads it any more
-        # The end of standard output last: who reads it asks at once for the exit code and the words.
+        # Standard output ends last: who reads that asks at once for the exit code and the words.
         with os.fdopen(says, "wb", 0) as pipe, contextlib.suppress(OSError):
             pipe.write(why.encode())
         self._finish(code)

@@ -207,7 +207,7 @@ def test_what_only_has_the_name_is_left_alone(folder: Path) -> None:
     with subprocess.Popen(["sleep", "1000"]) as other:
         try:
             claim.process(other.pid)
-            claim._listed["processes"][0][1] = "1"
+            claim._listed["processes"][0] = (other.pid, "1")
             claim._write()
             claim.close()
             assert other.poll() is None
