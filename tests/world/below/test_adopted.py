@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.forms.process import start_apart
+from harness.world.below.leftovers import adopt_orphans
+from harness.world.control import pool
 from harness.world.control.pool import ServerPool
 from harness.world.machines.agent_channel import BOOT, AgentChannel
 
@@ -49,11 +51,17 @@ def test_a_pool_leaves_alone_what_others_started() -> None:
         guard.wait()
 
 
-def test_orphans_are_adopted_while_a_pool_is_open() -> None:
+def test_orphans_are_adopted_while_a_pool_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last pool that is closed ends it: nobody would reap what comes later."""
-    assert not adopts()
-    with ServerPool():
+    before = adopts()
+    # As if none were open: other tests of this process share a pool.
+    monkeypatch.setattr(pool, "_OPEN", set())
+    adopt_orphans(False)
+    try:
         with ServerPool():
+            with ServerPool():
+                assert adopts()
             assert adopts()
-        assert adopts()
-    assert not adopts()
+        assert not adopts()
+    finally:
+        adopt_orphans(before)
