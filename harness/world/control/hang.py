@@ -156,7 +156,9 @@ class HangWatch:
                 self._stillness.look(living, spare=self._states.wire, until=self._look_until(now))
             except UnreadableProcess as error:
                 return self._give_up("unreadable", str(error))
-        window = self._stillness.window()
+        # In whole milliseconds, as it is written down: the judge must not find it too short by what
+        # rounding took away.
+        window = math.floor(self._stillness.window() * 1000) / 1000
         if self._had_stood and (moved := self._went_on or self._stillness.moved):
             return self._give_up(
                 "moved-later",
@@ -259,7 +261,7 @@ class HangWatch:
                 ends[str(rank)] = self._stillness.outlives(self._states.started[rank])
         self._world.note(
             "world.still",
-            seconds=round(window, 3),
+            seconds=window,
             after=round(since, 3),
             ranks=self._states.living(),
             waits=waits,

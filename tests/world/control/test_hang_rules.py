@@ -212,6 +212,17 @@ def test_a_watched_world_stands_for_all_of_within(monkeypatch: pytest.MonkeyPatc
     )
 
 
+def test_what_is_written_down_is_as_long_as_the_judge_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A window that is no whole number of milliseconds is not rounded to less than was needed."""
+    made = Watched(monkeypatch, window=4.7735).begun()
+    assert made.at(1.0 + 4.77352) == "moving"
+    assert made.at(1.0 + 4.7905) == "still"
+    ((_, values),) = made.notes
+    assert values["seconds"] == 4.79
+
+
 def test_a_window_longer_than_within_is_waited_for() -> None:
     """A watched world stands for the longer of the two, another one for its window."""
     assert Hang(window=3.0, within=2.0, watched=True).needed == 3.0
