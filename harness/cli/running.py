@@ -19,9 +19,8 @@ from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import plural, visible
-from harness.report.step_summary import VIEW as STEP_SUMMARY
-from harness.report.view import Basis
-from harness.report.views import checked
+from harness.report.issue import VIEW as STEP_SUMMARY
+from harness.report.view import Basis, checked
 from harness.run.plan import RayNodes, RunSettings
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError

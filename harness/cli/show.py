@@ -14,7 +14,7 @@ from harness.cli.verify import REPORT, NoBundle, own_signers, report_of
 from harness.forms.text import visible
 from harness.record.model import PATH, Record, RecordError
 from harness.report.issue import render_issue
-from harness.report.report import blocks
+from harness.report.report import report_blocks
 from harness.report.terminal import render_terminal
 from harness.trust import sshsig
 from harness.trust.folder import LARGEST_FILE, Folder, Unreadable, read_signers
@@ -78,7 +78,7 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
     width = min(shutil.get_terminal_size().columns, WIDEST)
     print_styled(
         render_terminal(
-            blocks(record, manifest_digest="(a view: see report.md)"), width, record=record
+            report_blocks(record, manifest_digest="(a view: see report.md)"), width, record=record
         )
     )
     print()

@@ -5,18 +5,20 @@ Drawn by us, so that their bytes are the same everywhere and a verifier can draw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
+from harness.forms.text import plural
 from harness.history import History
 from harness.record.model import Record
 from harness.report import svg
-from harness.report.distances import distances
-from harness.report.wires import wires_picture
-from harness.report.words import ranks_in_words, worst_first
+from harness.report.words import quantity, ranks_in_words, worst_first
 from harness.stats import shown_trial
 from harness.stats.outcome import Trial
 from harness.stats.shown_trial import lifelines
 from harness.stats.verdict import CellVerdict
+from harness.stats.wires import ShownLink, ShownStrike, Wires
 
 FOLDER = "evidence/figures"
 GRID = f"{FOLDER}/trials.svg"
@@ -70,7 +72,9 @@ def figures(record: Record, read: Callable[[str], bytes]) -> dict[str, bytes]:
             title = f"{cell.id}, {record.scenario.arm(arm)} {sample.index}"
             drawings[lanes_path(cell, arm)] = rank_lanes(history, title=title)
             for check, ranks in shown_trial.distances(history).items():
-                drawings[distances_path(cell, arm, check)] = distances(check, ranks, title=title)
+                drawings[distances_path(cell, arm, check)] = distances_picture(
+                    check, ranks, title=title
+                )
             if sample.wires is not None:
                 drawings[wires_path(cell, arm)] = wires_picture(sample.wires, title=title)
     return drawings
@@ -253,3 +257,181 @@ def _axis(span: float, scale: float, bottom: float) -> list[str]:
         anchor = "start" if position == 0 else "end" if position == 4 else "middle"
         shapes.append(svg.label(x, bottom + 14, f"{ms:.0f} ms", fill=svg.FAINT, anchor=anchor))
     return shapes
+
+
+HEIGHT = 56.0
+DISTANCES_TOP = 30.0
+DISTANCES_BETWEEN = 26.0
+# Powers of ten that are drawn: from a millionth of the limit to a thousand times it.
+LOWEST, HIGHEST = -6.0, 3.0
+DISTANCES_RANKS = 8
+
+
+def distances_picture(
+    check: str, ranks: Mapping[int, Sequence[float | None]], *, title: str
+) -> bytes:
+    """Draw one row of bars for each rank; ranks with the same distances share one.
+
+    Args:
+        check: the id of the check.
+        ranks: rank to the largest distance in each stretch of positions, in units of the limit (KL
+            divergences in nats); None is beyond any.
+        title: which trial it is.
+    """
+    alike: dict[tuple[float | None, ...], list[int]] = {}
+    for rank, values in ranks.items():
+        alike.setdefault(tuple(values), []).append(rank)
+    rows = list(alike.items())[:DISTANCES_RANKS]
+    shapes = [
+        svg.label(
+            8, 14, f"{title}: {check}, by position; the line is the limit"[:110], fill=svg.FAINT
+        )
+    ]
+    for place, (values, whose) in enumerate(rows):
+        y = DISTANCES_TOP + place * (HEIGHT + DISTANCES_BETWEEN)
+        limit = y + HEIGHT - HEIGHT * (0.0 - LOWEST) / (HIGHEST - LOWEST)
+        shapes.append(svg.label(8, y + HEIGHT / 2, ranks_in_words(whose)[:38]))
+        wide = (WIDTH - LEFT - RIGHT) / len(values)
+        for position, value in enumerate(values):
+            high = _height(value)
+            beyond = value is None or value > 1
+            word = "beyond any limit" if value is None else f"{value:g} of the limit"
+            if high:
+                x = LEFT + position * wide
+                fill = svg.BAD if beyond else svg.GOOD
+                shapes.append(
+                    svg.box(
+                        x,
+                        y + HEIGHT - high,
+                        max(wide, 0.5),
+                        high,
+                        fill,
+                        title=f"{position}: {word}",
+                    )
+                )
+        shapes.append(svg.line(LEFT, limit, WIDTH - RIGHT, limit, svg.INK))
+        shapes.append(svg.label(LEFT - 6, limit + 4, "limit", fill=svg.FAINT, anchor="end"))
+        shapes.append(svg.line(LEFT, y + HEIGHT, WIDTH - RIGHT, y + HEIGHT, svg.LINE))
+    return svg.picture(
+        WIDTH, DISTANCES_TOP + len(rows) * (HEIGHT + DISTANCES_BETWEEN), f"{title}: {check}", shapes
+    )
+
+
+def _height(value: float | None) -> float:
+    """Of a bar, on a logarithmic scale; where there is not any distance there is not a bar."""
+    if value == 0:
+        return 0.0
+    power = HIGHEST if value is None or value <= 0 else min(HIGHEST, max(LOWEST, math.log10(value)))
+    return max(1.0, HEIGHT * (power - LOWEST) / (HIGHEST - LOWEST))
+
+
+BOX = 72.0
+HIGH = 32.0
+WIRES_LEFT = 50.0
+WIRES_TOP = 24.0
+ACROSS = 440.0
+NEAREST = 80.0
+FARTHEST = 160.0
+ROW = 30.0
+MORE = 13.0
+# Of more hosts those are drawn on whose links something was done, and then the first.
+HOSTS = 8
+LETTER = 5.6
+
+
+def wires_picture(wires: Wires, *, title: str) -> bytes:
+    """Draw the hosts in a row, and below them a line for each two that were joined and spoke, or
+    were struck.
+    """
+    hosts = _drawn_hosts(wires)
+    apart = min(FARTHEST, max(NEAREST, ACROSS / max(1, len(hosts) - 1)))
+    place = {host: WIRES_LEFT + position * apart for position, host in enumerate(hosts)}
+    right = WIRES_LEFT + (len(hosts) - 1) * apart + BOX / 2 + 24
+    sent = {(link.source, link.target): link for link in wires.links}
+    struck = [
+        strike
+        for strike in wires.strikes
+        if any(set(link) <= place.keys() for link in strike.links)
+    ]
+    shapes = [svg.label(8, 14, f"{title}: test hosts and their wires"[:110], fill=svg.FAINT)]
+    y = WIRES_TOP + HIGH + 22
+    rows: list[str] = []
+    for one, other in ((one, other) for one in hosts for other in hosts if one < other):
+        there, back = sent.get((one, other)), sent.get((other, one))
+        done = [
+            strike
+            for strike in struck
+            if [one, other] in strike.links or [other, one] in strike.links
+        ]
+        if there is None and back is None and not done:
+            continue
+        stroke = svg.BAD if done else svg.INK
+        rows.append(svg.line(place[one], y, place[other], y, stroke, width=2.5 if done else 1.5))
+        rows += [svg.box(place[end] - 3, y - 3, 6, 6, stroke) for end in (one, other)]
+        rows.append(_wire_label(right, y + 4, f"→ {_carried(there)} · ← {_carried(back)}", svg.INK))
+        for strike in done:
+            y += MORE
+            ways = "".join(
+                arrow
+                for arrow, link in (("→", [one, other]), ("←", [other, one]))
+                if link in strike.links
+            )
+            rows.append(
+                _wire_label(
+                    right,
+                    y + 4,
+                    f"{ways} {strike.fault} at rank {strike.rank}: {struck_packets(strike)}",
+                    svg.BAD,
+                )
+            )
+        y += ROW
+    for host, x in place.items():
+        known = wires.hosts[host]
+        shapes.append(svg.line(x, WIRES_TOP + HIGH, x, y - 12, svg.LINE))
+        words = f"{known.name}, {known.address}, {ranks_in_words(known.ranks)}"
+        shapes.append(svg.box(x - BOX / 2, WIRES_TOP, BOX, HIGH, svg.NONE, title=words))
+        shapes.append(svg.label(x, WIRES_TOP + 13, known.name[:11], anchor="middle"))
+        ranks = ranks_in_words(known.ranks) if known.ranks else "no rank"
+        fits = len(ranks) * LETTER <= BOX
+        shapes.append(
+            svg.label(
+                x,
+                WIRES_TOP + 26,
+                ranks if fits else f"{len(known.ranks)} ranks",
+                fill=svg.FAINT,
+                anchor="middle",
+            )
+        )
+    if len(wires.hosts) > len(hosts):
+        rows.append(
+            svg.label(
+                8,
+                y + 4,
+                f"{len(wires.hosts) - len(hosts)} more hosts are not drawn",
+                fill=svg.FAINT,
+            )
+        )
+        y += ROW
+    return svg.picture(WIDTH, y, title, [*shapes, *rows])
+
+
+def _drawn_hosts(wires: Wires) -> Sequence[int]:
+    named = Counter(end for strike in wires.strikes for link in strike.links for end in link)
+    first = sorted(range(len(wires.hosts)), key=lambda host: (-min(named[host], 1), host))
+    return sorted(first[:HOSTS])
+
+
+def _carried(link: ShownLink | None) -> str:
+    if link is None:
+        return "nothing"
+    lost = f", {link.lost} not taken" if link.lost else ""
+    return f"{plural(link.packets, 'packet')}, {quantity(link.bytes, 'bytes')}{lost}"
+
+
+def _wire_label(x: float, y: float, text: str, fill: str) -> str:
+    return svg.label(x, y, text[: int((WIDTH - x - 8) / LETTER)], fill=fill)
+
+
+def struck_packets(strike: ShownStrike) -> str:
+    """To how many of the packets that it matched a fault was done, in words."""
+    return f"done to {strike.struck} of {plural(strike.matched, 'packet')}"

@@ -1,5 +1,5 @@
-"""`rankproof show --issue`: a run as one markdown text that stands alone, to paste into an issue
-tracker.
+"""A run as markdown that stands alone: `rankproof show --issue` prints it to paste into an issue
+tracker, and the summary of a CI job takes a few lines of it.
 
 Nothing in it leads into the evidence, which is not there: claims lose their links, and figures go.
 Nothing in it calls anybody by accident: what a tracker would take for a person or for another issue
@@ -19,12 +19,24 @@ from harness.record.arms import compared, installed
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import LibraryChange, Record
 from harness.report import blocks
-from harness.report.blocks import Block, Part
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Foreign,
+    Heading,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+)
 from harness.report.changed import entry_files
 from harness.report.markdown import render_markdown
-from harness.report.summary import summary, without_word
-from harness.report.trials import printed_first
-from harness.report.words import worst_first
+from harness.report.shown_trial import printed_first
+from harness.report.summary import control_in_words, summary, without_word
+from harness.report.view import Basis, View
+from harness.report.words import answer, percent, worst_first
 from harness.stats.outcome import Arm
 from harness.stats.verdict import CellVerdict
 
@@ -301,3 +313,53 @@ def _without_calls(text: str) -> Iterator[Part]:
 def without_places(text: str) -> str:
     """A text in which no path begins at the root of a machine, and no address says who or where."""
     return FOLDERS.sub("…/", HOME.sub("…", ADDRESS.sub("…", text)))
+
+
+SUMMARY_REASONS = 10
+SUMMARY_CELLS = 50
+
+
+def render_step_summary(basis: Basis) -> bytes:
+    """The lines, as markdown that ends with a blank line."""
+    record = basis.record
+    judgement = record.judgement
+    rows = tuple(
+        (
+            Foreign(cell.id),
+            Strong(cell.verdict),
+            f"{cell.candidate.failed} / {cell.candidate.counted}" if cell.candidate else "-",
+            percent(cell.candidate.upper) if cell.candidate else "-",
+            f"{cell.control.as_stated} / {cell.control.counted}" if cell.control else "-",
+        )
+        for cell in worst_first(judgement.cells)[:SUMMARY_CELLS]
+    )
+    arms = [record.scenario.arm(name) for name in ("candidate", "control")]
+    counts = [
+        f"{arms[0]}: failed / counted",
+        "failure rate below",
+        f"{arms[1]}: as stated / counted",
+    ]
+    header = ("cell", "verdict", *counts)
+    expected = f", expected {record.scenario.expects}" if record.scenario.expects else ""
+    reasons = [Foreign(reason, 400) for reason in judgement.reasons[:SUMMARY_REASONS]]
+    word = (
+        f"Finding ({judgement.verdict})"
+        if record.scenario.role == "upstream"
+        else judgement.verdict
+    )
+    blocks: list[Block] = [
+        Heading(3, Text(Strong(word), " ", Foreign(record.scenario.title, 200))),
+        Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
+        Paragraph(
+            f"{'Defect' if record.scenario.called else 'Control'}: ", control_in_words(record)
+        ),
+        Table(header, rows, ("left", "left", "right", "right", "right")),
+        *([BulletList(tuple(reasons))] if reasons else []),
+        Paragraph("Report: ", Verbatim(basis.report), ", run ", Verbatim(record.run.id), "."),
+    ]
+    return (render_markdown(map(alone, blocks)) + "\n").encode()
+
+
+VIEW = View(
+    name="step-summary.md", media_type="text/markdown", checked=False, render=render_step_summary
+)

@@ -25,7 +25,7 @@ from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
-from harness.report.views import checked
+from harness.report.view import checked
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, pack
 from harness.run.inputs import InputError, digests, leaves, remembered
 from harness.trust import statement

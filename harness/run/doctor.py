@@ -24,7 +24,7 @@ from harness.forms.ranks import MOST_RANKS
 from harness.plugins import PluginFailed, Registry
 from harness.record import environment
 from harness.record.facts import Environment
-from harness.report.views import VIEWS
+from harness.report.view import VIEWS
 from harness.run.environments.cache import cached
 from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.record.model import Record
-from harness.report.views import checked
+from harness.report.view import checked
 from harness.run.replay import RecordReplay
 from harness.trust import dsse, footer, sshsig, statement
 from harness.trust import folder as folder_module
