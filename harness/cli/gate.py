@@ -18,9 +18,8 @@ from harness.cli.arguments import challenge
 from harness.cli.load import tell
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
-from harness.gate.decision import Decision, decide
+from harness.gate.decision import Decision, Requirement, decide
 from harness.gate.objects import NoCommit, NoTrustedRef
-from harness.gate.requirements import Requirement
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -227,10 +226,10 @@ def _lint(path: Path) -> int:
 
 
 def _init(path: Path) -> int:
-    from harness.gate.template import TemplateError, write
+    from harness.gate.policy import TemplateError, write_policy
 
     try:
-        for written in write(path):
+        for written in write_policy(path):
             print(f"wrote {written}")
     except TemplateError as error:
         return give_up("gate", error, USAGE)

@@ -21,7 +21,6 @@ from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
-from harness.reproduce.inputs import InputMissing
 from harness.reproduce.passes import (
     WALKED,
     Outcome,
@@ -34,7 +33,7 @@ from harness.reproduce.passes import (
     why_not_varied,
 )
 from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
-from harness.reproduce.rerun import Prepared, Wish, new_root, prepare
+from harness.reproduce.rerun import InputMissing, Prepared, Wish, new_root, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
 from harness.run.environments.cache import planned
 from harness.run.environments.pip import EnvironmentProblem

@@ -1,7 +1,7 @@
 """The rules that are held against the report that decides for a scenario, each a small pure
 function.
 
-A rule answers with a word and a reason. `harness.gate.requirements` says what the words mean and
+A rule answers with a word and a reason. `harness.gate.decision` says what the words mean and
 adds the rules that look at more than one report.
 """
 

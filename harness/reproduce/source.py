@@ -18,8 +18,14 @@ from harness.record import repository as described
 from harness.record.assemble import PATCH_PATH
 from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
 from harness.record.results import ResultsFolder
-from harness.reproduce import workspace
-from harness.reproduce.report_copy import ReportCopy
+from harness.reproduce.report_copy import (
+    ReportCopy,
+    committed,
+    lay_out,
+    recorded,
+    standing_at,
+    with_candidate,
+)
 from harness.run.arms import staging
 from harness.run.arms.provenance import Origin, revision, standing
 from harness.run.arms.revision import GitRepository, RevisionError
@@ -98,7 +104,7 @@ def from_evidence(copy: ReportCopy) -> Rebuilt:
         source=source,
         patch=None,
         where=EVIDENCE,
-        origins=workspace.recorded(copy),
+        origins=recorded(copy),
     )
 
 
@@ -131,7 +137,7 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
         patch=described.patch(folder) if source.dirty else None,
         where=f"{where}, which equals the report's source",
         folder=folder,
-        origins=workspace.standing_at(copy, folder),
+        origins=standing_at(copy, folder),
     )
 
 
@@ -151,7 +157,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         )
     changes = copy.read(PATCH_PATH) if PATCH_PATH in copy.names else None
     try:
-        top = workspace.lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
+        top = lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
     except RevisionError as error:
         raise SourceError(
             f"{error}. The report's evidence holds the code: run it without --repo"
@@ -183,7 +189,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         patch=changes,
         where=where,
         folder=folder,
-        origins=workspace.committed(copy, repository, source.commit, changes=changes),
+        origins=committed(copy, repository, source.commit, changes=changes),
     )
 
 
@@ -219,7 +225,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
         where=EVIDENCE,
         candidate=taken_from if code.files != copy.arm_files("candidate") else "",
         folder=place,
-        origins=workspace.with_candidate(workspace.recorded(copy), standing(place), place),
+        origins=with_candidate(recorded(copy), standing(place), place),
     )
 
 
@@ -254,7 +260,7 @@ def from_revision(
         candidate="" if same else f"commit {commit[:12]} of the repository given",
         overrides=tuple(overrides),
         folder=place,
-        origins=workspace.with_candidate(workspace.recorded(copy), tree, place),
+        origins=with_candidate(recorded(copy), tree, place),
     )
 
 

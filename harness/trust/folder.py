@@ -25,7 +25,7 @@ from harness.forms.manifest import DEEPEST, MOST_FILES
 from harness.forms.manifest import NAME as MANIFEST
 from harness.reason import RefusalWord
 from harness.trust import sshsig
-from harness.trust.repairs import LARGEST as LARGEST_REPAIRED
+from harness.trust.footer import LARGEST_REPAIRED
 from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import Ssh

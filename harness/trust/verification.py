@@ -56,8 +56,16 @@ from harness.forms.manifest import ManifestMalformed, parse
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.trust import statement
-from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
-from harness.trust.repairs import first_difference, repair_of, repaired
+from harness.trust.footer import (
+    Footer,
+    Refusal,
+    first_difference,
+    repair_of,
+    repaired,
+    split,
+    stated_manifest,
+    stated_time,
+)
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.signers import SignerPolicy, choose
 from harness.trust.sshsig import (

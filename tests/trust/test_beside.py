@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.trust import folder as room
+from harness.trust import footer, sshsig
 from harness.trust import key as keys_room
-from harness.trust import repairs, sshsig
 from harness.trust.folder import Unreadable, read_signers
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.replay import CannotRender
@@ -183,9 +183,9 @@ def test_files_are_kept_as_far_as_there_is_room(run: Run, monkeypatch: pytest.Mo
 
 def test_texts_of_just_the_size_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte more is not looked at."""
-    monkeypatch.setattr(repairs, "LARGEST", 4)
-    assert list(repairs.repaired(b"a\r\nb")) != []
-    assert list(repairs.repaired(b"a\r\nbc")) == []
+    monkeypatch.setattr(footer, "LARGEST_REPAIRED", 4)
+    assert list(footer.repaired(b"a\r\nb")) != []
+    assert list(footer.repaired(b"a\r\nbc")) == []
 
 
 @pytest.mark.parametrize("line", ["ci ssh-ed25519 AAAA", 'ci namespaces="x" ssh-ed25519'])

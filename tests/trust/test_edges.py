@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.reason import RefusalWord
-from harness.trust import dsse, sshsig
-from harness.trust.dsse import MOST_SIGNATURES, MalformedEnvelope
+from harness.trust import sshsig, statement
 from harness.trust.folder import DEEPEST, Folder, Unreadable
-from harness.trust.footer import Refusal, split
-from harness.trust.repairs import first_difference
+from harness.trust.footer import Refusal, first_difference, split
 from harness.trust.replay import CannotJudge, Replay
 from harness.trust.signers import SignerPolicy, SignersMalformed, read
 from harness.trust.sshsig import (
@@ -28,6 +26,7 @@ from harness.trust.sshsig import (
     armour,
     fingerprint,
 )
+from harness.trust.statement import MOST_SIGNATURES, MalformedEnvelope
 from harness.trust.verification import OutOfOrder, Refused, Verifier
 
 if TYPE_CHECKING:
@@ -137,8 +136,11 @@ def test_as_many_signatures_as_an_envelope_may_have(count: int) -> None:
     """From one to sixteen; without `keyid` they are as good."""
     assert MOST_SIGNATURES == 16
     listed = [SIGNATURE] * count
-    assert len(dsse.read(envelope(signatures=listed)).signatures) == count
-    assert len(dsse.read(envelope(signatures=[{"sig": SIGNATURE["sig"]}])).signatures) == 1
+    assert len(statement.read_envelope(envelope(signatures=listed)).signatures) == count
+    assert (
+        len(statement.read_envelope(envelope(signatures=[{"sig": SIGNATURE["sig"]}])).signatures)
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,9 +164,9 @@ def test_as_many_signatures_as_an_envelope_may_have(count: int) -> None:
 )
 def test_an_envelope_with_one_thing_wrong(change: dict[str, Any]) -> None:
     """Everything else in it is as it should be, and it is refused."""
-    assert dsse.read(envelope()).payload == b"{}"
+    assert statement.read_envelope(envelope()).payload == b"{}"
     with pytest.raises(MalformedEnvelope):
-        dsse.read(envelope(**change))
+        statement.read_envelope(envelope(**change))
 
 
 KEY = base64.b64encode(b"key").decode()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from harness.reason import RefusalWord
-from harness.trust import dsse, sshsig, statement
-from harness.trust.dsse import PAYLOAD_TYPE
+from harness.trust import sshsig, statement
 from harness.trust.footer import Refusal
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, armour
+from harness.trust.statement import PAYLOAD_TYPE
 from tests.records import cell, record
 from tests.trust.test_edges import blob
 
@@ -45,7 +45,7 @@ def checked(
     signed = [
         ("x", armour(blob(key=key * 32, namespace=namespace.encode()))) for key in keys or (b"k",)
     ]
-    envelope = dsse.encode(payload, payload_type=kind, signatures=signed)
+    envelope = statement.encode_envelope(payload, payload_type=kind, signatures=signed)
     return statement.check(envelope, rebuilt=rebuilt, fingerprint=OWN, fits=lambda *_: fits)
 
 
