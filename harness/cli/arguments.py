@@ -1,11 +1,22 @@
-"""Arguments that several commands take, and the values that they take."""
+"""Arguments that several commands take, the values that they take, and the scenarios that they name.
+
+The scenarios are loaded by what is imported when a command asks for them: help needs none of it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import os
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.forms.problem import ScenarioError
+    from harness.scenario import LoadedScenario
 
 # Where trials are made: on this machine, or on the nodes of a cluster.
 LOCAL = "local"
@@ -131,3 +142,56 @@ def challenge(text: str) -> str:
             "must be 1 to 200 printable ASCII characters without a blank at either end"
         )
     return text
+
+
+def load_all(paths: Sequence[Path], overrides: Sequence[str]) -> tuple[list[LoadedScenario], int]:
+    """Load every scenario file that the paths name.
+
+    Returns:
+        The scenarios that can be read, and how many problems the others have; those are printed to
+        stderr.
+    """
+    from harness.scenario import ScenarioError, load_scenario, scenario_files
+
+    loaded: list[LoadedScenario] = []
+    problems = 0
+    for path in paths or [Path("scenarios")]:
+        try:
+            files = scenario_files(path)
+            if not files:
+                print(f"{path}: no scenario file (*.yaml) there", file=sys.stderr)
+                problems += 1
+        except ScenarioError as error:
+            problems += tell(error)
+            continue
+        for file in files:
+            try:
+                loaded.append(load_scenario(file, overrides=overrides))
+            except ScenarioError as error:
+                problems += tell(error)
+    return loaded, problems
+
+
+def wanted(loaded: Sequence[LoadedScenario], paths: Sequence[Path]) -> list[LoadedScenario]:
+    """Leave out what runs on demand only: `on-demand` needs its file or folder named, `sweep` its
+    file.
+
+    A folder further up, or nothing named at all, asks for what a gate asks for.
+    """
+    named = {os.path.realpath(path) for path in paths}
+
+    def is_wanted(one: LoadedScenario) -> bool:
+        file = os.path.realpath(one.path)
+        if file in named:
+            return True
+        tags = one.scenario.tags
+        return "sweep" not in tags and ("on-demand" not in tags or str(Path(file).parent) in named)
+
+    return [one for one in loaded if is_wanted(one)]
+
+
+def tell(error: ScenarioError) -> int:
+    """Print every problem of a file; returns how many."""
+    for problem in error.problems:
+        print(problem, file=sys.stderr)
+    return len(error.problems)

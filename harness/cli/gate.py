@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.cli import PASS, REFUSED, USAGE, give_up
-from harness.cli.arguments import challenge
-from harness.cli.load import tell
+from harness.cli.arguments import challenge, tell
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
 from harness.gate.decision import Decision, Requirement, decide

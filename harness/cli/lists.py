@@ -76,7 +76,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _print_scenarios(options: argparse.Namespace) -> int:
     """List scenarios, one line each and one per cell."""
-    from harness.cli.load import load_all
+    from harness.cli.arguments import load_all
     from harness.scenario import cells
 
     loaded, problems = load_all(options.scenarios, ())

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import inputs, new_runs, positive, signers
-from harness.cli.bundle import paths
 from harness.cli.progress import progress_for
+from harness.cli.reports import paths, policy_of, print_steps
 from harness.cli.running import demand_signed, program, sign_with
-from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
-from harness.cli.arguments import LOCAL, RAY
-from harness.cli.load import load_all, tell, wanted
+from harness.cli.arguments import LOCAL, RAY, load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import plural, visible

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness.checks import Finding
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
-from harness.cli.load import tell
+from harness.cli.arguments import tell
 from harness.cli.progress import Spoken
 from harness.events import Event
 from harness.forms.text import plural, visible

@@ -1,9 +1,4 @@
-"""`rankproof tokenizer cache`.
-
-Says what the cache of fetched files holds, whether every byte is as its manifest says, and makes
-room. It may run beside loads and fetches: what is in use is passed over, and what is damaged is put
-aside.
-"""
+"""`rankproof tokenizer cache`."""
 
 from __future__ import annotations
 
@@ -16,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, PASS
-from harness.cli.tokenizer.failed import failed
+from harness.cli.tokenizer import TokenizerCommand, failed
 from harness.cli.tokenizer.settings import Undecided, asking, cache, decided, duration, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading.snapshot import SnapshotStore
 
-HELP = "list, check, prune or repair the cache of fetched files"
-LIBRARIES = ()
 DAY = 86_400
 
 
@@ -197,3 +190,15 @@ def _quarantine(store: SnapshotStore, _options: argparse.Namespace) -> int:
     if not count:
         print("nothing is damaged")
     return PASS
+
+
+CACHE = TokenizerCommand(
+    help="list, check, prune or repair the cache of fetched files",
+    description=(
+        "Says what the cache of fetched files holds, whether every byte is as its manifest "
+        "says, and makes room. It may run beside loads and fetches: what is in use is passed "
+        "over, and what is damaged is put aside."
+    ),
+    arguments=arguments,
+    main=main,
+)

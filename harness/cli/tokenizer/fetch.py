@@ -1,9 +1,4 @@
-"""`rankproof tokenizer fetch`.
-
-Fetches the files of a tokenizer, or files by name such as a model's, into a verified snapshot, and
-prints where it lies. A fetch that was ended goes on where it stopped. Nothing is built from the
-files, and no library is needed.
-"""
+"""`rankproof tokenizer fetch`."""
 
 from __future__ import annotations
 
@@ -17,18 +12,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.streams import is_watched
-from harness.cli.tokenizer import ABSENT, STRICT, unreadable
-from harness.cli.tokenizer.failed import failed
-from harness.cli.tokenizer.settings import Undecided, bytes_, decided, hub, refused
+from harness.cli.tokenizer import ABSENT, STRICT, TokenizerCommand, failed, unreadable
+from harness.cli.tokenizer.settings import LOCK_FILE, Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading import Fetched, Lock
     from harness.tokenizer.loading.transfer import Progress
     from harness.tokenizer.model_files import Served
-
-HELP = "fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped"
-LIBRARIES = ()
-DEFAULT_LOCK = "tokenizer.lock.json"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,7 +137,7 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
     models = models_below(options.for_models)
     if not models:
         raise SourceRefused(f"{options.for_models} holds no GGUF file")
-    if lock is None and (own := options.for_models / DEFAULT_LOCK).is_file():
+    if lock is None and (own := options.for_models / LOCK_FILE).is_file():
         lock = read_lock(own)
     worst = PASS
     for model in models:
@@ -297,3 +287,15 @@ def progress(stream: TextIO) -> Iterator[Progress | None]:
             bars.update(tasks[path], completed=have)
 
         yield seen
+
+
+FETCH = TokenizerCommand(
+    help="fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped",
+    description=(
+        "Fetches the files of a tokenizer, or files by name such as a model's, into a "
+        "verified snapshot, and prints where it lies. A fetch that was ended goes on where it "
+        "stopped. Nothing is built from the files, and no library is needed."
+    ),
+    arguments=arguments,
+    main=main,
+)

@@ -1,10 +1,4 @@
-"""`rankproof tokenizer resolve`.
-
-Says which tokenizer belongs to a GGUF model: every candidate (inside the model, beside it, in the
-caches) is compared with the one inside, id by id. Exits 0 if one is chosen, 1 if the named one
-differs, 2 if that could not be decided, 3 if none is there, 4 if --strict refuses what is not
-proven, 5 if the model is damaged, 15 if it may not be read.
-"""
+"""`rankproof tokenizer resolve` and `rankproof tokenizer doctor`."""
 
 from __future__ import annotations
 
@@ -15,18 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS
-from harness.cli.tokenizer import ABSENT, STRICT, unreadable
+from harness.cli.tokenizer import ABSENT, STRICT, TokenizerCommand, failed, unreadable
 from harness.cli.tokenizer.settings import Undecided, decided, refused
 from harness.forms.text import visible
 
 if TYPE_CHECKING:
     from harness.tokenizer.discovery import Candidate, Resolution
-
-HELP = "say which tokenizer belongs to a GGUF model, and why"
-LIBRARIES = ()
+    from harness.tokenizer.model_files import Health
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def resolve_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="the model file")
     parser.add_argument(
@@ -50,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
 
 
-def main(options: argparse.Namespace) -> int:
+def resolve_main(options: argparse.Namespace) -> int:
     """Print what was found."""
     from harness.tokenizer.discovery import resolve
     from harness.tokenizer.loading.intact import hub_cache
@@ -120,3 +112,85 @@ def _refusal(code: int, found: Resolution) -> str:
 
 def _asked(candidates: tuple[Candidate, ...]) -> str:
     return f"{len(candidates)} {'place was' if len(candidates) == 1 else 'places were'} asked:"
+
+
+RESOLVE = TokenizerCommand(
+    help="say which tokenizer belongs to a GGUF model, and why",
+    description=(
+        "Says which tokenizer belongs to a GGUF model: every candidate (inside the model, "
+        "beside it, in the caches) is compared with the one inside, id by id. Exits 0 if one "
+        "is chosen, 1 if the named one differs, 2 if that could not be decided, 3 if none is "
+        "there, 4 if --strict refuses what is not proven, 5 if the model is damaged, 15 if it "
+        "may not be read."
+    ),
+    arguments=resolve_arguments,
+    main=resolve_main,
+)
+
+
+def doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "--models", type=Path, required=True, metavar="PATH", help="a folder of GGUF files, or one"
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="PATH", help="the tokenizer of all of them"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="what could not be tried is a finding too"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one line of JSON for each model, for machines"
+    )
+
+
+def doctor_main(options: argparse.Namespace) -> int:
+    """Look at each, say what was found."""
+    from harness.tokenizer.loading import LoadError, SourceRefused
+    from harness.tokenizer.model_files import health, models_below
+
+    try:
+        decided(options)
+        models = [options.models] if options.models.is_file() else models_below(options.models)
+        if not models:
+            raise SourceRefused(f"{options.models} holds no GGUF file")
+    except Undecided as error:
+        return refused("tokenizer doctor", error)
+    except LoadError as error:
+        return failed("doctor", error)
+    words = []
+    for model in models:
+        found = health(model, tokenizer=options.tokenizer)
+        words.append(found.word)
+        _say_doctor(found, as_json=options.json)
+    if "ill" in words or (options.strict and "not tried" in words):
+        return FAIL
+    return INCONCLUSIVE if "not tried" in words else PASS
+
+
+def _say_doctor(found: Health, *, as_json: bool) -> None:
+    if as_json:
+        row = {
+            "model": str(found.model),
+            "word": found.word,
+            "tokenizer": str(found.tokenizer or ""),
+            "said": found.said,
+        }
+        print(json.dumps(row))
+        return
+    print(f"{found.model}: {found.word}{f': {found.tokenizer}' if found.tokenizer else ''}")
+    for one in found.said:
+        print(f"    {one}")
+
+
+DOCTOR = TokenizerCommand(
+    help="say of each GGUF model of a folder whether its tokenizer is there, loads, and keeps texts",
+    description=(
+        "For each GGUF model of a folder: looks for what is wrong in the file, finds its "
+        "tokenizer, loads that in a process with limits and sends texts there and back. Exits "
+        "0 if all are well, 1 if something is wrong, 2 if something could not be tried."
+    ),
+    arguments=doctor_arguments,
+    main=doctor_main,
+    libraries=("tokenizers",),
+)

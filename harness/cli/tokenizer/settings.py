@@ -20,6 +20,7 @@ from harness.cli import USAGE, give_up
 from harness.forms.switch import switch
 
 DEADLINE = 120.0
+LOCK_FILE = "tokenizer.lock.json"
 PREFIX = "BITNET_"
 CACHE = f"{PREFIX}CACHE_DIR"
 TIMEOUT = f"{PREFIX}DOWNLOAD_TIMEOUT"
