@@ -1,4 +1,4 @@
-"""Arguments that several commands take, the values that they take, and the scenarios that they name.
+"""Arguments that several commands take, their values, and the scenarios that they name.
 
 The scenarios are loaded by what is imported when a command asks for them: help needs none of it.
 """
@@ -180,14 +180,14 @@ def wanted(loaded: Sequence[LoadedScenario], paths: Sequence[Path]) -> list[Load
     """
     named = {os.path.realpath(path) for path in paths}
 
-    def is_wanted(one: LoadedScenario) -> bool:
-        file = os.path.realpath(one.path)
+    def is_wanted(scenario: LoadedScenario) -> bool:
+        file = os.path.realpath(scenario.path)
         if file in named:
             return True
-        tags = one.scenario.tags
+        tags = scenario.scenario.tags
         return "sweep" not in tags and ("on-demand" not in tags or str(Path(file).parent) in named)
 
-    return [one for one in loaded if is_wanted(one)]
+    return [scenario for scenario in loaded if is_wanted(scenario)]
 
 
 def tell(error: ScenarioError) -> int:

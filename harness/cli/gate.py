@@ -152,13 +152,13 @@ def _print(decision: Decision) -> None:
 def lines(decision: Decision) -> Iterable[str]:
     """The decision as plain lines."""
     scenario: str | None = ""
-    wide = max((len(one.name) for one in decision.requirements), default=0)
-    for one in decision.requirements:
-        if one.scenario != scenario:
-            scenario = one.scenario
+    wide = max((len(requirement.name) for requirement in decision.requirements), default=0)
+    for requirement in decision.requirements:
+        if requirement.scenario != scenario:
+            scenario = requirement.scenario
             if scenario is not None:
                 yield scenario
-        yield f"  {one.name:<{wide}}  {one.word:<12}  {one.reason}"
+        yield f"  {requirement.name:<{wide}}  {requirement.word:<12}  {requirement.reason}"
     for note in decision.notes:
         yield f"note: {visible(note)}"
     yield from decision.problems
@@ -183,8 +183,13 @@ def summary(decision: Decision) -> str:
         blocks.append(Paragraph("Commit ", commit, ", by ", by, " of ", ref, " (", trusted, ")."))
     if decision.requirements:
         rows: tuple[tuple[Part, ...], ...] = tuple(
-            (one.scenario or "all", one.name, _word(one), Foreign(one.reason, SUMMARY_REASON))
-            for one in decision.requirements
+            (
+                requirement.scenario or "all",
+                requirement.name,
+                _word(requirement),
+                Foreign(requirement.reason, SUMMARY_REASON),
+            )
+            for requirement in decision.requirements
         )
         blocks.append(Table(("scenario", "requirement", "word", "reason"), rows))
     if texts := (*decision.problems, *decision.notes):
@@ -194,16 +199,19 @@ def summary(decision: Decision) -> str:
 
 def workflow_commands(decision: Decision) -> Iterable[str]:
     """GitHub's workflow commands: one error for each requirement that is not met."""
-    for one in decision.requirements:
-        if one.word != "MET":
-            title = f"rankproof gate: {one.scenario or 'reports'}: {one.name}: {one.word}"
-            yield f"::error title={_property(title)}::{_data(one.reason)}"
+    for requirement in decision.requirements:
+        if requirement.word != "MET":
+            title = (
+                f"rankproof gate: {requirement.scenario or 'reports'}: {requirement.name}:"
+                f" {requirement.word}"
+            )
+            yield f"::error title={_property(title)}::{_data(requirement.reason)}"
     for problem in decision.problems:
         yield f"::error title=rankproof gate::{_data(problem)}"
 
 
-def _word(one: Requirement) -> Part:
-    return one.word if one.word == "MET" else Text(Strong(one.word))
+def _word(requirement: Requirement) -> Part:
+    return requirement.word if requirement.word == "MET" else Text(Strong(requirement.word))
 
 
 def _data(text: str) -> str:

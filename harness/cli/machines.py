@@ -1,6 +1,6 @@
 """`rankproof doctor` and `environments`: what this machine can run, and what was made on it; and
-`rankproof hosts`: the machines of a hostfile looked at, made ready, cleaned, and asked for what they
-wrote down.
+`rankproof hosts`: the machines of a hostfile looked at, made ready, cleaned, and asked for what
+they wrote down.
 """
 
 from __future__ import annotations
@@ -165,13 +165,13 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     clean.add_argument(
         "--most", type=float, default=20.0, metavar="GIB", help="that may stay (default: 20)"
     )
-    for one in (check, collect, prepare, clean):
-        one.add_argument(
+    for action in (check, collect, prepare, clean):
+        action.add_argument(
             "--python",
             metavar="PATH",
             help="interpreter of the environment there (default: as here)",
         )
-        one.add_argument(
+        action.add_argument(
             "--ssh-config",
             type=folder,
             metavar="FILE",
@@ -207,21 +207,19 @@ def _check(options: argparse.Namespace) -> int:
     from harness.world.starters.hostfile import read
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
-    found = check(
+    answers = check(
         read(Path(options.hostfile)),
         interpreter=options.python or sys.executable,
         configuration=configuration,
     )
     if options.json:
-        print(json.dumps([asdict(one) for one in found], indent=1))
+        print(json.dumps([asdict(seen) for seen in answers], indent=1))
     else:
-        for one in found:
-            _show(one)
-        lacking = [one.machine.name for one in found if one.problems]
-        print(
-            f"\n{'ranks can run on every machine' if not lacking else 'not yet: ' + ', '.join(lacking)}"
-        )
-    return FAIL if any(one.problems for one in found) else PASS
+        for seen in answers:
+            _show(seen)
+        lacking = [seen.machine.name for seen in answers if seen.problems]
+        print(f"\nnot yet: {', '.join(lacking)}" if lacking else "\nranks can run on every machine")
+    return FAIL if any(seen.problems for seen in answers) else PASS
 
 
 def _prepare(options: argparse.Namespace) -> int:
@@ -236,7 +234,7 @@ def _prepare(options: argparse.Namespace) -> int:
         configuration=Path(options.ssh_config) if options.ssh_config else None,
     )
     code = _say(done)
-    if len(places := {one.interpreter for one in done if not one.why}) == 1:
+    if len(places := {outcome.interpreter for outcome in done if not outcome.why}) == 1:
         print(f"\nname it by --python (rankproof run: --hosts-python): {places.pop()!r}")
     return code
 
@@ -257,12 +255,14 @@ def _clean(options: argparse.Namespace) -> int:
 
 
 def _say(done: Sequence[Done]) -> int:
-    for one in done:
+    for outcome in done:
         shown = (
-            f"no: {one.why}" if one.why else ", ".join(filter(None, [one.said, one.interpreter]))
+            f"no: {outcome.why}"
+            if outcome.why
+            else ", ".join(filter(None, [outcome.said, outcome.interpreter]))
         )
-        print(f"{one.machine.name}: {shown}")
-    return FAIL if any(one.why for one in done) else PASS
+        print(f"{outcome.machine.name}: {shown}")
+    return FAIL if any(outcome.why for outcome in done) else PASS
 
 
 def _collect(options: argparse.Namespace) -> int:
@@ -282,7 +282,11 @@ def _collect(options: argparse.Namespace) -> int:
     except NotCollected as error:
         return give_up("hosts", error, USAGE)
     _tell(outcome)
-    return FAIL if outcome.contradiction or any(one.late is None for one in outcome.found) else PASS
+    return (
+        FAIL
+        if outcome.contradiction or any(machine.late is None for machine in outcome.found)
+        else PASS
+    )
 
 
 def _tell(outcome: Outcome) -> None:
@@ -291,24 +295,25 @@ def _tell(outcome: Outcome) -> None:
     if not outcome.found:
         print("nothing is missing: every machine that was lost came back in time, or none was")
         return
-    for one in outcome.found:
-        where = f"{one.missing.trial}: machine {printable(one.missing.share.called)}"
-        if one.late is None:
-            print(f"{where}: nothing came: {printable(one.why)}")
+    for machine in outcome.found:
+        where = f"{machine.missing.trial}: machine {printable(machine.missing.share.called)}"
+        if machine.late is None:
+            print(f"{where}: nothing came: {printable(machine.why)}")
             continue
-        end = "" if one.late.whole else "; its end is missing"
+        end = "" if machine.late.whole else "; its end is missing"
         print(
-            f"{where}: {plural(len(one.late.events), 'event')} came late, of {one.late.messages}"
+            f"{where}: {plural(len(machine.late.events), 'event')} came late, of"
+            f" {machine.late.messages}"
             f" messages{end}"
         )
-        print(f"  it ended its ranks: {printable(one.late.why) or 'not by itself'}")
+        print(f"  it ended its ranks: {printable(machine.late.why) or 'not by itself'}")
     if outcome.contradiction:
         print(f"not joined: {printable(outcome.contradiction)}")
     for trial, (before, after, failures) in outcome.trials.items():
         print(f"{trial}: {before}, and with what came late {after}")
         for failure in failures:
             print(f"  {printable(failure)}")
-    if any(one.late for one in outcome.found):
+    if any(machine.late for machine in outcome.found):
         print(f"verdict: {outcome.signed}, and with what came late {outcome.verdict}")
         print(f"it lies in {outcome.folder}; the signed folder is as it was")
 

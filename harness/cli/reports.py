@@ -27,7 +27,7 @@ from harness.forms.text import visible
 from harness.record.model import PATH, Record, RecordError
 from harness.run.replay import RecordReplay
 from harness.trust import sshsig
-from harness.trust.folder import LARGEST_FILE, Folder, Unreadable, read_signers, verify_folder
+from harness.trust.folder import LARGEST_FILE, Folder, UnreadableFile, read_signers, verify_folder
 from harness.trust.replay import Replay
 from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
@@ -132,7 +132,7 @@ def _verified(options: argparse.Namespace, report: Path) -> int:
         if error.filename is None:
             raise
         return give_up("verify", f"{error.filename}: {error.strerror}", USAGE)
-    except (Unreadable, SignersMalformed, ValueError) as error:
+    except (UnreadableFile, SignersMalformed, ValueError) as error:
         return give_up("verify", error, USAGE)
     except SshsigError as error:
         return give_up("verify", error, REFUSED)
@@ -288,8 +288,12 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
             file=sys.stderr,
         )
         return USAGE
-    except (RecordError, Unreadable) as error:
-        what = f"{folder}: {error.message}" if isinstance(error, Unreadable) else f"{path}: {error}"
+    except (RecordError, UnreadableFile) as error:
+        what = (
+            f"{folder}: {error.message}"
+            if isinstance(error, UnreadableFile)
+            else f"{path}: {error}"
+        )
         print(what, file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, SHOW_WIDEST)
@@ -464,9 +468,9 @@ def _bundle(options: argparse.Namespace) -> int:
         return INCONCLUSIVE
     except (BundleError, ValueError) as error:
         return give_up("bundle", error, USAGE)
-    for one in done.index.inputs:
-        if not one.carried:
-            print(f"input {one.name} is named by its digest only: {one.why_not}")
+    for carried in done.index.inputs:
+        if not carried.carried:
+            print(f"input {carried.name} is named by its digest only: {carried.why_not}")
     total = sum(member.size for member in done.index.members)
     print(
         f"{done.path}: {len(done.index.members)} files, {total} bytes, packed"

@@ -114,9 +114,11 @@ def _init(options: argparse.Namespace) -> int:
     kinds: tuple[Kind, ...] = ("hang", "program", "package")
     kind: Kind = next((kind for kind in kinds if getattr(options, kind)), "error")
     unfit = [key for key, (_, kinds) in ONLY.items() if kind not in kinds]
-    if beside := next((key for key in unfit if getattr(options, key)), None):
+    if unfitting := next((key for key in unfit if getattr(options, key)), None):
         instead = f", or leave out --{kind}" if kind != "error" else ""
-        return give_up("init", f"--{beside} is for {ONLY[beside][0]}; leave it out{instead}", USAGE)
+        return give_up(
+            "init", f"--{unfitting} is for {ONLY[unfitting][0]}; leave it out{instead}", USAGE
+        )
     candidate = options.candidate or (_release_here(options.package) if options.package else "")
     if options.package and not (candidate and options.control):
         lacks = (

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from harness.forms.model import Model
 from harness.forms.text import plural, visible
-from harness.gate.basis import Basis, read_basis
+from harness.gate.basis import GateBasis, read_basis
 from harness.gate.objects import Objects
 from harness.gate.policy import Required
 from harness.gate.reports import Refusal, Report, Runs, find_runs, some, verified
@@ -140,23 +140,23 @@ def decide(
         requirements=rows,
         reports=[
             ReportLine(
-                place=visible(one.place),
-                scenario=one.record.scenario.id,
-                verdict=one.record.judgement.verdict,
-                made=one.record.run.made,
-                run=one.record.run.id,
-                signer=one.signer,
-                key=one.key,
-                roles=list(one.roles),
+                place=visible(report.place),
+                scenario=report.record.scenario.id,
+                verdict=report.record.judgement.verdict,
+                made=report.record.run.made,
+                run=report.record.run.id,
+                signer=report.signer,
+                key=report.key,
+                roles=list(report.roles),
             )
-            for one in reports
+            for report in reports
         ],
         refused=refusals,
         notes=_notes(basis, runs, others),
     )
 
 
-def _notes(basis: Basis, runs: Runs, others: Mapping[str, int]) -> list[str]:
+def _notes(basis: GateBasis, runs: Runs, others: Mapping[str, int]) -> list[str]:
     notes = []
     if basis.trusted == basis.commit:
         notes.append(
@@ -164,10 +164,8 @@ def _notes(basis: Basis, runs: Runs, others: Mapping[str, int]) -> list[str]:
             " push there decides. For two steps, name the last release: --trusted-ref refs/tags/…"
         )
     if others:
-        reports, commits = (
-            plural(sum(others.values()), "report"),
-            plural(len(others), "other commit"),
-        )
+        reports = plural(sum(others.values()), "report")
+        commits = plural(len(others), "other commit")
         notes.append(f"Left aside: {reports} of {commits}.")
     if runs.unfinished:
         notes.append(
@@ -201,7 +199,7 @@ class Requirement(Model):
 
 
 def requirements(
-    basis: Basis,
+    basis: GateBasis,
     reports: Sequence[Report],
     refusals: Sequence[Refusal],
     *,
@@ -215,8 +213,8 @@ def requirements(
     rows = [_verified(reports, refusals)]
     for required in basis.policy.require:
         mine = sorted(
-            (one for one in reports if one.record.scenario.id == required.scenario),
-            key=lambda one: one.age,
+            (report for report in reports if report.record.scenario.id == required.scenario),
+            key=lambda report: report.age,
         )
         rows += _of_scenario(basis, required, mine, elsewhere)
     return rows
@@ -243,15 +241,15 @@ def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Require
             else "no report of this commit"
         )
         return Requirement(scenario=None, name="verified", word="MET", reason=what)
-    reasons = [f"{one.place}: {one.word}: {one.message}" for one in refusals]
-    words = sorted({one.word for one in refusals})
+    reasons = [f"{refusal.place}: {refusal.word}: {refusal.message}" for refusal in refusals]
+    words = sorted({refusal.word for refusal in refusals})
     return Requirement(
         scenario=None, name="verified", word="NOT VERIFIED", reason=some(reasons), codes=words
     )
 
 
 def _of_scenario(
-    basis: Basis, required: Required, mine: Sequence[Report], elsewhere: Sequence[str]
+    basis: GateBasis, required: Required, mine: Sequence[Report], elsewhere: Sequence[str]
 ) -> list[Requirement]:
     def row(name: str, ruling: Ruling) -> Requirement:
         word, reason = ruling
@@ -271,7 +269,7 @@ def _of_scenario(
         )
         reason = f"no verified report of it for commit {basis.commit[:12]}{others}"
         return [row("report", ("MISSING", reason))]
-    counting = [one for one in mine if set(one.roles) & set(basis.policy.signatures.roles)]
+    counting = [report for report in mine if set(report.roles) & set(basis.policy.signatures.roles)]
     deciding = (counting or mine)[-1]
     rows = [row("report", ("MET", f"{deciding.place}, made {deciding.record.run.made}"))]
     rows += [
@@ -284,7 +282,7 @@ def _of_scenario(
     return rows
 
 
-def _signer(basis: Basis, report: Report) -> Ruling:
+def _signer(basis: GateBasis, report: Report) -> Ruling:
     who = f"{report.signer} ({report.key})"
     wanted = basis.policy.signatures.roles
     if not report.roles:
@@ -300,13 +298,13 @@ def _signer(basis: Basis, report: Report) -> Ruling:
     return "MET", f"{who}, {', '.join(report.roles)}"
 
 
-def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
+def _failures(basis: GateBasis, mine: Sequence[Report], deciding: Report) -> Ruling:
     """Never retry until green: a FAIL of this commit stays one, whoever ran it how often
     afterwards.
     """
     # What ran with changes was not this commit.
-    clean = [one for one in mine if one.record.run.source.dirty is not True]
-    failed = [one for one in clean if one.record.judgement.verdict == "FAIL"]
+    clean = [report for report in mine if report.record.run.source.dirty is not True]
+    failed = [report for report in clean if report.record.judgement.verdict == "FAIL"]
     changed = (
         f"; {plural(len(mine) - len(clean), 'report')} of a changed tree left aside"
         if mine != clean
@@ -314,7 +312,7 @@ def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
     )
     if not failed:
         return "MET", f"none of {plural(len(clean), 'report')} of this commit says FAIL{changed}"
-    later = [one for one in failed if one.age > deciding.age]
+    later = [report for report in failed if report.age > deciding.age]
     if basis.policy.failures == "newest" and not later:
         return (
             "MET",
@@ -327,24 +325,26 @@ def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
         "REFUSED",
         (
             "a trusted report of this commit says FAIL:"
-            f" {some([one.place for one in later or failed])}"
+            f" {some([report.place for report in later or failed])}"
         ),
     )
 
 
-def _scenario(basis: Basis, required: Required, deciding: Report, mine: Sequence[Report]) -> Ruling:
+def _scenario(
+    basis: GateBasis, required: Required, deciding: Report, mine: Sequence[Report]
+) -> Ruling:
     """A scenario that is not the trusted one asks another question, unless somebody who may release
     signed for it.
     """
     if not deciding.differs:
         return "MET", f"the one of {basis.ref}"
     how = f"not the one of {basis.ref}: {some(deciding.differs)}"
-    for one in mine:
-        same = one is deciding or (
-            _question(one) == _question(deciding) and holds(basis, required, one)
+    for report in mine:
+        same = report is deciding or (
+            _question(report) == _question(deciding) and holds(basis, required, report)
         )
-        if "release" in one.roles and same:
-            return "MET", f"{how}; {one.signer} signed for it as release"
+        if "release" in report.roles and same:
+            return "MET", f"{how}; {report.signer} signed for it as release"
     return "REFUSED", f"{how}. A key with the role release may sign for a changed scenario"
 
 
@@ -361,14 +361,16 @@ def _question(report: Report) -> tuple[object, ...]:
     return record.scenario.sha256, tuple(record.run.overrides), code, inputs
 
 
-def _keys(basis: Basis, required: Required, deciding: Report, counting: Sequence[Report]) -> Ruling:
+def _keys(
+    basis: GateBasis, required: Required, deciding: Report, counting: Sequence[Report]
+) -> Ruling:
     """Different keys whose newest report passes. The deciding one is judged by its own rows."""
     wanted = basis.policy.signatures.keys
-    newest = {one.key: one for one in counting}
+    newest = {report.key: report for report in counting}
     also = {
         key
-        for key, one in newest.items()
-        if key != deciding.key and _vouches(basis, required, one, deciding)
+        for key, report in newest.items()
+        if key != deciding.key and _vouches(basis, required, report, deciding)
     }
     keys = sorted(also | ({deciding.key} if deciding in counting else set()))
     if wanted > 1 and len(keys) < wanted:
@@ -382,6 +384,6 @@ def _keys(basis: Basis, required: Required, deciding: Report, counting: Sequence
     return "MET", f"{plural(len(keys), 'key')}, {wanted} asked"
 
 
-def _vouches(basis: Basis, required: Required, report: Report, deciding: Report) -> bool:
+def _vouches(basis: GateBasis, required: Required, report: Report, deciding: Report) -> bool:
     same = not report.differs or _question(report) == _question(deciding)
     return same and holds(basis, required, report)

@@ -88,13 +88,13 @@ class Objects:
         Raises:
             NoCommit: there is none of that name.
         """
-        found = self._commit(name)
-        if found is None:
+        commit = self._commit(name)
+        if commit is None:
             raise NoCommit(
                 f"{printable(name)} names no commit of this clone, or more than one: fetch it, or"
                 " give the whole id"
             )
-        return found
+        return commit
 
     def files(self, commit: str) -> dict[str, Entry]:
         """Every file of a commit, by its path from the top.

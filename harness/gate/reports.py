@@ -16,13 +16,13 @@ from pathlib import Path
 from harness.forms.model import Model
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.forms.text import visible
-from harness.gate.basis import Basis, GateError
+from harness.gate.basis import GateBasis, GateError
 from harness.gate.discrepancies import differs, foreign, strangers
 from harness.gate.policy import Role
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import Record
 from harness.run.replay import RecordReplay
-from harness.trust.folder import Folder, Unreadable, verify_folder
+from harness.trust.folder import Folder, UnreadableFile, verify_folder
 from harness.trust.replay import Read
 from harness.trust.statement import REPORT
 
@@ -169,7 +169,7 @@ def _claim(run: Path) -> str | None:
     try:
         with Folder(run) as folder:
             commit = strict_json(folder.read(RUN_PATH, LARGEST_CLAIM))["source"]["commit"]
-    except (OSError, Unreadable, NotStrict, KeyError, TypeError):
+    except (OSError, UnreadableFile, NotStrict, KeyError, TypeError):
         return None
     return commit if isinstance(commit, str) and commit else None
 
@@ -179,7 +179,7 @@ class _Comparison(RecordReplay):
     verified.
     """
 
-    def __init__(self, basis: Basis) -> None:
+    def __init__(self, basis: GateBasis) -> None:
         super().__init__()
         self._basis = basis
         self.differs: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class _Comparison(RecordReplay):
         return body
 
 
-def verified(run: Path, basis: Basis) -> Report | Refusal:
+def verified(run: Path, basis: GateBasis) -> Report | Refusal:
     """The report of a run, if it verifies by the keys that are trusted."""
     compared = _Comparison(basis)
     verification = verify_folder(run / REPORT, policy=basis.signers, replay=compared, now=basis.now)

@@ -86,19 +86,22 @@ def _sides(record: Record) -> list[Block]:
         return []
     sides = compared(record.arms)
     arguments: list[Part] = [Verbatim(record.arms[name].arguments) for name in sides]
-    made = [record.run.environments.get(name) for name in sides]
+    environments_made = [record.run.environments.get(name) for name in sides]
     environments: list[Part] = [
         (
             "the environment of the harness"
-            if one is None
-            else f"an environment of its own, Python {one.python}"
+            if environment is None
+            else f"an environment of its own, Python {environment.python}"
         )
-        for one in made
+        for environment in environments_made
     ]
     revisions: list[Part] = [
         (
-            Foreign(f"{one.rev}, commit {one.commit[:12]}{', patched' if one.patch else ''}")
-            if (one := record.arms[name].revision) is not None
+            Foreign(
+                f"{environment.rev}, commit"
+                f" {environment.commit[:12]}{', patched' if environment.patch else ''}"
+            )
+            if (environment := record.arms[name].revision) is not None
             else "the files as they stood"
         )
         for name in sides
@@ -131,9 +134,8 @@ def _revisions(record: Record) -> list[Block]:
                 Verbatim(f"sha256 {revision.patch[:12]}"),
                 (Evidence(f"{PATCH_FOLDER}/{name}.patch"),),
             )
-        place = Foreign(
-            f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
-        )
+        repository = revision.repo or "the scenario's"
+        place = Foreign(f"{repository}, {revision.folder}" if revision.folder else repository)
         commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit[:12])), (RUN,))
         rows.append((called, commit, Verbatim(revision.tree[:12]), patch, place))
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
@@ -143,11 +145,11 @@ def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
     """What changed in the modules that ranks loaded of one distribution."""
     versions = " and ".join(version or "not there" for version in library.versions.values())
     title = Foreign(f"{library.distribution} {versions}, as ranks loaded it")
-    told = len(library.modules) + library.alike
-    if not told:
+    count = len(library.modules) + library.alike
+    if not count:
         return [Heading(3, title), Paragraph(Claim("No rank told a module of it.", (RECORD,)))]
     words = (
-        f"{plural(told, 'file')} of it: {library.alike} with the same content in both arms,"
+        f"{plural(count, 'file')} of it: {library.alike} with the same content in both arms,"
         f" {len(library.modules)} not."
     )
     blocks: list[Block] = [Heading(3, title), Paragraph(Claim(f"Ranks loaded {words}", (RECORD,)))]
@@ -186,8 +188,8 @@ def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
     title += f", {plural(module.more, 'more line')} of the diff not shown" if module.more else ""
     before, after = (
         Claim(f"{asked.the(arm)}'s text", (Evidence(text_path(digest)),))
-        for arm, told in module.digests.items()
-        for digest in told
+        for arm, digests in module.digests.items()
+        for digest in digests
     )
     who = "".join(
         f" In {asked.the(arm)} only {numbered('rank', ranks)} loaded it."
@@ -223,7 +225,8 @@ def _digests(module: ModuleChange, arm: str) -> Part:
 
 USUAL = ("load time", "memory", "bytes read and written")
 # Of more ranks than these only so many are shown unfolded, for each measurement.
-RANKS, MOST = 8, 3
+RANKS = 8
+MOST = 3
 
 
 def impact_section(record: Record) -> list[Block]:
@@ -295,7 +298,8 @@ def _median(row: Measured) -> float:
 
 
 def _row(row: Measured, evidence: str) -> tuple[Part, ...]:
-    candidate, control = row.arms.get("candidate"), row.arms.get("control")
+    candidate = row.arms.get("candidate")
+    control = row.arms.get("control")
     ratio = (
         f"{candidate.median / control.median:.2f}"
         if candidate and control and control.median > 0
@@ -314,7 +318,8 @@ def _row(row: Measured, evidence: str) -> tuple[Part, ...]:
 def _spread(summary: Summary | None, unit: str, evidence: str) -> Part:
     if summary is None:
         return "not measured"
-    low, high = quantity(summary.low, unit), quantity(summary.high, unit)
+    low = quantity(summary.low, unit)
+    high = quantity(summary.high, unit)
     return Claim(
         f"{quantity(summary.median, unit)} ({low} to {high}, n = {summary.count})",
         (Evidence(evidence),),

@@ -22,10 +22,15 @@ from harness.stats.wires import ShownLink, ShownStrike, Wires
 
 FOLDER = "evidence/figures"
 GRID = f"{FOLDER}/trials.svg"
-SQUARE, GAP, PER_ROW = 10.0, 2.0, 60
-LEFT, RIGHT, TOP = 230.0, 20.0, 26.0
+SQUARE = 10.0
+GAP = 2.0
+PER_ROW = 60
+LEFT = 230.0
+RIGHT = 20.0
+TOP = 26.0
 KEY = 190.0
-LANE, BETWEEN = 16.0, 8.0
+LANE = 16.0
+BETWEEN = 8.0
 WIDTH = 960.0
 # What becomes of a trial: what its square says beside colour, and what that means.
 SQUARES = {
@@ -124,7 +129,8 @@ def trial_grid(record: Record) -> bytes:
     were planned.
     """
     shapes: list[str] = []
-    y, width = TOP, LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
+    y = TOP
+    width = LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
     for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():
             called = record.scenario.arm(arm)
@@ -132,7 +138,8 @@ def trial_grid(record: Record) -> bytes:
             for position, trial in enumerate(tally.trials):
                 row, column = divmod(position, PER_ROW)
                 kind, word = square(arm, trial)
-                x, top = LEFT + column * (SQUARE + GAP), y + row * (SQUARE + GAP)
+                x = LEFT + column * (SQUARE + GAP)
+                top = y + row * (SQUARE + GAP)
                 shapes += _square(x, top, kind, title=f"{called} {trial.index}: {word}")
             y += (1 + (max(1, len(tally.trials)) - 1) // PER_ROW) * (SQUARE + GAP) + 4
     kinds = legend(record)
@@ -148,7 +155,8 @@ def _square(x: float, y: float, kind: str, *, title: str) -> list[str]:
     shapes = [svg.frame(x, y, SQUARE, fill, stroke, title=title, dashed=kind == "void")]
     sign = stroke if fill == svg.PAPER else svg.PAPER
     if SQUARES[kind][0] == "×":
-        near, far = 2.5, SQUARE - 2.5
+        near = 2.5
+        far = SQUARE - 2.5
         shapes += [
             svg.line(x + near, y + near, x + far, y + far, sign, width=1.5),
             svg.line(x + near, y + far, x + far, y + near, sign, width=1.5),
@@ -221,13 +229,9 @@ def rank_lanes(history: History, *, title: str) -> bytes:
             event = seen.event
             if event.rank not in ranks or event.name in ("rank.started", "rank.exited"):
                 continue
-            stroke = (
-                svg.BAD
-                if event.name == "rank.error"
-                else svg.INK
-                if event.by == "rank"
-                else svg.DOUBT
-            )
+            stroke = svg.INK if event.by == "rank" else svg.DOUBT
+            if event.name == "rank.error":
+                stroke = svg.BAD
             whose = f", rank {event.rank}" if len(ranks) > 1 else ""
             words = f"{event.name}, {(event.ns - begin) / 1e6:.1f} ms{whose}"
             thick = 2.0 if event.name in NAMED or event.by != "rank" else 1.0
@@ -254,7 +258,7 @@ def _axis(span: float, scale: float, bottom: float) -> list[str]:
         ms = span * position / 4
         x = LEFT + ms * scale
         shapes.append(svg.tick(x, TOP - 4, bottom, svg.LINE))
-        anchor = "start" if position == 0 else "end" if position == 4 else "middle"
+        anchor = {0: "start", 4: "end"}.get(position, "middle")
         shapes.append(svg.label(x, bottom + 14, f"{ms:.0f} ms", fill=svg.FAINT, anchor=anchor))
     return shapes
 
@@ -263,7 +267,8 @@ HEIGHT = 56.0
 DISTANCES_TOP = 30.0
 DISTANCES_BETWEEN = 26.0
 # Powers of ten that are drawn: from a millionth of the limit to a thousand times it.
-LOWEST, HIGHEST = -6.0, 3.0
+LOWEST = -6.0
+HIGHEST = 3.0
 DISTANCES_RANKS = 8
 
 
@@ -356,24 +361,25 @@ def wires_picture(wires: Wires, *, title: str) -> bytes:
     shapes = [svg.label(8, 14, f"{title}: test hosts and their wires"[:110], fill=svg.FAINT)]
     y = WIRES_TOP + HIGH + 22
     rows: list[str] = []
-    for one, other in ((one, other) for one in hosts for other in hosts if one < other):
-        there, back = sent.get((one, other)), sent.get((other, one))
+    for host, peer in ((host, peer) for host in hosts for peer in hosts if host < peer):
+        there = sent.get((host, peer))
+        back = sent.get((peer, host))
         done = [
             strike
             for strike in struck
-            if [one, other] in strike.links or [other, one] in strike.links
+            if [host, peer] in strike.links or [peer, host] in strike.links
         ]
         if there is None and back is None and not done:
             continue
         stroke = svg.BAD if done else svg.INK
-        rows.append(svg.line(place[one], y, place[other], y, stroke, width=2.5 if done else 1.5))
-        rows += [svg.box(place[end] - 3, y - 3, 6, 6, stroke) for end in (one, other)]
+        rows.append(svg.line(place[host], y, place[peer], y, stroke, width=2.5 if done else 1.5))
+        rows += [svg.box(place[end] - 3, y - 3, 6, 6, stroke) for end in (host, peer)]
         rows.append(_wire_label(right, y + 4, f"→ {_carried(there)} · ← {_carried(back)}", svg.INK))
         for strike in done:
             y += MORE
             ways = "".join(
                 arrow
-                for arrow, link in (("→", [one, other]), ("←", [other, one]))
+                for arrow, link in (("→", [host, peer]), ("←", [peer, host]))
                 if link in strike.links
             )
             rows.append(

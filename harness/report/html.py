@@ -1,9 +1,10 @@
-"""`report.html`: blocks as HTML, and the report as one page that stands alone, a view of the record.
+"""`report.html`: blocks as HTML, and the report as one page that stands alone.
 
 The page holds no script and loads nothing; what logs say is text in it. The verdict, the question,
 the answer and the table of cells come first: one screen has to be enough for whoever decides about
-a release. All text goes through `escape.html`; a link leads to a plain path beside the page, never to an
-address. The same blocks give the same bytes everywhere, so that a verifier can draw the page again.
+a release. All text goes through `escape.html`; a link leads to a plain path beside the page, never
+to an address. The same blocks give the same bytes everywhere, so that a verifier can draw the page
+again.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
     match block:
         case blocks.Heading(level, text):
             name = anchor(block) if level == 2 else ""
-            return f"<h{level}{f' id={chr(34)}{name}{chr(34)}' if name else ''}>{inline(text)}</h{level}>"
+            place = f' id="{name}"' if name else ""
+            return f"<h{level}{place}>{inline(text)}</h{level}>"
         case blocks.Paragraph(parts):
             return f"<p>{inline(blocks.Text(*parts))}</p>"
         case blocks.Table():
@@ -111,7 +113,8 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             )
             return f'<dl class="terms">\n{pairs}</dl>'
         case blocks.Details(summary, inner):
-            return f"<details><summary>{inline(summary)}</summary>\n{render_html(inner, pictures=pictures)}</details>"
+            body = render_html(inner, pictures=pictures)
+            return f"<details><summary>{inline(summary)}</summary>\n{body}</details>"
         case _:
             assert_never(block)
 
@@ -142,8 +145,8 @@ def _table(table: blocks.Table) -> str:
         for row in table.rows
     )
     return (
-        '<div class="scroll"'
-        f' tabindex="0"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}</tbody></table></div>"
     )
 
 
@@ -213,16 +216,15 @@ def render_page(basis: Basis) -> bytes:
         i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2
     )
     # The title is in the header already, and so is a verdict of which nothing more is said.
-    first, sections = (
-        [without_word(block) for block in report[1:start]],
-        list(_sections(report[start:])),
-    )
+    first = [without_word(block) for block in report[1:start]]
+    sections = list(_sections(report[start:]))
     pictures = {GRID: _grid(record)} | {
         path: basis.read(path).decode()
         for cell in record.judgement.cells
         for path in sample_paths(cell)
     }
-    word, title = record.judgement.verdict, record.scenario.title
+    word = record.judgement.verdict
+    title = record.scenario.title
     is_upstream = record.scenario.role == "upstream"
     # What is found in somebody else's code is neither a release nor a fix, so it does not look like
     # one.
@@ -293,8 +295,8 @@ def _grid(record: Record) -> str:
             name = record.scenario.arm(arm)
             drawn = [(trial, *square(arm, trial)) for trial in tally.trials]
             boxes = "".join(
-                f'<i class="{kind}"'
-                f' title="{escape.html(f"{name} {trial.index}: {word}", 400)}">{SQUARES[kind][0]}</i>'
+                f'<i class="{kind}" title="{escape.html(f"{name} {trial.index}: {word}", 400)}">'
+                f"{SQUARES[kind][0]}</i>"
                 for trial, kind, word in drawn
             )
             counts = Counter(kind for _, kind, _ in drawn)

@@ -42,9 +42,12 @@ from harness.stats.verdict import CellVerdict
 
 LONGEST = 65_000
 """Characters; trackers take 65,536."""
-DIFF_LIMIT, LOG_LIMIT, FILE_LIMIT = 16_000, 8_000, 12_000
+DIFF_LIMIT = 16_000
+LOG_LIMIT = 8_000
+FILE_LIMIT = 12_000
 LOG_LINES = 50
-CELLS_SHOWN, REASONS_SHOWN = 30, 8
+CELLS_SHOWN = 30
+REASONS_SHOWN = 8
 COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(
@@ -54,7 +57,8 @@ CALLS = re.compile(
 # Not the path of an address such as https://host/path.
 HOME = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
 FOLDERS = re.compile(
-    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*[/\\](?![/\\])(?=[\w.@+~-])"
+    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*"
+    r"[/\\](?![/\\])(?=[\w.@+~-])"
 )
 ADDRESS = re.compile(r"\b[\w.+-]+@[\w-]+[\w.-]*")
 
@@ -76,7 +80,8 @@ def render_issue(record: Record, read: Read) -> str:
         record: the record.
         read: gives the bytes of a file of the evidence by its path.
     """
-    head, sections = _head(record), list(_sections(record, read))
+    head = _head(record)
+    sections = list(_sections(record, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
         note = (
@@ -92,7 +97,8 @@ def render_issue(record: Record, read: Read) -> str:
 
 
 def _head(record: Record) -> list[Block]:
-    word, title = record.judgement.verdict, record.scenario.title
+    word = record.judgement.verdict
+    title = record.scenario.title
     shown = f"Finding ({word})" if record.scenario.role == "upstream" else word
     said = summary(record)
     terms = next(block for block in said if isinstance(block, blocks.Terms))
@@ -142,7 +148,7 @@ def _modules(library: LibraryChange) -> Iterator[Block]:
     """The diffs of a library's modules, the short ones first."""
     room = DIFF_LIMIT
     diffs = {module.file: "\n".join(module.lines) for module in library.modules if module.lines}
-    for file, diff in sorted(diffs.items(), key=lambda one: len(one[1])):
+    for file, diff in sorted(diffs.items(), key=lambda item: len(item[1])):
         if room > 0:
             inner = blocks.Verbatim(diff, "diff", room)
             yield blocks.Details(blocks.Foreign(f"{library.distribution}: {file}"), (inner,))
@@ -157,9 +163,9 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
     for arm in arms:
         shown = next(
             (
-                found
+                printed
                 for cell in worst_first(record.judgement.cells)
-                if (found := _printed(cell, arm, read))
+                if (printed := _printed(cell, arm, read))
             ),
             None,
         )
@@ -179,7 +185,8 @@ def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str,
             f"where rank {hung.ranks[0].rank} stood, innermost call first",
             "\n".join(hung.ranks[0].calls),
         )
-    sample, tally = cell.samples.get(arm), cell.arms.get(arm)
+    sample = cell.samples.get(arm)
+    tally = cell.arms.get(arm)
     if sample is None or tally is None or sample.outcome != "fail":
         return None
     excerpt = printed_first(sample, tally.trials[sample.index])
@@ -209,21 +216,22 @@ def _versions(record: Record) -> Block:
             blocks.Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}"),
         ),
     ]
-    made: dict[str, list[str]] = {}
-    for arm, own in sorted(record.run.environments.items()):
+    arms_by_environment: dict[str, list[str]] = {}
+    for arm, environment in sorted(record.run.environments.items()):
         named = ", ".join(
             f"{name} {version}" for name, version in installed(record.run, arm)[1].items()
         )
-        made.setdefault(f"Python {own.python}; {named}", []).append(arm)
+        arms_by_environment.setdefault(f"Python {environment.python}; {named}", []).append(arm)
     rows += [
         (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200))
-        for text, arms in made.items()
+        for text, arms in arms_by_environment.items()
     ]
     return blocks.Table(("what", "version"), tuple(rows))
 
 
 def _reproduce(record: Record) -> Iterator[Block]:
-    source, run = record.run.source, record.run
+    source = record.run.source
+    run = record.run
     lines = [f"git checkout {source.commit}"] if source.commit else []
     place = source.scenario or f"FOLDER-OF-{record.scenario.id}"
     again = " ".join(

@@ -51,7 +51,7 @@ def printed_first(sample: ShownTrial, trial: Trial) -> Excerpt | None:
     """What the rank printed that failed first: it says more than what broke because of it."""
     first = trial.first.rank if trial.first is not None else None
     return next(
-        (one for one in sample.printed if one.rank == first),
+        (excerpt for excerpt in sample.printed if excerpt.rank == first),
         sample.printed[-1] if sample.printed else None,
     )
 
@@ -113,10 +113,10 @@ def standing_section(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> lis
         Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))
     ]
     alike: dict[tuple[str, ...], list[Standing]] = {}
-    for one in hung.ranks:
-        alike.setdefault(tuple(one.calls), []).append(one)
+    for standing in hung.ranks:
+        alike.setdefault(tuple(standing.calls), []).append(standing)
     for calls, there in alike.items():
-        who = ranks_in_words([one.rank for one in there]).capitalize()
+        who = ranks_in_words([standing.rank for standing in there]).capitalize()
         section += [
             Paragraph(
                 Claim(who, (Evidence(hung.evidence, there[0].line),)), ", innermost call first:"
@@ -135,8 +135,8 @@ def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
     """
     failures = Counter(
         failure.check
-        for one in (cell.candidate.trials if cell.candidate else ())
-        for failure in one.failures
+        for candidate_trial in (cell.candidate.trials if cell.candidate else ())
+        for failure in candidate_trial.failures
     )
     of_candidate = cell.candidate if trial is cell.samples.get("candidate") else None
     wide = cell.ranks > COLUMNS
@@ -183,9 +183,9 @@ def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
         return
     for passed in (False, True):
         alike: dict[str, list[int]] = {}
-        for one in row.cells:
-            if one.passed == passed:
-                alike.setdefault(one.shown, []).append(one.rank)
+        for answer in row.cells:
+            if answer.passed == passed:
+                alike.setdefault(answer.shown, []).append(answer.rank)
         groups = list(alike.values())
         # Where every rank has its own, as of a pid, one is an example.
         shown = groups if len(groups) <= GROUPS else groups[: 1 if passed else GROUPS]
@@ -200,14 +200,14 @@ def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
 
 
 def _answer(row: ShownRow, rank: int) -> ShownCell:
-    return next(one for one in row.cells if one.rank == rank)
+    return next(answer for answer in row.cells if answer.rank == rank)
 
 
 def _value(trial: ShownTrial, row: ShownRow, rank: int) -> Part:
     if not row.cells:
         text = "holds" if row.passed else row.reason
         return _shown(trial, text, row.line) if rank == 0 else ""
-    if rank not in [one.rank for one in row.cells]:
+    if rank not in [cell.rank for cell in row.cells]:
         return "not asked"
     answer = _answer(row, rank)
     text = answer.shown or ("holds" if answer.passed else "fails")
@@ -229,19 +229,20 @@ WORDS = {"excluded": "excluded", "found": "found", "open": "not looked at"}
 
 def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
     """The block of one arm in one cell; nothing where no output of it was wrong."""
-    found = cell.attributions.get(arm)
-    if found is None:
+    findings = cell.attributions.get(arm)
+    if findings is None:
         return []
-    who = Claim(Verbatim(f"{asked.arm(arm)} {found.index}"), (Evidence(found.evidence),))
-    text: list[Part] = ["Attribution of ", Verbatim(", ".join(found.checks)), " in ", who, ": "]
-    text += [Foreign(found.remains, 1000), "."]
-    if found.first_rung is not None:
-        rung = "this one" if found.first_rung == cell.ranks else f"that of {found.first_rung}"
+    who = Claim(Verbatim(f"{asked.arm(arm)} {findings.index}"), (Evidence(findings.evidence),))
+    text: list[Part] = ["Attribution of ", Verbatim(", ".join(findings.checks)), " in ", who, ": "]
+    text += [Foreign(findings.remains, 1000), "."]
+    if findings.first_rung is not None:
+        rung = "this one" if findings.first_rung == cell.ranks else f"that of {findings.first_rung}"
         text.append(f" The smallest world that computes it wrong is {rung}.")
-    if found.where:
-        text += [" First difference: ", Foreign(found.where), "."]
+    if findings.where:
+        text += [" First difference: ", Foreign(findings.where), "."]
     items = tuple(
-        Foreign(f"{WORDS[one.word]}: {one.what} ({one.why})", 1000) for one in found.causes
+        Foreign(f"{WORDS[cause.word]}: {cause.what} ({cause.why})", 1000)
+        for cause in findings.causes
     )
     return [Paragraph(*text), BulletList(items)]
 

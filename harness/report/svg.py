@@ -9,9 +9,15 @@ from collections.abc import Iterable
 
 from harness.report import escape
 
-INK, FAINT, LINE = "#1f2328", "#59636e", "#d0d7de"
-GOOD, BAD, DOUBT, NONE = "#2da44e", "#cf222e", "#bf8700", "#eaeef2"
-STATED, PAPER = "#0969da", "#ffffff"
+INK = "#1f2328"
+FAINT = "#59636e"
+LINE = "#d0d7de"
+GOOD = "#2da44e"
+BAD = "#cf222e"
+DOUBT = "#bf8700"
+NONE = "#eaeef2"
+STATED = "#0969da"
+PAPER = "#ffffff"
 # How far from a tick a pointer may be to see its name.
 REACH = 7.0
 

@@ -85,7 +85,7 @@ def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -
         return [
             Paragraph("One trial, ", who, ": every rank came to its end, and every check held.")
         ]
-    items = tuple(Foreign(f"{one.check}: {_why(one)}", 400) for one in trial.failures)
+    items = tuple(Foreign(f"{failure.check}: {_why(failure)}", 400) for failure in trial.failures)
     stopped = (
         "the harness stopped the world"
         if cell.hung.get("control")
@@ -134,10 +134,10 @@ def _reference(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
     ]
     rows += [
         (
-            Verbatim(one.name),
-            Foreign(f"{one.dtype} {one.shape}, sha256 {one.sha256[:DIGEST_SHOWN]}"),
+            Verbatim(array.name),
+            Foreign(f"{array.dtype} {array.shape}, sha256 {array.sha256[:DIGEST_SHOWN]}"),
         )
-        for one in reference.arrays
+        for array in reference.arrays
     ]
     table = (
         [Table(("a's, rank 0" if asked.called else "the reference's", "value"), tuple(rows))]
@@ -174,12 +174,13 @@ def _failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
             )
         )
     more = len(failed) - len(rows)
-    said, names = "what failed first, and how many failures followed it", ("first failure", "then")
+    said = "what failed first, and how many failures followed it"
+    names = ("first failure", "then")
     if any(trial.apart for trial in failed):
-        said, names = (
-            "one failure of each, and how many more; which of two machines was first, nobody knows",
-            AMONG,
+        said = (
+            "one failure of each, and how many more; which of two machines was first, nobody knows"
         )
+        names = AMONG
     section: list[Block] = [
         Paragraph(f"Failed trials; {said}:"),
         Table(("trial", "checks that do not hold", *names), tuple(rows)),
@@ -198,12 +199,20 @@ def _durations(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
         return []
     times = sorted(trial.ms for trial in cell.candidate.trials)
     last = cell.candidate.trials[-1].evidence
-    median, longest = times[len(times) // 2] / 1000, times[-1] / 1000
+    median = times[len(times) // 2] / 1000
+    longest = times[-1] / 1000
     text = (
         f"A trial of {asked.the('candidate')} took {median:.2f} s (median), {longest:.2f} s at"
         " most."
     )
     return [Paragraph(Claim(text, (Evidence(last),)))]
+
+
+def _order(trial: Trial, position: int) -> str:
+    """When a failure came among those of its trial; of two machines nobody knows."""
+    if trial.apart:
+        return "by our clock"
+    return "first" if position == 0 else "followed"
 
 
 def control_section(record: Record) -> list[Block]:
@@ -270,13 +279,14 @@ def _control(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[
     rows: list[tuple[Part, ...]] = [
         (
             (
-                ranks_in_words(sorted(one.rank for one in group if one.rank is not None))
+                ranks_in_words(sorted(moment.rank for moment in group if moment.rank is not None))
                 if group[0].rank is not None
                 else "world"
             ),
-            " to ".join(dict.fromkeys(f"{one.ms:.1f}" for one in (group[0], group[-1]))) + " ms",
+            " to ".join(dict.fromkeys(f"{moment.ms:.1f}" for moment in (group[0], group[-1])))
+            + " ms",
             Claim(Foreign(group[0].what, 200), (Evidence(trial.evidence, group[0].line),)),
-            "by our clock" if trial.apart else "first" if position == 0 else "followed",
+            _order(trial, position),
         )
         for position, group in enumerate(alike.values())
     ]

@@ -57,7 +57,7 @@ class Member(Model):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Carried(Model):
+class CarriedInput(Model):
     """An input of the run: whether its files are in the bundle, and why not."""
 
     name: str
@@ -80,7 +80,7 @@ class Index(Model):
     bundle: Literal[1]
     rankproof: str
     report: str = Field(pattern=r"^[0-9a-f]{64}$")
-    inputs: list[Carried]
+    inputs: list[CarriedInput]
     members: list[Member]
 
     def encode(self) -> bytes:

@@ -94,7 +94,7 @@ class OtherScenario(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class RunComparison:
     """What comparing found, in the order of the first record's cells.
 
     Attributes:
@@ -124,20 +124,21 @@ class _Sides:
     pairs: tuple[tuple[Trial, Trial], ...]
 
 
-def compare(first: Record, second: Record) -> Comparison:
+def compare(first: Record, second: Record) -> RunComparison:
     """Compare two records.
 
     Raises:
         OtherScenario: they are of two scenarios.
     """
-    one = first.scenario
-    other = second.scenario
-    if one.id != other.id:
+    scenario = first.scenario
+    other_scenario = second.scenario
+    if scenario.id != other_scenario.id:
         raise OtherScenario(
-            f"{one.id} and {other.id} are two scenarios: compare two runs of the same one"
+            f"{scenario.id} and {other_scenario.id} are two scenarios: compare two runs of the"
+            " same one"
         )
-    margin = max(one.accept_rate, other.accept_rate)
-    confidence = max(one.accept_confidence, other.accept_confidence)
+    margin = max(scenario.accept_rate, other_scenario.accept_rate)
+    confidence = max(scenario.accept_confidence, other_scenario.accept_confidence)
     known = {cell.id: cell for cell in second.judgement.cells}
     rows: list[Row] = []
     pairs = 0
@@ -150,7 +151,7 @@ def compare(first: Record, second: Record) -> Comparison:
             pairs += len(_sides(cell.candidate, match.candidate).pairs)
         rows += _cell(cell, match, margin=margin, confidence=confidence)
     rows += [_missing(cell, second_lacks=False) for cell in known.values()]
-    return Comparison(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
+    return RunComparison(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
 
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
@@ -306,13 +307,18 @@ def _checks(
     )
     for check in sorted(failed):
         yield _rate("check", one.id, f"{check} failed", sides, check, margin, confidence)
-    checks = [{row.check for row in cell.samples["candidate"].rows} if "candidate" in cell.samples else set()
-             for cell in (one, other)]  # fmt: skip
+    checks = [_asked(cell) for cell in (one, other)]
     for check in sorted(checks[0] ^ checks[1]):
         words = _two("asked" if check in each else "not asked" for each in checks)
         yield Row(
             "check", one.id, check, words, "changed", "only one of the scenarios has this check"
         )
+
+
+def _asked(cell: CellVerdict) -> set[str]:
+    """The checks of the candidate's sample trial."""
+    sample = cell.samples.get("candidate")
+    return {row.check for row in sample.rows} if sample is not None else set()
 
 
 def _duration(cell: str, sides: _Sides) -> Row:
@@ -347,8 +353,9 @@ def _summaries(
     if one is None or other is None:
         return Row(kind, cell, what, shown, "cannot tell", "not measured in both")
     if min(one.count, other.count) < ENOUGH:
-        return Row(kind, cell, what, shown, "cannot tell", f"fewer than {ENOUGH} values have no 95 % interval",
-                   ENOUGH - min(one.count, other.count))  # fmt: skip
+        how = f"fewer than {ENOUGH} values have no 95 % interval"
+        lacking = ENOUGH - min(one.count, other.count)
+        return Row(kind, cell, what, shown, "cannot tell", how, lacking)
     ratio = f"ratio of medians {other.median / one.median:.2f}" if one.median > 0 else ""
     if one.high < other.low or other.high < one.low:
         return Row(
@@ -453,7 +460,7 @@ NOTE = (
 
 
 def blocks(
-    found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+    found: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> Iterator[Block]:
     """The comparison as blocks; `verified` says of each record whether it was."""
     yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
@@ -489,7 +496,7 @@ def blocks(
 
 
 def as_json(
-    found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+    found: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> dict[str, Any]:
     """The comparison for machines."""
     return {

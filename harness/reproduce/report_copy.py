@@ -47,7 +47,7 @@ from harness.trust.folder import (
     LARGEST_MANIFEST,
     LARGEST_REPORT,
     Folder,
-    Unreadable,
+    UnreadableFile,
     verify_folder,
 )
 from harness.trust.signers import SignerPolicy
@@ -122,7 +122,7 @@ class ReportCopy:
             environment=run.environment,
             environments=run.environments,
             arms={name: arm.files for name, arm in record.arms.items()},
-            inputs={one.name: one.digest for one in run.inputs},
+            inputs={given.name: given.digest for given in run.inputs},
             cells=profile(self.scenario, record.judgement.cells, read=self.read),
         )
 
@@ -199,13 +199,13 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
                 (copy / name).write_bytes(data)
             for name in BESIDE:
                 # The verifier says what is wrong with one that is there.
-                with contextlib.suppress(Unreadable):
+                with contextlib.suppress(UnreadableFile):
                     (copy / name).write_bytes(folder.read(name, LARGEST_FILE))
             for name in manifest.parse(listing):
                 target = copy / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(folder.read(name, LARGEST_FILE))
-    except (OSError, Unreadable, manifest.ManifestMalformed) as problem:
+    except (OSError, UnreadableFile, manifest.ManifestMalformed) as problem:
         # The verifier has the words for what is wrong there.
         checked = verify_folder(report, policy=policy)
         what = (
@@ -217,7 +217,7 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
     return copy
 
 
-def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> ReportCopy:
+def _read_copy(folder: Path, inputs: Path | None, verification: Verification) -> ReportCopy:
     try:
         names = [*manifest.parse((folder / manifest.NAME).read_bytes())]
         evidence = [
@@ -232,33 +232,33 @@ def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> Report
         report = read(REPORT)
     except (OSError, RecordError, manifest.ManifestMalformed) as error:
         raise NotTrusted(
-            f"it cannot be read, trusted or not: {visible(str(error), 500)}", found
+            f"it cannot be read, trusted or not: {visible(str(error), 500)}", verification
         ) from None
     except Exception as error:
-        if found.ok:
+        if verification.ok:
             raise
         # Evidence that nobody answers for may be of any form; what was verified was judged once
         # already.
         what = f"{type(error).__name__}: {error}"
         raise NotTrusted(
-            f"its evidence is not what a run writes ({visible(what, 300)})", found
+            f"its evidence is not what a run writes ({visible(what, 300)})", verification
         ) from None
     signer = (
-        found.signer
-        if found.signer == found.fingerprint
-        else f"{found.signer} ({found.fingerprint})"
+        verification.signer
+        if verification.signer == verification.fingerprint
+        else f"{verification.signer} ({verification.fingerprint})"
     )
     signed = (
         f"verified: signed by {signer}"
-        if found.ok
-        else f"NOT verified ({found.word}), trusted by whoever made this reproduction"
+        if verification.ok
+        else f"NOT verified ({verification.word}), trusted by whoever made this reproduction"
     )
     return ReportCopy(
         folder=folder,
         inputs=inputs,
         digest=sha256(report),
         signed=signed,
-        verification=found,
+        verification=verification,
         record=record,
         scenario=parse_scenario(text, name=SCENARIO_PATH, overrides=record.run.overrides),
         text=text,
@@ -308,10 +308,12 @@ def _borrow(repository: Path, commit: str, target: Path) -> None:
             f"no repository could be made in {target}:"
             f" {done.stderr.decode(errors='replace').strip()}"
         )
-    own = target / ".git"
-    (own / "objects" / "info").mkdir(parents=True, exist_ok=True)
-    (own / "objects" / "info" / "alternates").write_text(f"{(repository / objects).resolve()}\n")
-    (own / "HEAD").write_text(f"{commit}\n")
+    git_folder = target / ".git"
+    (git_folder / "objects" / "info").mkdir(parents=True, exist_ok=True)
+    (git_folder / "objects" / "info" / "alternates").write_text(
+        f"{(repository / objects).resolve()}\n"
+    )
+    (git_folder / "HEAD").write_text(f"{commit}\n")
     done = git("read-tree", commit, folder=target)
     if done.returncode:
         raise RevisionError(

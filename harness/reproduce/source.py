@@ -334,7 +334,8 @@ def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
         return []
     return [
         (
-            f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its sha256"
+            f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its"
+            " sha256"
             f" {wanted[:12]}"
         )
     ]
@@ -357,7 +358,7 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
     """The arms as a run from this folder would have them."""
-    with staging.previewed(scenario, folder=folder) as found:
+    with staging.previewed(scenario, folder=folder) as staged:
         return {
             name: ArmFiles(
                 {
@@ -368,7 +369,7 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
                 arm.revision,
                 arm.patch,
             )
-            for name, arm in found.items()
+            for name, arm in staged.items()
         }
 
 

@@ -51,7 +51,7 @@ class Footer:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class SignatureRefusal:
     """Why no signature can be checked, as one of the words that `harness.trust.verification`
     explains.
     """
@@ -99,32 +99,34 @@ def unsigned_footer(reason: str) -> bytes:
     )
 
 
-def split(report: bytes) -> Footer | Refusal:
+def split(report: bytes) -> Footer | SignatureRefusal:
     """Take a report apart, or say which word refuses it."""
     begins = report.count(BEGIN)
     if begins == 0:
-        return Refusal(RefusalWord.UNSIGNED, _unsigned(report))
+        return SignatureRefusal(RefusalWord.UNSIGNED, _unsigned(report))
     if begins > 1:
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.TWO_SIGNATURES,
             f"the file holds {begins} signature blocks; a report holds one, at its end",
         )
     start = report.index(BEGIN)
-    signed, block = report[:start], report[start:]
+    signed = report[:start]
+    block = report[start:]
     ends = block.count(END)
     if ends == 0:
-        return Refusal(RefusalWord.TRUNCATED, "the file ends inside the signature")
+        return SignatureRefusal(RefusalWord.TRUNCATED, "the file ends inside the signature")
     if ends > 1 or END in signed:
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER,
             "the last line of a signature stands in the file more than once",
         )
     stop = block.index(END) + len(END)
-    signature, rest = block[:stop] + b"\n", block[stop:]
+    signature = block[:stop] + b"\n"
+    rest = block[stop:]
     if rest != b"\n" + TAIL:
         return _wrong_end(rest)
     if not signed.endswith(SECTION) or not signature.startswith(BEGIN + b"\n"):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER,
             "the lines that introduce the signature are not the ones a report has",
         )
@@ -160,16 +162,16 @@ def _unsigned(report: bytes) -> str:
     return "this file holds no signature; it was never signed, or its end is missing"
 
 
-def _wrong_end(rest: bytes) -> Refusal:
+def _wrong_end(rest: bytes) -> SignatureRefusal:
     if (b"\n" + TAIL).startswith(rest):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.TRUNCATED, "the file ends before the fence that closes the signature block"
         )
     if rest.startswith(b"\r"):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER, "the lines of the signature end with a carriage return"
         )
-    return Refusal(
+    return SignatureRefusal(
         RefusalWord.TEXT_AFTER_SIGNATURE,
         "nothing may stand behind the signature: it is not covered by it",
     )
@@ -267,7 +269,7 @@ def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") 
         for text in texts
     ]
     pairs = zip(*(line or "" for line in lines), strict=False)
-    start = max(0, next((i for i, (one, other) in enumerate(pairs) if one != other), 0) - 40)
+    start = max(0, next((i for i, (left, right) in enumerate(pairs) if left != right), 0) - 40)
     said, record = (
         "nothing" if line is None else repr(line[start : start + 120]) for line in lines
     )

@@ -139,11 +139,13 @@ def find_signer(
 def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
     literal = value.removeprefix("key::")
     if literal != value or literal.startswith(("ssh-", "ecdsa-", "sk-")):
-        key_file, where = None, f"{origin} (an agent's key)"
+        key_file = None
+        where = f"{origin} (an agent's key)"
         public = _public_line(literal.encode(), where)
     else:
         path = expanded(value)
-        key_file, where = path, f"{origin} ({value})"
+        key_file = path
+        where = f"{origin} ({value})"
         public = _public_key(path, where)
     _refuse_type(public, where)
     blob = base64.b64decode(public.split()[1])
@@ -202,7 +204,9 @@ def _private_header(content: bytes, where: str) -> tuple[str, str]:
         inner = content.split(_PRIVATE)[1].split(b"-----END")[0]
         fields = Fields(base64.b64decode(b"".join(inner.split()), validate=True))
         fields.expect(b"openssh-key-v1\0")
-        cipher, _, _ = fields.word(), fields.string(), fields.string()
+        cipher = fields.word()
+        fields.string()  # how the passphrase becomes a key
+        fields.string()  # options of that
         fields.number()
         blob = fields.string()
         return cipher, f"{Fields(blob).word()} {base64.b64encode(blob).decode()}"

@@ -197,7 +197,8 @@ class Fields:
     def take(self, size: int) -> bytes:
         if len(self._rest) < size:
             raise MalformedSignature("a field of the signature or key is cut short")
-        taken, self._rest = self._rest[:size], self._rest[size:]
+        taken = self._rest[:size]
+        self._rest = self._rest[size:]
         return taken
 
     def expect(self, literal: bytes) -> None:

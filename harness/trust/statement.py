@@ -32,7 +32,7 @@ from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
 from harness.stats.rates import lower_bound
 from harness.stats.verdict import CellVerdict
-from harness.trust.footer import Refusal
+from harness.trust.footer import SignatureRefusal
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, MalformedSignature, SshSignature
 from harness.trust.sshsig import parse as parse_signature
 
@@ -99,7 +99,7 @@ def test_name(record: Record, cell: CellVerdict) -> str:
 
 def check(
     envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[bytes, bytes], bool]
-) -> Refusal | str:
+) -> SignatureRefusal | str:
     """Whether an envelope holds the statement of this report under the key of this report.
 
     Else the word against it.
@@ -114,16 +114,16 @@ def check(
     try:
         signed = read_envelope(envelope)
     except MalformedEnvelope as problem:
-        return Refusal(RefusalWord.STATEMENT_MALFORMED, str(problem))
+        return SignatureRefusal(RefusalWord.STATEMENT_MALFORMED, str(problem))
     if signed.payload_type != PAYLOAD_TYPE:
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.STATEMENT_MALFORMED,
             f"its payloadType is {signed.payload_type!r}, and not {PAYLOAD_TYPE!r}",
         )
     mine = [each for each in signed.signatures if each.said.fingerprint == fingerprint]
     if not mine:
         whose = ", ".join(sorted({each.said.fingerprint for each in signed.signatures}))
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.STATEMENT_BY_ANOTHER_KEY,
             f"it is signed by {whose}, the report by {fingerprint}",
         )
@@ -133,18 +133,18 @@ def check(
                 f"a signature made for {each.said.namespace!r}, a statement needs"
                 f" {NAMESPACE_ATTESTATION!r}"
             )
-            return Refusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
+            return SignatureRefusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
     good = signing_keys(signed, namespace=NAMESPACE_ATTESTATION, fits=fits)
     if bad := sorted({each.said.fingerprint for each in signed.signatures} - good):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.STATEMENT_BADLY_SIGNED,
             f"the signature by {bad[0]} is not over this payload and type",
         )
     if differs := disagreement(signed.payload, rebuilt):
-        return Refusal(*differs)
+        return SignatureRefusal(*differs)
     others = sorted(good - {fingerprint})
-    beside = f"; signed beside it by {', '.join(others)}, whom nobody vouches for" if others else ""
-    return f"the statement is that of this report, by the same key{beside}"
+    more = f"; signed beside it by {', '.join(others)}, whom nobody vouches for" if others else ""
+    return f"the statement is that of this report, by the same key{more}"
 
 
 def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
@@ -154,7 +154,8 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
     if stated == rebuilt:
         return None
     try:
-        said, own = strict_json(stated), strict_json(rebuilt)
+        stated_document = strict_json(stated)
+        rebuilt_document = strict_json(rebuilt)
     except NotStrict as problem:
         return RefusalWord.STATEMENT_MALFORMED, f"the payload is not strict JSON: {problem}"
     for word, place in (
@@ -165,17 +166,22 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
         (RefusalWord.STATEMENT_OF_ANOTHER_RESULT, ("predicate", "passedTests")),
         (RefusalWord.STATEMENT_OF_ANOTHER_RESULT, ("predicate", "failedTests")),
     ):
-        one, other = _at(said, place), _at(own, place)
-        if one != other:
+        stated_value = _at(stated_document, place)
+        own_value = _at(rebuilt_document, place)
+        if stated_value != own_value:
             return (
                 word,
-                f"its {'.'.join(place)} is {_shown(one)}, the report makes it {_shown(other)}",
+                (
+                    f"its {'.'.join(place)} is {_shown(stated_value)}, the report makes it"
+                    f" {_shown(own_value)}"
+                ),
             )
-    one, other = _commits(said), _commits(own)
-    if one != other:
+    stated_value = _commits(stated_document)
+    own_value = _commits(rebuilt_document)
+    if stated_value != own_value:
         return (
             RefusalWord.STATEMENT_OF_ANOTHER_COMMIT,
-            f"it names {_shown(one)}, the report {_shown(other)}",
+            f"it names {_shown(stated_value)}, the report {_shown(own_value)}",
         )
     return RefusalWord.STATEMENT_DIFFERS, "it is not, byte for byte, what record and report make"
 
@@ -185,7 +191,9 @@ def _configuration(record: Record) -> list[dict[str, Any]]:
 
     Each descriptor holds a digest or an address, as the specification asks.
     """
-    run, source, here = record.run, record.run.source, record.run.environment
+    run = record.run
+    source = record.run.source
+    here = record.run.environment
     descriptors: list[dict[str, Any]] = []
     if source.commit:
         state = {"annotations": {"dirty": source.dirty, "repository": source.origin}}
@@ -216,7 +224,9 @@ def _configuration(record: Record) -> list[dict[str, Any]]:
 
 
 def _extension(record: Record) -> dict[str, Any]:
-    run, scenario, judgement = record.run, record.scenario, record.judgement
+    run = record.run
+    scenario = record.scenario
+    judgement = record.judgement
     return {
         "verdict": judgement.verdict,
         "reasons": judgement.reasons,
@@ -309,7 +319,7 @@ class EnvelopeSignature:
 
 
 @dataclass(frozen=True)
-class Envelope:
+class StatementEnvelope:
     """An envelope taken apart. Nothing in it is true until a signature fits."""
 
     payload: bytes
@@ -344,7 +354,7 @@ def encode_envelope(
     return json.dumps(envelope, ensure_ascii=True, indent=1).encode() + b"\n"
 
 
-def read_envelope(data: bytes) -> Envelope:
+def read_envelope(data: bytes) -> StatementEnvelope:
     """Take an envelope apart. Either base64 alphabet is accepted.
 
     Keys that DSSE does not know are not.
@@ -361,19 +371,20 @@ def read_envelope(data: bytes) -> Envelope:
         isinstance(document, dict) and document.keys() == {"payload", "payloadType", "signatures"},
         "other keys",
     )
-    listed, kind = document["signatures"], document["payloadType"]
+    listed = document["signatures"]
+    kind = document["payloadType"]
     _demand(isinstance(kind, str) and kind.isprintable(), "a payloadType that is not text")
     _demand(
         isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES,
         f"not 1 to {MOST_SIGNATURES} signatures",
     )
-    return Envelope(
+    return StatementEnvelope(
         _base64(document["payload"], "payload"), kind, tuple(_signature(each) for each in listed)
     )
 
 
 def signing_keys(
-    envelope: Envelope, *, namespace: str, fits: Callable[[bytes, bytes], bool]
+    envelope: StatementEnvelope, *, namespace: str, fits: Callable[[bytes, bytes], bool]
 ) -> frozenset[str]:
     """Fingerprints of the distinct keys whose signature is over this payload, in this namespace."""
     return frozenset(
@@ -383,13 +394,13 @@ def signing_keys(
     )
 
 
-def _signature(found: Any) -> EnvelopeSignature:
+def _signature(entry: Any) -> EnvelopeSignature:
     _demand(
-        isinstance(found, dict) and {"sig"} <= found.keys() <= {"keyid", "sig"},
+        isinstance(entry, dict) and {"sig"} <= entry.keys() <= {"keyid", "sig"},
         "a signature with other keys",
     )
-    _demand(isinstance(found.get("keyid", ""), str), "a keyid that is not text")
-    armoured = _base64(found["sig"], "sig")
+    _demand(isinstance(entry.get("keyid", ""), str), "a keyid that is not text")
+    armoured = _base64(entry["sig"], "sig")
     try:
         return EnvelopeSignature(armoured, parse_signature(armoured))
     except MalformedSignature as problem:

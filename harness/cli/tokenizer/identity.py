@@ -99,16 +99,16 @@ def diff_main(options: argparse.Namespace) -> int:
         return unreadable("diff", error)
     say_what_is_damaged("diff", options.first, options.second)
     if options.semantic:
-        differences = [one for one in differences if one.semantic]
-    sorts = {one.sort for one in differences}
+        differences = [item for item in differences if item.semantic]
+    sorts = {item.sort for item in differences}
     code = INCONCLUSIVE if "undecided" in sorts else PASS
     if "difference" in sorts:
         code = FAIL
     if options.json:
-        print(json.dumps([asdict(one) for one in differences]))
+        print(json.dumps([asdict(item) for item in differences]))
         return code
-    for one in differences:
-        _print_diff(one)
+    for item in differences:
+        _print_diff(item)
     if code == PASS:
         print(
             "the same"
@@ -120,11 +120,15 @@ def diff_main(options: argparse.Namespace) -> int:
     return code
 
 
-def _print_diff(one: Difference) -> None:
-    mark = {"undecided": "?", "remark": "note:"}.get(one.sort, "*" if one.semantic else " ")
-    print(f"{mark} {visible(one.words)}")
-    if one.example is not None:
-        print(f"    {one.example!r}\n      A  {one.first}\n      B  {one.second}")
+def _print_diff(difference: Difference) -> None:
+    mark = {"undecided": "?", "remark": "note:"}.get(
+        difference.sort, "*" if difference.semantic else " "
+    )
+    print(f"{mark} {visible(difference.words)}")
+    if difference.example is not None:
+        print(
+            f"    {difference.example!r}\n      A  {difference.first}\n      B  {difference.second}"
+        )
 
 
 DIFF = TokenizerCommand(

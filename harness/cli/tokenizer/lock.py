@@ -101,26 +101,26 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
         sorted_records,
     )
 
-    found: list[ModelRecord] = []
+    records: list[ModelRecord] = []
     for text in options.model:
-        told = OF_REPOSITORY.fullmatch(text)
-        if told is None or Path(text).exists():
+        named = OF_REPOSITORY.fullmatch(text)
+        if named is None or Path(text).exists():
             require_tokenizer(Path(text), tokenizer)
-            found.append(record_of_file(Path(text)))
+            records.append(record_of_file(Path(text)))
             continue
-        made = fetch(
-            told["repository"],
-            revision=told["commit"],
-            names=[told["file"]],
+        snapshot = fetch(
+            named["repository"],
+            revision=named["commit"],
+            names=[named["file"]],
             cache=options.cache,
             deadline=options.deadline,
             endpoint=options.endpoint,
             offline=options.offline,
             limits=Limits(file_bytes=MODEL_BYTES, total_bytes=MODEL_BYTES),
         )
-        require_tokenizer(made.folder / told["file"], tokenizer)
-        found += records_of_fetched(made)
-    return sorted_records(found)
+        require_tokenizer(snapshot.folder / named["file"], tokenizer)
+        records += records_of_fetched(snapshot)
+    return sorted_records(records)
 
 
 def undecided(command: str, error: LoadError) -> int:

@@ -54,32 +54,34 @@ def parity_main(options: argparse.Namespace) -> int:
             except UnicodeDecodeError as error:
                 raise Unreadable(f"{options.corpus}: is not UTF-8 at byte {error.start}") from None
         with Engine(options.first) as first, Engine(options.second) as second:
-            found = parity(first, second, corpus=lines, count=options.texts, seed=options.seed)
+            outcome = parity(first, second, corpus=lines, count=options.texts, seed=options.seed)
     except Unreadable as error:
         return unreadable("parity", error)
     except EngineFailed as error:
         return give_up("tokenizer parity", error, INCONCLUSIVE)
     if options.json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(asdict(outcome)))
     else:
-        _print_parity(found)
-    return PASS if found.mismatch is None else FAIL
+        _print_parity(outcome)
+    return PASS if outcome.mismatch is None else FAIL
 
 
-def _print_parity(found: EngineParity) -> None:
-    print(f"A  {found.engines[0]}\nB  {found.engines[1]}")
+def _print_parity(outcome: EngineParity) -> None:
+    print(f"A  {outcome.engines[0]}\nB  {outcome.engines[1]}")
     asked = (
-        f"{plural(found.texts, 'text')} in the modes {', '.join(found.modes)} (seed {found.seed})"
+        f"{plural(outcome.texts, 'text')} in the modes {', '.join(outcome.modes)} (seed"
+        f" {outcome.seed})"
     )
-    if (one := found.mismatch) is None:
+    if (mismatch := outcome.mismatch) is None:
         print(f"the same ids for {asked}")
         return
     print(
-        f"{found.differing} differ of {asked}; the shortest, mode {one.mode}, from id number"
-        f" {one.at} on:"
+        f"{outcome.differing} differ of {asked}; the shortest, mode {mismatch.mode}, from id number"
+        f" {mismatch.at} on:"
     )
-    print(f"    {visible(ascii(one.text) if not one.text.isprintable() else repr(one.text))}")
-    for side, ids in (("A", one.first), ("B", one.second)):
+    shown = repr(mismatch.text) if mismatch.text.isprintable() else ascii(mismatch.text)
+    print(f"    {visible(shown)}")
+    for side, ids in (("A", mismatch.first), ("B", mismatch.second)):
         print(f"      {side}  {visible(str(ids))}")
 
 
@@ -150,14 +152,14 @@ def contract_main(options: argparse.Namespace) -> int:
                 admit(Path(options.tokenizer))
             engine = stack.enter_context(Engine(options.tokenizer))
             if options.record:
-                made = record_golden(engine, count=options.texts, seed=options.seed)
+                golden = record_golden(engine, count=options.texts, seed=options.seed)
             else:
                 rows = changed_ids(engine, contract)
         if options.record:
-            write_golden(made, options.golden)
+            write_golden(golden, options.golden)
             print(
-                f"{options.golden}: {plural(len(made.texts), 'text')} with ids from"
-                f" {made.made_with}"
+                f"{options.golden}: {plural(len(golden.texts), 'text')} with ids from"
+                f" {golden.made_with}"
             )
             return PASS
     except Unreadable as error:
@@ -176,7 +178,7 @@ def contract_main(options: argparse.Namespace) -> int:
         f"{len(rows)} of {plural(len(contract.texts), 'text')} have other ids than with"
         f" {contract.made_with}"
     )
-    for row, now in sorted(rows, key=lambda one: len(one[0].text))[:SHOWN]:
+    for row, now in sorted(rows, key=lambda item: len(item[0].text))[:SHOWN]:
         print(
             f"    {visible(ascii(row.text))} ({row.mode})\n      golden  {row.ids}\n      now    "
             f" {now}"

@@ -52,45 +52,48 @@ def resolve_main(options: argparse.Namespace) -> int:
         decided(options)
         # What the environment names is our own cache alone: the hub's is asked beside it.
         caches = [options.cache, hub_cache()] if isinstance(options.cache, Path) else options.cache
-        found = resolve(
+        resolution = resolve(
             options.model, tokenizer=options.tokenizer, caches=caches, strict=options.strict
         )
     except Undecided as error:
         return refused("tokenizer resolve", error)
     except Unreadable as error:
         return unreadable("resolve", error)
-    code = _code(found, strict=options.strict)
+    code = _code(resolution, strict=options.strict)
     if options.json:
-        row = asdict(found) | {"code": code}
+        row = asdict(resolution) | {"code": code}
         print(json.dumps(row, default=str))
         return code
-    if found.chosen is not None:
-        how = "proven: " if found.proven else ""
+    if resolution.chosen is not None:
+        how = "proven: " if resolution.proven else ""
         print(
-            f"{visible(str(found.chosen.path))} ({found.chosen.origin}):"
-            f" {how}{visible(found.chosen.reasons[0])}"
+            f"{visible(str(resolution.chosen.path))} ({resolution.chosen.origin}):"
+            f" {how}{visible(resolution.chosen.reasons[0])}"
         )
-        for reason in () if options.explain else found.chosen.reasons[1:]:
+        for reason in () if options.explain else resolution.chosen.reasons[1:]:
             print(f"    {visible(reason)}")
     else:
-        print(_refusal(code, found))
-    if found.fingerprint is not None:
-        print(f"fingerprint {found.fingerprint}")
-    if options.explain or found.chosen is None:
-        for number, one in enumerate(found.candidates, start=1):
-            print(f"{number}. {one.origin}: {visible(str(one.path))}: {one.standing}")
-            for reason in one.reasons:
+        print(_refusal(code, resolution))
+    if resolution.fingerprint is not None:
+        print(f"fingerprint {resolution.fingerprint}")
+    if options.explain or resolution.chosen is None:
+        for number, candidate in enumerate(resolution.candidates, start=1):
+            print(
+                f"{number}. {candidate.origin}: {visible(str(candidate.path))}:"
+                f" {candidate.standing}"
+            )
+            for reason in candidate.reasons:
                 print(f"     {visible(reason)}")
-        for hint in found.hints:
+        for hint in resolution.hints:
             print(f"hint: {visible(hint)}")
     return code
 
 
-def _code(found: Resolution, *, strict: bool) -> int:
-    if found.chosen is not None:
+def _code(resolution: Resolution, *, strict: bool) -> int:
+    if resolution.chosen is not None:
         return PASS
-    standings = [one.standing for one in found.candidates]
-    named = any(one.origin == "named" for one in found.candidates)
+    standings = [candidate.standing for candidate in resolution.candidates]
+    named = any(candidate.origin == "named" for candidate in resolution.candidates)
     if named and "differs" in standings:
         return FAIL
     if strict and ("usable" in standings or "undecided" in standings):
@@ -100,14 +103,14 @@ def _code(found: Resolution, *, strict: bool) -> int:
     return ABSENT
 
 
-def _refusal(code: int, found: Resolution) -> str:
+def _refusal(code: int, resolution: Resolution) -> str:
     said = {
         FAIL: "the named tokenizer is not the model's",
         STRICT: "no candidate is proven to be the model's tokenizer (strict)",
         INCONCLUSIVE: "whether a candidate is the model's tokenizer is not decided",
         ABSENT: "no tokenizer of this model was found",
     }
-    return f"{visible(str(found.model))}: {said[code]}; {_asked(found.candidates)}"
+    return f"{visible(str(resolution.model))}: {said[code]}; {_asked(resolution.candidates)}"
 
 
 def _asked(candidates: tuple[Candidate, ...]) -> str:
@@ -160,31 +163,33 @@ def doctor_main(options: argparse.Namespace) -> int:
         return failed("doctor", error)
     words = []
     for model in models:
-        found = health(model, tokenizer=options.tokenizer)
-        words.append(found.word)
-        _say_doctor(found, as_json=options.json)
+        state = health(model, tokenizer=options.tokenizer)
+        words.append(state.word)
+        _say_doctor(state, as_json=options.json)
     if "ill" in words or (options.strict and "not tried" in words):
         return FAIL
     return INCONCLUSIVE if "not tried" in words else PASS
 
 
-def _say_doctor(found: Health, *, as_json: bool) -> None:
+def _say_doctor(state: Health, *, as_json: bool) -> None:
     if as_json:
         row = {
-            "model": str(found.model),
-            "word": found.word,
-            "tokenizer": str(found.tokenizer or ""),
-            "said": found.said,
+            "model": str(state.model),
+            "word": state.word,
+            "tokenizer": str(state.tokenizer or ""),
+            "said": state.said,
         }
         print(json.dumps(row))
         return
-    print(f"{found.model}: {found.word}{f': {found.tokenizer}' if found.tokenizer else ''}")
-    for one in found.said:
-        print(f"    {one}")
+    print(f"{state.model}: {state.word}{f': {state.tokenizer}' if state.tokenizer else ''}")
+    for line in state.said:
+        print(f"    {line}")
 
 
 DOCTOR = TokenizerCommand(
-    help="say of each GGUF model of a folder whether its tokenizer is there, loads, and keeps texts",
+    help=(
+        "say of each GGUF model of a folder whether its tokenizer is there, loads, and keeps texts"
+    ),
     description=(
         "For each GGUF model of a folder: looks for what is wrong in the file, finds its "
         "tokenizer, loads that in a process with limits and sends texts there and back. Exits "
