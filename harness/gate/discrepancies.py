@@ -254,16 +254,16 @@ def strangers(
     """
     if record.scenario.program:
         return (), ()  # nobody told what a program loaded, and another rule says so
-    brought = frozenset(digest for one in record.run.inputs for digest in one.files.values())
+    brought = frozenset(digest for facts in record.run.inputs for digest in facts.files.values())
     reasons: dict[str, None] = {}
-    made: dict[str, str] = {}
+    built_files: dict[str, str] = {}
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.repo is not None:
             continue  # another repository's, which the gate cannot compare
         ran = [cell.ran for cell in record.judgement.cells if cell.ran is not None]
         lists = [
             read(path_of(digest))
-            for digest in sorted({one for each in ran for one in each.lists.get(name, ())})
+            for digest in sorted({digest for each in ran for digest in each.lists.get(name, ())})
         ]
         try:
             tree = _tree(name, arm, basis, read)
@@ -271,25 +271,27 @@ def strangers(
             reasons[f"{name}: its revision cannot be compared: {error}"] = None
             continue
         said = record.run.provenance[name]
-        own = record.run.environments.get(name)
+        environment = record.run.environments.get(name)
         roots, files = tree.compared(lists, said.installed)
-        built = {one.name for one in said.installed if tree.unnamed.may_have_built(one)}
+        built = {facts.name for facts in said.installed if tree.unnamed.may_have_built(facts)}
         source = Source(
             declared=tree.declared | built | frozenset(said.declared),
             files=files,
             inputs=brought,
             plugins=plugins.inside(record.run),
-            named=frozenset(own.versions) if own is not None and name == _older(record) else (),
+            named=frozenset(environment.versions)
+            if environment is not None and name == _older(record)
+            else (),
             counterparts=Counterparts(
                 roots=roots, files=files, installed=said.installed, hidden=spread(arm.files)
             ),
         )
         for listing in lists:
-            found = judge(listing, source)
-            made |= found.made
-            reasons |= dict.fromkeys(f"{name}: {why}" for why in _removed(found.made, tree, basis))
-            reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(found.unproven))
-    return tuple(reasons), tuple(sorted(made.items()))
+            listed = judge(listing, source)
+            built_files |= listed.made
+            reasons |= dict.fromkeys(f"{name}: {why}" for why in _removed(listed.made, tree, basis))
+            reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(listed.unproven))
+    return tuple(reasons), tuple(sorted(built_files.items()))
 
 
 def _removed(built: Iterable[tuple[str, str]], tree: Tree, basis: GateBasis) -> list[str]:

@@ -237,32 +237,34 @@ def _room(run: RunFacts) -> Text:
 
 def _own(record: Record) -> list[Block]:
     """What each arm ran in, where one of them had an environment of its own."""
-    made = record.run.environments
-    if not made:
+    environments = record.run.environments
+    if not environments:
         return []
     other = "reference" if "reference" in record.arms else "control"
     arms = [arm for arm in (other, "candidate") if arm in record.arms]
     called = [record.scenario.arm(arm) for arm in arms]
     sides = [installed(record.run, arm) for arm in arms]
     words = {True: "an environment of its own", False: "the environment of the harness"}
-    rows: list[tuple[Part, ...]] = [("made as", *(words[arm in made] for arm in arms), "")]
+    rows: list[tuple[Part, ...]] = [("made as", *(words[arm in environments] for arm in arms), "")]
     rows.append(_row("Python", [python for python, _ in sides]))
-    names = sorted(set[str]().union(*(one.versions for one in made.values())))
+    names = sorted(
+        set[str]().union(*(environment.versions for environment in environments.values()))
+    )
     differ = [
         name
         for name in names
         if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1
     ]
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
-    read = [_start_files(made.get(arm, record.run.environment)) for arm in arms]
-    if any(own.start_files for own in made.values()):
-        rows.append(_row("Python may read at its start", [one or "nothing" for one in read]))
+    read = [_start_files(environments.get(arm, record.run.environment)) for arm in arms]
+    if any(environment.start_files for environment in environments.values()):
+        rows.append(_row("Python may read at its start", [files or "nothing" for files in read]))
     wheels = "\n".join(
         f"{name}: {package.name}=={package.version} wheel sha256:{package.wheel} files"
         f" sha256:{package.record}"
         for name, arm in zip(called, arms, strict=True)
-        if arm in made
-        for package in made[arm].packages
+        if arm in environments
+        for package in environments[arm].packages
     )
     return [
         Paragraph("What the ranks of each arm ran in:"),

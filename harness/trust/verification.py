@@ -287,14 +287,14 @@ class Verifier:
             self._begin("files")
         return self._refusal(word, message)
 
-    def take_names(self, names: Sequence[str], own: frozenset[str]) -> None:
+    def take_names(self, names: Sequence[str], checked_elsewhere: frozenset[str]) -> None:
         """Rules 5 (that no file was left out) and 6. `own` is what other rules check."""
         missing = self._digests.keys() - self._seen
         if missing or self._next() != "files":
             raise OutOfOrder(f"{len(missing)} listed files were never checked")
         self._pass("every listed file has its digest")
         self._begin("unlisted")
-        extra = sorted(set(names) - self._digests.keys() - own)
+        extra = sorted(set(names) - self._digests.keys() - checked_elsewhere)
         if extra:
             more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
             message = (
