@@ -109,7 +109,7 @@ def new_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def folder(text: str) -> Path:
-    """A folder, there or not, but not what can never be one."""
+    """Folder, there or not, but not what can never be one."""
     try:
         Path(text).stat()
     except OSError as error:
@@ -123,7 +123,7 @@ def folder(text: str) -> Path:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Whole number from 1."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError("must be a whole number from 1")
@@ -131,7 +131,7 @@ def positive(text: str) -> int:
 
 
 def challenge(text: str) -> str:
-    """A text that a gate demands in a report."""
+    """Text that a gate demands in a report."""
     if (
         not 0 < len(text) <= 200
         or not text.isascii()

@@ -24,7 +24,7 @@ PASSED_ON = ("--corpus", "--texts", "--seed")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     name = parser.prog.rpartition(" ")[2]
     parser.description = f"The same as `rankproof {ALIASES[name]}`."
     if name == "pre-download-tokenizers":

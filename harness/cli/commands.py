@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
 def parser(
     chosen: str | None = None, arguments: Callable[[argparse.ArgumentParser], None] | None = None
 ) -> Parser:
-    """The command line in the order of its help.
+    """Command line in the order of its help.
 
     Args:
         chosen: the command whose arguments are wanted; the module of no other is imported.

@@ -39,7 +39,7 @@ SUMMARY_REASON = 500
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "results",
         type=Path,
@@ -150,7 +150,7 @@ def _print(decision: Decision) -> None:
 
 
 def lines(decision: Decision) -> Iterable[str]:
-    """The decision as plain lines."""
+    """Decision as plain lines."""
     scenario: str | None = ""
     wide = max((len(requirement.name) for requirement in decision.requirements), default=0)
     for requirement in decision.requirements:
@@ -173,7 +173,7 @@ def lines(decision: Decision) -> Iterable[str]:
 
 
 def summary(decision: Decision) -> str:
-    """The decision as markdown, for a step summary."""
+    """Decision as markdown, for a step summary."""
     blocks: list[Block] = [Heading(2, f"Release gate: {decision.answer}")]
     if decision.commit and decision.trusted and decision.policy:
         by = Verbatim(decision.policy.path)

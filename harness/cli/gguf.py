@@ -28,7 +28,7 @@ SHOWN = 100
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     inspect = actions.add_parser(
         "inspect", help="print the keys, the heads of arrays, and the tensors of a file"
@@ -203,7 +203,7 @@ def _elements(file: GgufFile, array: Array, count: int) -> list[bytes | int | fl
 
 
 def _plain(value: bytes | float) -> Any:
-    """A value for JSON, which has no word for NaN and none for bytes that are not text."""
+    """Value for JSON, which has no word for NaN and none for bytes that are not text."""
     if isinstance(value, bytes):
         return bounded(value.decode(errors="backslashreplace"), SHOWN * 10)
     return value if isinstance(value, int) or abs(value) < float("inf") else str(value)

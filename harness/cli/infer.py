@@ -36,7 +36,7 @@ A folder of that name is ./inside.
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="a GGUF file")
     parser.add_argument("--prompt", required=True, help="the text to continue")
     parser.add_argument(
@@ -206,7 +206,7 @@ def _offer(model: Path) -> None:
 
 
 def _inner(options: argparse.Namespace, scratch: Path) -> Served:
-    """The tokenizer inside the model, written out as a tokenizer.json and held against the model
+    """Tokenizer inside the model, written out as a tokenizer.json and held against the model
     like any other.
     """
     from harness.tokenizer.discovery import admit, resolve
@@ -220,7 +220,7 @@ def _inner(options: argparse.Namespace, scratch: Path) -> Served:
 
 
 def _served(options: argparse.Namespace) -> Served:
-    """The tokenizer that is named, or the one that is found, or fetched where that is allowed."""
+    """Tokenizer that is named, or the one that is found, or fetched where that is allowed."""
     from harness.tokenizer.discovery import resolve
     from harness.tokenizer.loading import SourceRefused
     from harness.tokenizer.model_files import Served, serve

@@ -40,7 +40,7 @@ LISTS: dict[str, tuple[Registry[Any], Callable[[Any], Iterable[str]]]] = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     name = parser.prog.rpartition(" ")[2]
     if name == "list":
         scenarios(parser)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     if parser.prog.endswith("hosts"):
         _hosts_arguments(parser)
     else:
@@ -115,7 +115,7 @@ def _environments(options: argparse.Namespace) -> int:
 
 
 def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     check = what.add_parser(
         "check", help="say of each machine of a hostfile whether ranks could run there, and why not"

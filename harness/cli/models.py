@@ -24,7 +24,7 @@ EVERY = 5.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="the models that are made here, with their digests' makers")
     make = actions.add_parser(
@@ -122,6 +122,7 @@ def _said(words: str) -> Iterator[None]:
                 flush=True,
             )
 
+    # A daemon: an interrupted command ends although somebody still speaks of it.
     speaker = threading.Thread(target=repeat, daemon=True)
     speaker.start()
     try:

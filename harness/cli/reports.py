@@ -37,12 +37,12 @@ REPORT = "report.md"
 
 
 class NoBundle(Exception):
-    """A bundle that may not be unpacked; the message says why."""
+    """Bundle that may not be unpacked; the message says why."""
 
 
 @contextmanager
 def report_of(given: Path) -> Iterator[Path]:
-    """The report at a path. A bundle is unpacked where nobody else reads, for as long as this
+    """Report at a path. A bundle is unpacked where nobody else reads, for as long as this
     lasts.
 
     Raises:
@@ -74,7 +74,7 @@ MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": 
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     takes = {
         "verify": _verify_arguments,
         "show": _show_arguments,
@@ -91,7 +91,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("--model", action=_Elsewhere, help=argparse.SUPPRESS)
     parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
     signers(parser)
@@ -207,7 +207,7 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
 
 
 def own_signers() -> Path | None:
-    """The verifier's own list, at the top of the repository it stands in.
+    """Verifier's own list, at the top of the repository it stands in.
 
     Never the one beside the report.
     """
@@ -237,7 +237,7 @@ SHOW_WIDEST = 140
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "run",
         type=Path,
@@ -337,11 +337,11 @@ LARGEST = 64 * 2**20
 
 
 class NotCompared(Exception):
-    """A run that was refused; the message says why."""
+    """Run that was refused; the message says why."""
 
 
 def _compare_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("first", type=Path, metavar="A", help="a run's folder or report.md")
     parser.add_argument("second", type=Path, metavar="B", help="the run to compare it with")
     signers(parser)
@@ -387,7 +387,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _record_of(path: Path, policy: SignerPolicy, *, unverified: bool) -> tuple[Record, bool]:
-    """The record of a run, and whether it was verified.
+    """Record of a run, and whether it was verified.
 
     Raises:
         NotCompared: it was not, and nobody said that this does not matter.
@@ -413,7 +413,7 @@ LEAKS_SHOWN = 20
 
 
 def _bundle_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("run", type=Path, help="a run's folder, such as results/latest")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="(default: SCENARIO-RUN.rankproof.tar.xz)"

@@ -53,7 +53,7 @@ LIMIT = 160
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
     signers(parser)
     parser.add_argument(

@@ -125,7 +125,7 @@ def revisions(options: argparse.Namespace) -> list[str]:
 
 
 def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostfile | None:
-    """The cluster or the machines that the command line names; None is this machine.
+    """Cluster or the machines that the command line names; None is this machine.
 
     Args:
         options: of the command line.
@@ -364,7 +364,7 @@ def _what(trial: Trial) -> str:
 
 
 def _lacking(failure: str) -> str | None:
-    """The extra that would have helped, where an import of the subject found nothing: its FAIL
+    """Extra that would have helped, where an import of the subject found nothing: its FAIL
     stands all the same.
     """
     name = re.search(r"No module named '(\w+)", failure)
@@ -372,7 +372,7 @@ def _lacking(failure: str) -> str | None:
 
 
 def _place(calls: list[str]) -> str:
-    """The innermost call whose line is known: one of the subject.
+    """Innermost call whose line is known: one of the subject.
 
     Otherwise the innermost of all.
     """

@@ -51,7 +51,7 @@ ONLY: dict[str, tuple[str, tuple[Kind, ...]]] = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     if parser.prog.endswith("init"):
         _init_arguments(parser)
     else:
@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _init_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("folder", type=Path, help="a new folder, such as scenarios/my-fix")
     parser.add_argument("--id", help="name of the scenario (default: the folder's)")
     parser.add_argument("--title", help="one line that says what a PASS means")

@@ -171,7 +171,7 @@ COMMANDS: dict[str, MatrixCommand | SearchCommand] = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     name = parser.prog.rpartition(" ")[2]
     COMMANDS[name].arguments(parser)
     parser.add_argument(
@@ -226,7 +226,7 @@ def _account(command: Any) -> Account[Any]:
     from harness.series.series import Account
 
     class Printed(Account[Any]):
-        """The plan, and a line for each part as it begins and as it is kept."""
+        """Plan, and a line for each part as it begins and as it is kept."""
 
         parts = 0
 

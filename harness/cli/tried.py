@@ -116,7 +116,7 @@ def _arm(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
 
 
 def _kept(who: str, kept: Sequence[Kept]) -> Iterator[str]:
-    """A line for each artefact; ranks that kept the same show the same digest."""
+    """Line for each artefact; ranks that kept the same show the same digest."""
     if kept:
         yield f"  {who} kept:"
     for artefact in kept:
@@ -212,7 +212,7 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def _cut(text: bytes) -> list[str]:
-    """The lines of a text, of a long one both ends."""
+    """Lines of a text, of a long one both ends."""
     shown_lines = [
         visible(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()
     ]

@@ -35,7 +35,7 @@ class GateError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedScenario:
-    """A required scenario as the trusted revision has it.
+    """Required scenario as the trusted revision has it.
 
     Attributes:
         path: of its file, from the top of the repository.
@@ -50,7 +50,7 @@ class TrustedScenario:
 
     @property
     def folder(self) -> str:
-        """The folder of its file."""
+        """Folder of its file."""
         return posixpath.dirname(self.path)
 
     @cached_property
@@ -104,7 +104,7 @@ class GateBasis:
     tree: Callable[[str], Tree]
 
     def cells(self, required: Required, record: Record) -> tuple[str, ...]:
-        """The cells that must be PASS: those of the policy, else every one of the trusted matrix
+        """Cells that must be PASS: those of the policy, else every one of the trusted matrix
         and of the run's.
         """
         if required.cells is not None:

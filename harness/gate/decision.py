@@ -85,6 +85,7 @@ class Decision(Model):
     problems: list[str] = Field(default_factory=list)
 
 
+# What may be asked, and the folder and time that a test sets; all but the paths by name.
 def decide(
     paths: Sequence[Path],
     *,
@@ -333,8 +334,8 @@ def _failures(basis: GateBasis, mine: Sequence[Report], deciding: Report) -> Rul
 def _scenario(
     basis: GateBasis, required: Required, deciding: Report, mine: Sequence[Report]
 ) -> Ruling:
-    """A scenario that is not the trusted one asks another question, unless somebody who may release
-    signed for it.
+    """Refuse a scenario that is not the trusted one, unless somebody who may release signed for it:
+    it asks another question.
     """
     if not deciding.differs:
         return "MET", f"the one of {basis.ref}"

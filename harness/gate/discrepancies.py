@@ -70,7 +70,7 @@ def differs(
 
 
 def _control(record: Record, basis: GateBasis) -> list[str]:
-    """A control from a revision that only a name says: the commit under test could choose code that
+    """Control from a revision that only a name says: the commit under test could choose code that
     is sure to fail.
 
     Of a comparison, the a that the commit's code is compared with.
@@ -123,7 +123,7 @@ def _environments(
 
 
 def _older(record: Record) -> str:
-    """The arm that may be older than the commit on purpose."""
+    """Arm that may be older than the commit on purpose."""
     return "reference" if "reference" in record.arms else "control"
 
 

@@ -40,7 +40,7 @@ class Roles(Model):
     )
 
     def of(self, name: str) -> tuple[Role, ...]:
-        """The roles of a name."""
+        """Roles of a name."""
         return tuple(role for role in ROLES if name in getattr(self, role))
 
 
@@ -80,7 +80,7 @@ class AllowedStartFile(Model):
     sha256: Sha256 | None = Field(None, description="Digest of the file (default: any).")
 
     def allows(self, file: StartFile) -> bool:
-        """Whether it is this file."""
+        """Tell whether it is this file."""
         return self.name == file.name and self.sha256 in (None, file.sha256)
 
 
@@ -110,7 +110,7 @@ class AllowedPlugin(Model):
     )
 
     def allows(self, plugin: Plugin | Imported) -> bool:
-        """Whether it is this plug-in."""
+        """Tell whether it is this plug-in."""
         return (
             self.distribution == plugin.distribution
             and self.version in (None, plugin.version)
@@ -213,7 +213,7 @@ class Policy(Model):
         return self
 
     def least(self, required: Required) -> LeastTrials:
-        """The least trials of a scenario."""
+        """Least trials of a scenario."""
         return required.trials or self.trials
 
 
@@ -253,7 +253,7 @@ SIGNERS_TEMPLATE = """\
 
 
 class TemplateError(Exception):
-    """A policy that cannot be written; the message says what, where and what to do."""
+    """Policy that cannot be written; the message says what, where and what to do."""
 
 
 def write_policy(path: Path) -> Iterator[Path]:
@@ -324,7 +324,7 @@ def _file_key(file: Path, scenario: Scenario) -> str:
 
 
 def _signer_line() -> str:
-    """The key that would sign here, as a line to be turned on: nobody should trust a key because a
+    """Key that would sign here, as a line to be turned on: nobody should trust a key because a
     program wrote it.
     """
     try:

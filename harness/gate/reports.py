@@ -35,7 +35,7 @@ SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A verified report of the commit.
+    """Verified report of the commit.
 
     Attributes:
         place: where it lies, for messages.
@@ -93,7 +93,7 @@ def some(items: Sequence[str]) -> str:
 
 @dataclass
 class Runs:
-    """The runs below results folders.
+    """Runs below results folders.
 
     Attributes:
         claimed: those that say they are of the commit, or do not say it so that it can be read.
@@ -163,7 +163,7 @@ def _below(path: Path, budget: list[int], runs: Runs, depth: int = 0) -> Iterato
 
 
 def _claim(run: Path) -> str | None:
-    """The commit that a run says it is of; None where it says none that can be read, so that it is
+    """Commit that a run says it is of; None where it says none that can be read, so that it is
     verified.
     """
     try:
@@ -199,7 +199,7 @@ class _Comparison(RecordReplay):
 
 
 def verified(run: Path, basis: GateBasis) -> Report | Refusal:
-    """The report of a run, if it verifies by the keys that are trusted."""
+    """Report of a run, if it verifies by the keys that are trusted."""
     compared = _Comparison(basis)
     verification = verify_folder(run / REPORT, policy=basis.signers, replay=compared, now=basis.now)
     if not verification.ok or compared.record is None:

@@ -405,5 +405,5 @@ RULES: dict[str, Rule] = {
 
 
 def holds(basis: GateBasis, required: Required, report: Report) -> bool:
-    """Whether every rule is met."""
+    """Tell whether every rule is met."""
     return all(rule(basis, required, report)[0] == "MET" for rule in RULES.values())

@@ -71,7 +71,7 @@ def changed_section(record: Record) -> list[Block]:
 
 
 def entry_files(record: Record, arm: str) -> list[str]:
-    """The files of an arm that its ranks begin with, by their paths in its folder."""
+    """Files of an arm that its ranks begin with, by their paths in its folder."""
     if record.scenario.program:
         return [word for word in record.scenario.program if word in record.arms[arm].files]
     module = record.scenario.entry.partition(":")[0].replace(".", "/")
@@ -182,7 +182,7 @@ def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
 
 
 def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
-    """The diff of a module, folded: its title tells how long it is."""
+    """Diff of a module, folded: its title tells how long it is."""
     removed, added = (sum(line.startswith(sign) for line in module.lines) for sign in "-+")
     title = f"{module.file}: {plural(removed, 'line')} removed, {added} added"
     title += f", {plural(module.more, 'more line')} of the diff not shown" if module.more else ""
@@ -230,7 +230,7 @@ MOST = 3
 
 
 def impact_section(record: Record) -> list[Block]:
-    """The section."""
+    """Section."""
     section: list[Block] = [Heading(2, "Measured impact")]
     asked = record.scenario
     measured = [cell for cell in record.judgement.cells if cell.measured]

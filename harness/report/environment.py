@@ -154,7 +154,7 @@ def environment_section(record: Record) -> list[Block]:
 
 
 def _machine(machine: MachineFacts) -> str:
-    """A machine of a run, in words."""
+    """Machine of a run, in words."""
     size = (
         f"{plural(machine.slots, 'slot')}, {plural(machine.cores, 'core')},"
         f" {machine.memory / 2**30:.1f} GiB"
@@ -171,7 +171,7 @@ def _start_files(here: Environment | ArmEnvironmentFacts) -> str:
 
 
 def _farm(run: RunFacts) -> list[Block]:
-    """The nodes that made the trials, where others than this machine did."""
+    """Nodes that made the trials, where others than this machine did."""
     if run.farm is None:
         return []
     rows = tuple(

@@ -125,7 +125,7 @@ def wires_path(cell: CellVerdict, arm: str) -> str:
 
 
 def trial_grid(record: Record) -> bytes:
-    """A square per trial: a row per arm of each cell, the worst cell first, in the order the trials
+    """Square per trial: a row per arm of each cell, the worst cell first, in the order the trials
     were planned.
     """
     shapes: list[str] = []
@@ -150,7 +150,7 @@ def trial_grid(record: Record) -> bytes:
 
 
 def _square(x: float, y: float, kind: str, *, title: str) -> list[str]:
-    """A shape of its own for each kind, so that it can be told without its colour."""
+    """Shape of its own for each kind, so that it can be told without its colour."""
     fill, stroke = FILLS[kind]
     shapes = [svg.frame(x, y, SQUARE, fill, stroke, title=title, dashed=kind == "void")]
     sign = stroke if fill == svg.PAPER else svg.PAPER
@@ -171,7 +171,7 @@ def _square(x: float, y: float, kind: str, *, title: str) -> list[str]:
 
 
 def square(arm: str, trial: Trial) -> tuple[str, str]:
-    """The kind of a trial's square, and in words what became of the trial."""
+    """Kind of a trial's square, and in words what became of the trial."""
     if trial.outcome == "void":
         return "void", f"void, {trial.void}"
     if arm == "control" and trial.as_stated and trial.outcome == "pass":

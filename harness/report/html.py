@@ -33,7 +33,7 @@ _SIGNS = {"+": "ins", "-": "del", "@": "at"}
 
 
 def render_html(document: Iterable[Block], *, pictures: Mapping[str, str]) -> str:
-    """The blocks as HTML elements, one a line.
+    """Blocks as HTML elements, one a line.
 
     Args:
         document: what to render.
@@ -72,7 +72,7 @@ def inline(part: Part) -> str:
 
 
 def anchor(heading: blocks.Heading) -> str:
-    """The id of a heading, made of the tool's own words."""
+    """Id of a heading, made of the tool's own words."""
     text = heading.text if isinstance(heading.text, str) else ""
     return re.sub("[^a-z]+", "-", text.lower()).strip("-")
 
@@ -288,7 +288,7 @@ def _contents(sections: Sequence[Sequence[Block]]) -> str:
 
 
 def _grid(record: Record) -> str:
-    """The trials as squares that wrap where the screen ends, which a drawing does not."""
+    """Trials as squares that wrap where the screen ends, which a drawing does not."""
     rows = []
     for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():

@@ -67,7 +67,7 @@ Read = Callable[[str], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the text that can be left out where room is short."""
+    """Part of the text that can be left out where room is short."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -145,7 +145,7 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
 
 
 def _modules(library: LibraryChange) -> Iterator[Block]:
-    """The diffs of a library's modules, the short ones first."""
+    """Diffs of a library's modules, the short ones first."""
     room = DIFF_LIMIT
     diffs = {module.file: "\n".join(module.lines) for module in library.modules if module.lines}
     for file, diff in sorted(diffs.items(), key=lambda item: len(item[1])):
@@ -178,7 +178,7 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
 
 
 def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:
-    """A traceback, or where a hung rank stood: the cell, what it is, the text."""
+    """Traceback, or where a hung rank stood: the cell, what it is, the text."""
     if (hung := cell.hung.get(arm)) is not None and hung.ranks:
         return (
             cell,
@@ -263,7 +263,7 @@ def _foot(record: Record) -> list[Block]:
 
 
 def alone(block: Block) -> Block:
-    """A block without evidence, calls and folders."""
+    """Block without evidence, calls and folders."""
     match block:
         case blocks.Heading(level, text):
             return blocks.Heading(level, _quiet(text))
@@ -319,7 +319,7 @@ def _without_calls(text: str) -> Iterator[Part]:
 
 
 def without_places(text: str) -> str:
-    """A text in which no path begins at the root of a machine, and no address says who or where."""
+    """Text in which no path begins at the root of a machine, and no address says who or where."""
     return FOLDERS.sub("…/", HOME.sub("…", ADDRESS.sub("…", text)))
 
 
@@ -328,7 +328,7 @@ SUMMARY_CELLS = 50
 
 
 def render_step_summary(basis: Basis) -> bytes:
-    """The lines, as markdown that ends with a blank line."""
+    """Lines, as markdown that ends with a blank line."""
     record = basis.record
     judgement = record.judgement
     rows = tuple(

@@ -24,7 +24,7 @@ LINKED_VALUE = 110
 
 
 def render_markdown(document: Iterable[Block]) -> str:
-    """The blocks as markdown, a blank line between them; an empty string for no blocks."""
+    """Blocks as markdown, a blank line between them; an empty string for no blocks."""
     text = "\n\n".join(_block(block) for block in document)
     return f"{text}\n" if text else ""
 

@@ -48,7 +48,7 @@ def render(record: Record, *, manifest_digest: str) -> bytes:
 
 
 def report_blocks(record: Record, *, manifest_digest: str) -> list[Block]:
-    """The report as blocks, for any renderer."""
+    """Report as blocks, for any renderer."""
     return [
         *summary(record),
         *reproduction_section(record),

@@ -30,7 +30,7 @@ ROWS = 60
 
 
 def reproduction_section(record: Record) -> list[Block]:
-    """The section; nothing for a run that reproduces no other."""
+    """Section; nothing for a run that reproduces no other."""
     comparison = record.comparison
     reproduces = record.run.reproduces
     if comparison is None or reproduces is None:

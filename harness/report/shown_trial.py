@@ -66,7 +66,7 @@ def printed_section(sample: ShownTrial, trial: Trial) -> list[Block]:
 
 
 def life_section(cell: CellVerdict, arm: Arm) -> list[Block]:
-    """The lanes of the ranks of a shown trial, and below them what every tick is."""
+    """Lanes of the ranks of a shown trial, and below them what every tick is."""
     figure = Figure(lanes_path(cell, arm), LIFE)
     pictures: list[Block] = [
         Figure(distances_path(cell, arm, check), f"{FAR} {check}.")
@@ -127,7 +127,7 @@ def standing_section(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> lis
 
 
 def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
-    """A trial as a table: a row per check, a column per rank.
+    """Trial as a table: a row per check, a column per rank.
 
     A value links to the line that shows it.
 
@@ -175,7 +175,7 @@ def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
 
 
 def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
-    """The answers to a check in a large world: the ranks that gave one together, those on which it
+    """Answers to a check in a large world: the ranks that gave one together, those on which it
     fails first.
     """
     if not row.cells:
@@ -228,7 +228,7 @@ WORDS = {"excluded": "excluded", "found": "found", "open": "not looked at"}
 
 
 def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
-    """The block of one arm in one cell; nothing where no output of it was wrong."""
+    """Block of one arm in one cell; nothing where no output of it was wrong."""
     findings = cell.attributions.get(arm)
     if findings is None:
         return []
@@ -257,7 +257,7 @@ ALT = (
 
 
 def wires_section(wires: Wires, *, picture: str, evidence: str) -> list[Block]:
-    """A figure, and below it every link and every fault in numbers.
+    """Figure, and below it every link and every fault in numbers.
 
     Args:
         wires: of the trial.

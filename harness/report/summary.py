@@ -117,7 +117,7 @@ def _verdict(record: Record) -> Part:
 
 
 def without_word(block: Block) -> Block:
-    """A block below a title that gives the verdict already: without it where nothing more is said
+    """Block below a title that gives the verdict already: without it where nothing more is said
     of it.
     """
     if not isinstance(block, Terms):
@@ -272,7 +272,7 @@ def signer_in_words(record: Record) -> Part:
 
 
 def _code(record: Record) -> Part:
-    """The commit in full, once: of the repository, or of each arm where both were laid out from
+    """Commit in full, once: of the repository, or of each arm where both were laid out from
     one.
     """
     revisions = {
@@ -297,7 +297,7 @@ def _code(record: Record) -> Part:
 
 
 def tree_state(record: Record) -> str:
-    """Whether what ran is what the commit holds."""
+    """Tell whether what ran is what the commit holds."""
     return {True: "changed since", False: "clean", None: "unknown whether changed"}[
         record.run.source.dirty
     ]

@@ -77,7 +77,7 @@ def _candidate(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
 
 
 def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -> list[Block]:
-    """A control's trial in which no rank failed by itself: what failed is a check alone, or
+    """Control's trial in which no rank failed by itself: what failed is a check alone, or
     nothing.
     """
     who = Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),))
@@ -100,7 +100,7 @@ def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -
 
 
 def _why(failure: Failure) -> str:
-    """The reasons of a check, each once, with the ranks it is about."""
+    """Reasons of a check, each once, with the ranks it is about."""
     alike: dict[str, list[int]] = {}
     whole = []
     for reason in failure.reasons:

@@ -60,7 +60,7 @@ PRIVATE_KEY = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\r?\n[-+ ]?[A-Za-z0-9+
 
 @dataclass(frozen=True)
 class Leak:
-    """A place that names something of this machine.
+    """Place that names something of this machine.
 
     What it is stands in the kind, and is not repeated.
     """
@@ -124,7 +124,7 @@ SUFFIX = ".rankproof.tar.xz"
 
 
 class BundleError(Exception):
-    """A run that cannot be bundled; the message says what, where and what to do."""
+    """Run that cannot be bundled; the message says what, where and what to do."""
 
 
 class Leaks(BundleError):
@@ -141,7 +141,7 @@ class Leaks(BundleError):
 
 @dataclass(frozen=True)
 class Bundled:
-    """A bundle that was written."""
+    """Bundle that was written."""
 
     path: Path
     sha256: str
@@ -150,7 +150,7 @@ class Bundled:
 
 @dataclass
 class _Content:
-    """The members that were gathered: bytes, or the path of an input."""
+    """Members that were gathered: bytes, or the path of an input."""
 
     held: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -220,7 +220,7 @@ def usual_name(run: Path) -> str:
 
 
 def _take_run(place: Path, content: _Content) -> None:
-    """The report, the manifest, and what the manifest lists.
+    """Report, the manifest, and what the manifest lists.
 
     Everything must be as it was signed.
     """
@@ -359,6 +359,7 @@ def _write(out: Path, index: Index, content: _Content) -> str:
             try:
                 pack(file, index, content.open)
                 file.flush()
+                # Before its digest is printed: what is named by it must be on the disk.
                 os.fsync(file.fileno())
             except BaseException:
                 out.unlink()

@@ -86,7 +86,7 @@ class Row:
 
     @property
     def decides(self) -> bool:
-        """Whether the answer of the whole comparison depends on it."""
+        """Tell whether the answer of the whole comparison depends on it."""
         return self.kind in DECIDING
 
 
@@ -118,7 +118,7 @@ class RunComparison:
 
 @dataclass(frozen=True)
 class _Accepted:
-    """The difference of two rates that counts as none, and the confidence of its bound."""
+    """Difference of two rates that counts as none, and the confidence of its bound."""
 
     margin: float
     confidence: float
@@ -126,7 +126,7 @@ class _Accepted:
 
 @dataclass(frozen=True)
 class _Sides:
-    """The counted trials of one arm of one cell in both records, and which of them share a seed."""
+    """Counted trials of one arm of one cell in both records, and which of them share a seed."""
 
     first: tuple[Trial, ...]
     second: tuple[Trial, ...]
@@ -291,7 +291,7 @@ def _counted(hits: Sequence[int], totals: Sequence[int], accepted: _Accepted) ->
 def _checks(
     left: CellVerdict, right: CellVerdict, sides: _Sides, accepted: _Accepted
 ) -> Iterator[Row]:
-    """A row for each check that failed somewhere.
+    """Row for each check that failed somewhere.
 
     The others never did, in any trial of either run.
     """
@@ -312,7 +312,7 @@ def _checks(
 
 
 def _asked(cell: CellVerdict) -> set[str]:
-    """The checks of the candidate's sample trial."""
+    """Checks of the candidate's sample trial."""
     sample = cell.samples.get("candidate")
     return {row.check for row in sample.rows} if sample is not None else set()
 
@@ -383,13 +383,13 @@ def _interval(summary: Summary | None, unit: str) -> str:
         return "not measured"
     digits = 3 if unit == "s" else 0
     return (
-        f"{summary.median:.{digits}f} {unit} ({summary.low:.{digits}f} to {summary.high:.{digits}f}, n ="
-        f" {summary.count})"
+        f"{summary.median:.{digits}f} {unit} ({summary.low:.{digits}f} to"
+        f" {summary.high:.{digits}f}, n = {summary.count})"
     )
 
 
 def _surroundings(first: Record, second: Record) -> Iterator[Row]:
-    """A row for each difference, or one that says there is none."""
+    """Row for each difference, or one that says there is none."""
     here = _question(first)
     there = _question(second)
     names = [
@@ -461,7 +461,7 @@ NOTE = (
 def blocks(
     comparison: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> Iterator[Block]:
-    """The comparison as blocks; `verified` says of each record whether it was."""
+    """Comparison as blocks; `verified` says of each record whether it was."""
     yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
     pairs = (
         f"{plural(comparison.pairs, 'pair')} of trials share their seed"
@@ -497,7 +497,7 @@ def blocks(
 def as_json(
     comparison: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> dict[str, Any]:
-    """The comparison for machines."""
+    """Comparison for machines."""
     return {
         "word": comparison.word,
         "pairs": comparison.pairs,

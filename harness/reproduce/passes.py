@@ -116,6 +116,7 @@ class OneChange:
         usable = os.sched_getaffinity(0) if self.usable is not None else set()
         try:
             _set(self.variables)
+            # Of this thread alone, and so of the servers and ranks that it starts.
             if self.usable is not None:
                 os.sched_setaffinity(0, sorted(usable)[: self.usable])
             yield
@@ -127,7 +128,7 @@ class OneChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """A difference that is not varied, and why."""
+    """Difference that is not varied, and why."""
 
     what: str
     then: str
@@ -197,7 +198,7 @@ def _towards(
     *,
     jobs: int,
 ) -> OneChange | str:
-    """The change that gives a difference the first run's value, or why there is none."""
+    """Change that gives a difference the first run's value, or why there is none."""
     as_then = "as in the first run"
     if difference.what.startswith(VARIABLE):
         return _variable(difference.what.removeprefix(VARIABLE), scenario, reproduced, here)
@@ -342,7 +343,7 @@ class Passes:
     progress: Callable[[], Progress] = Progress
 
     def usual(self) -> Finished:
-        """The pass that is asked for first.
+        """Pass that is asked for first.
 
         Raises:
             Interrupted, RunError: it could not be made; the other passes raise them too.
@@ -357,7 +358,7 @@ class Passes:
         return self._run(another(self.prepared, change, [override(SEEDS, root)]), jobs=self.jobs)
 
     def walk(self, first: Finished | None = None) -> Walk:
-        """The changes that can be made one by one.
+        """Changes that can be made one by one.
 
         Before the first pass, those that are to be expected.
         """
@@ -372,7 +373,7 @@ class Passes:
         return walk(scenario, self.prepared.reproduced, here)
 
     def vary(self, first: Finished, changes: Iterable[OneChange]) -> Iterator[ChangeOutcome]:
-        """A pass for each change, as far as it can be made.
+        """Pass for each change, as far as it can be made.
 
         Raises:
             Interrupted: somebody broke in.
@@ -411,7 +412,7 @@ class Passes:
 
 
 def answer(finished: Finished) -> Answer:
-    """The answer of a pass to the report that it reproduces."""
+    """Answer of a pass to the report that it reproduces."""
     assert finished.record.comparison is not None
     return finished.record.comparison.result.answer
 
@@ -424,7 +425,7 @@ def why_not_varied(answer: Answer) -> str:
 
 
 def between(scenario: Scenario, first: Finished, second: Finished, *, tests: int = 1) -> Answer:
-    """Whether one pass of a reproduction reproduces another, by the rules for any two runs.
+    """Tell whether one pass of a reproduction reproduces another, by the rules for any two runs.
 
     `tests` is how many such comparisons are made; they share the level.
     """
@@ -434,14 +435,14 @@ def between(scenario: Scenario, first: Finished, second: Finished, *, tests: int
 
 
 def seeds_word(answer: Answer) -> Seeds:
-    """Whether the verdict hangs on the seeds, from how the two passes compare."""
+    """Tell whether the verdict hangs on the seeds, from how the two passes compare."""
     if answer == "REPRODUCED":
         return "NO SIGN THAT THE SEEDS DECIDE"
     return "CANNOT TELL WHETHER THE SEEDS DECIDE" if answer == "CANNOT TELL" else "THE SEEDS DECIDE"
 
 
 def joint(answers: Iterable[Answer]) -> Answer:
-    """The answer of several passes together: what refutes goes before what cannot tell, that before
+    """Answer of several passes together: what refutes goes before what cannot tell, that before
     REPRODUCED.
     """
     return min(answers, key=ORDER.index)

@@ -56,7 +56,7 @@ from harness.trust.verification import Verification
 
 
 class NotTrusted(Exception):
-    """A report that was refused, or a file that is neither report nor bundle.
+    """Report that was refused, or a file that is neither report nor bundle.
 
     Nothing of it may run.
 
@@ -71,7 +71,7 @@ class NotTrusted(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCopy:
-    """A report with everything it rests on, in a folder of our own.
+    """Report with everything it rests on, in a folder of our own.
 
     Attributes:
         folder: the copy.
@@ -92,11 +92,11 @@ class ReportCopy:
     names: Sequence[str]
 
     def read(self, name: str) -> bytes:
-        """A file of the report, by its path."""
+        """File of the report, by its path."""
         return (self.folder / name).read_bytes()
 
     def arm_files(self, arm: str) -> dict[str, bytes]:
-        """The code of an arm as it ran, by path."""
+        """Code of an arm as it ran, by path."""
         beginning = f"{SOURCE_FOLDER}/{arm}/"
         return {
             name[len(beginning) :]: self.read(name)
@@ -350,7 +350,7 @@ def recorded(copy: ReportCopy) -> dict[str, Origin]:
 
 
 def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
-    """The checkout that a folder lies in, as it stands, or its revisions for the arms that are
+    """Checkout that a folder lies in, as it stands, or its revisions for the arms that are
     one.
     """
     return _living(copy, folder, standing(folder))
@@ -359,7 +359,7 @@ def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
 def committed(
     copy: ReportCopy, repository: Path, commit: str, *, changes: bytes | None
 ) -> dict[str, Origin]:
-    """A commit of a repository, with the changes its tree had, or its revisions for the arms that
+    """Commit of a repository, with the changes its tree had, or its revisions for the arms that
     are one.
 
     Raises:

@@ -78,7 +78,7 @@ class Wish:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A reproduction that is ready to run."""
+    """Reproduction that is ready to run."""
 
     loaded: LoadedScenario
     material: Material
@@ -146,7 +146,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
 
 
 def new_root() -> str:
-    """A root of seeds that nobody has used.
+    """Root of seeds that nobody has used.
 
     It is named in the record, so that its seeds can be derived again.
     """
@@ -195,7 +195,7 @@ def _rebuild(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Rebu
 
 
 class InputMissing(Exception):
-    """An input that is not here, or is another one: without it nobody can tell.
+    """Input that is not here, or is another one: without it nobody can tell.
 
     The message says what to do.
     """
@@ -276,14 +276,14 @@ def _find_input(
 
 
 def _root(facts: InputFacts, folder: Path) -> Path:
-    """An input that is one file has that file's digest."""
+    """Path of an input below a folder: of an input that is one file, that file."""
     if len(facts.files) == 1 and facts.digest == next(iter(facts.files.values())):
         return folder / next(iter(facts.files))
     return folder
 
 
 def _made_again(facts: InputFacts, source: Input, *, other: str) -> ResolvedInput:
-    """An input from the hub, or made by this version; `other` is what is said where its files are
+    """Input from the hub, or made by this version; `other` is what is said where its files are
     others.
     """
     try:
@@ -299,7 +299,7 @@ def _made_again(facts: InputFacts, source: Input, *, other: str) -> ResolvedInpu
 
 
 def find_supplies(copy: ReportCopy) -> dict[str, Supply]:
-    """The file of requirements and the built wheels of each arm, as the evidence holds them.
+    """File of requirements and the built wheels of each arm, as the evidence holds them.
 
     Raises:
         InputMissing: the run never came so far as to build a package; without it nobody can tell.

@@ -38,7 +38,7 @@ COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class SourceError(Exception):
-    """The source that was asked for cannot be had; the message says what, where and what to do."""
+    """Source that cannot be had; the message says what, where and what to do."""
 
 
 class SourceDiffers(SourceError):
@@ -55,7 +55,7 @@ class SourceDiffers(SourceError):
 
 @dataclass(frozen=True)
 class ArmFiles:
-    """The code of an arm, and the revision it was laid out from."""
+    """Code of an arm, and the revision it was laid out from."""
 
     files: Mapping[str, bytes]
     revision: RevisionFacts | None = None
@@ -89,7 +89,7 @@ class Rebuilt:
 
 
 def from_evidence(copy: ReportCopy) -> Rebuilt:
-    """The code that ran, as the evidence holds it."""
+    """Code that ran, as the evidence holds it."""
     source = Source(
         commit=None,
         tree=None,
@@ -109,7 +109,7 @@ def from_evidence(copy: ReportCopy) -> Rebuilt:
 
 
 def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) -> Rebuilt | None:
-    """The checkout that `here` lies in, as it stands; None where it does not hold the scenario.
+    """Checkout that `here` lies in, as it stands; None where it does not hold the scenario.
 
     What runs left in `results` is not a change of it.
 
@@ -142,7 +142,7 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
 
 
 def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
-    """The report's own commit, laid out from a repository in a fresh folder, with the changes its
+    """Report's own commit, laid out from a repository in a fresh folder, with the changes its
     tree had.
 
     Raises:
@@ -194,7 +194,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
 
 
 def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = None) -> Rebuilt:
-    """The candidate from a folder as it stands; the control stays the report's.
+    """Candidate from a folder as it stands; the control stays the report's.
 
     Raises:
         SourceError: the folder is not there, or the scenario's subject is not in it.
@@ -232,7 +232,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
 def from_revision(
     copy: ReportCopy, rev: str, repository: Path, *, results: Path | None = None
 ) -> Rebuilt:
-    """The candidate from another revision of a repository; the control stays the report's.
+    """Candidate from another revision of a repository; the control stays the report's.
 
     Raises:
         SourceError: the revision is not there, or the scenario's subject is not in it.
@@ -290,7 +290,7 @@ def _kept(copy: ReportCopy) -> dict[str, ArmFiles]:
 
 
 def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
-    """The scenario's folder in the checkout that `here` lies in, if one of its files is that
+    """Scenario's folder in the checkout that `here` lies in, if one of its files is that
     scenario.
     """
     source = copy.record.run.source
@@ -316,7 +316,7 @@ def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
 
 
 def _may_be(file: Path, scenario: str) -> bool:
-    """Whether a file is of this scenario.
+    """Tell whether a file is of this scenario.
 
     One with a mistake may be, and its digest will say that it differs.
     """
@@ -357,7 +357,7 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
 
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
-    """The arms as a run from this folder would have them."""
+    """Arms as a run from this folder would have them."""
     with staging.previewed(scenario, folder=folder) as staged:
         return {
             name: ArmFiles(
@@ -374,7 +374,7 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
 
 
 def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
-    """The scenario with every revision written as the commit that it was."""
+    """Scenario with every revision written as the commit that it was."""
     pins = []
     for name, arm in copy.scenario.subject.arms.items():
         if (revision := copy.record.run.revisions.get(name)) is None:
@@ -398,7 +398,7 @@ def _parsed(copy: ReportCopy, overrides: Sequence[str]) -> Scenario:
 
 
 def _alone(scenario: Scenario) -> Scenario:
-    """The scenario with its candidate only."""
+    """Scenario with its candidate only."""
     return scenario.model_copy(
         update={"subject": scenario.subject.model_copy(update={"control": None})}
     )
@@ -416,7 +416,7 @@ def _lacks_commits(copy: ReportCopy, folder: Path) -> bool:
 
 
 def _demand_own_code(copy: ReportCopy) -> None:
-    """A ready subject comes with Rankproof, and a comparison names its arms: there is no other
+    """Ready subject comes with Rankproof, and a comparison names its arms: there is no other
     candidate to be had.
     """
     _demand_inside(copy.record.run.source)

@@ -48,7 +48,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os,
 
 
 class UnreadableFile(Exception):
-    """A file that will not be read. `kind` says why: missing, link, special, large or denied."""
+    """File that will not be read. `kind` says why: missing, link, special, large or denied."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(kind, message)
@@ -57,7 +57,7 @@ class UnreadableFile(Exception):
 
 
 class Folder:
-    """An open results folder. Use it as a context manager.
+    """Open results folder. Use it as a context manager.
 
     Raises:
         OSError: the folder itself cannot be opened.
@@ -77,19 +77,21 @@ class Folder:
         os.close(self._root)
 
     def read(self, name: str, limit: int) -> bytes:
-        """The content of a file, of at most `limit` bytes.
+        """Content of a file, of at most `limit` bytes.
 
         Raises:
             Unreadable: it is not a regular file inside the folder, or it is larger.
         """
         descriptor = self._open(name, limit)
+        # Closed here also where a chunk is refused: a manifest may name more files than a process
+        # may hold open.
         try:
             return b"".join(_chunks(descriptor, name, limit))
         finally:
             os.close(descriptor)
 
     def digest(self, name: str, limit: int, *, keep: int = 0) -> tuple[str, int, bytes | None]:
-        """The sha256 of a file in hex, its size, and its content where that is at most `keep`
+        """Sha256 of a file in hex, its size, and its content where that is at most `keep`
         bytes.
 
         Raises:
@@ -163,7 +165,7 @@ class Folder:
             os.close(self._way.pop()[1])
 
     def _open(self, name: str, limit: int) -> int:
-        """A descriptor of a regular file of at most `limit` bytes, which the caller closes."""
+        """Descriptor of a regular file of at most `limit` bytes, which the caller closes."""
         above, _, last = name.rpartition("/")
         try:
             parent = self._parent(above)
@@ -212,7 +214,7 @@ class Reader:
     """
 
     def __call__(self, name: str) -> bytes:
-        """The content of a listed file.
+        """Content of a listed file.
 
         Raises:
             Refused: the manifest does not list it, or it was changed since its digest was taken.
@@ -278,7 +280,7 @@ def verify_folder(
 
 
 def read_signers(path: Path) -> bytes:
-    """The content of an allowed_signers or revocation file of the verifier's own side, for a
+    """Content of an allowed_signers or revocation file of the verifier's own side, for a
     SignerPolicy.
 
     Raises:
@@ -332,7 +334,7 @@ def _walk(verifier: Verifier, folder: Folder, name: str, replay: Replay) -> None
 def _beside(
     verifier: Verifier, folder: Folder, name: str, word: RefusalWord, limit: int
 ) -> bytes | None:
-    """A file that no manifest lists and that may be missing."""
+    """File that no manifest lists and that may be missing."""
     try:
         return folder.read(name, limit)
     except UnreadableFile as problem:

@@ -35,12 +35,12 @@ _MADE = re.compile(rb"^Made: `(.*)`$", re.MULTILINE)
 
 
 class FooterError(ValueError):
-    """A body that cannot be signed."""
+    """Body that cannot be signed."""
 
 
 @dataclass(frozen=True)
 class Footer:
-    """A report taken apart."""
+    """Report taken apart."""
 
     body: bytes
     """What the renderer wrote."""
@@ -61,7 +61,7 @@ class SignatureRefusal:
 
 
 def signed_part(body: bytes) -> bytes:
-    """The bytes to sign for a body.
+    """Bytes to sign for a body.
 
     Raises:
         FooterError: the body does not end with a newline or holds the first or last line of a
@@ -77,7 +77,7 @@ def signed_part(body: bytes) -> bytes:
 
 
 def attach(body: bytes, signature: bytes) -> bytes:
-    """The whole report. `signature` is over `signed_part(body)`, armoured, with its final newline.
+    """Whole report. `signature` is over `signed_part(body)`, armoured, with its final newline.
 
     Raises:
         FooterError: the body cannot be signed, or the signature is not one armoured block.
@@ -89,7 +89,7 @@ def attach(body: bytes, signature: bytes) -> bytes:
 
 
 def unsigned_footer(reason: str) -> bytes:
-    """The last section of a report that nobody signed.
+    """Last section of a report that nobody signed.
 
     Append it to the body instead of a signature.
     """
@@ -134,7 +134,7 @@ def split(report: bytes) -> Footer | SignatureRefusal:
 
 
 def stated_manifest(body: bytes) -> str | None:
-    """The manifest digest a body states, or None if it states none, or more than one."""
+    """Manifest digest a body states, or None if it states none, or more than one."""
     lines = _MANIFEST.findall(body)
     match = _MANIFEST_EXACT.fullmatch(lines[0]) if len(lines) == 1 else None
     return match[1].decode() if match else None

@@ -42,7 +42,7 @@ _PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
 
 class KeyProblem(Exception):
-    """A key that cannot sign: what is wrong, where, and what to do.
+    """Key that cannot sign: what is wrong, where, and what to do.
 
     `named` says whether somebody named this key.
     """
@@ -56,7 +56,7 @@ class Signer(Protocol):
     """Whatever signs: a key file, an agent, later a key service or a keyless identity."""
 
     def sign(self, data: bytes, namespace: str) -> bytes:
-        """The armoured SSHSIG of `data`."""
+        """Armoured SSHSIG of `data`."""
 
     def identity(self) -> str:
         """Who signs: for a key, SHA256:… of its public half."""
@@ -82,7 +82,7 @@ class SshSigner:
         return self.fingerprint
 
     def sign(self, data: bytes, namespace: str = NAMESPACE_REPORT) -> bytes:
-        """The armoured SSHSIG of `data`.
+        """Armoured SSHSIG of `data`.
 
         Raises:
             SshsigError: ssh-keygen is missing, refuses, or signed with another key than this one.
@@ -104,7 +104,7 @@ class SshSigner:
 def find_signer(
     *, explicit: str | None = None, environ: Mapping[str, str] | None = None, make: bool = True
 ) -> SshSigner:
-    """The signer for a run.
+    """Signer for a run.
 
     Args:
         explicit: the value of `--key`: a path, or a public key that an agent holds
@@ -197,7 +197,7 @@ def _content(path: Path, where: str) -> bytes:
 
 
 def _private_header(content: bytes, where: str) -> tuple[str, str]:
-    """The cipher of an OpenSSH private key file and its public key, both of which lie open in
+    """Cipher of an OpenSSH private key file and its public key, both of which lie open in
     it.
     """
     try:

@@ -31,7 +31,7 @@ ALLOWED_SIGNERS = Path(".rankproof/allowed_signers")
 
 
 class SignersMalformed(ValueError):
-    """A line of an allowed_signers file that cannot be read; the message names it."""
+    """Line of an allowed_signers file that cannot be read; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class AllowedLine:
 
 
 def parse_at(text: str) -> datetime | Literal["now", "report"]:
-    """The value of `--at`: `now`, `report`, or a time such as 2026-01-03 or 2026-01-03T10:00:00Z,
+    """Value of `--at`: `now`, `report`, or a time such as 2026-01-03 or 2026-01-03T10:00:00Z,
     in UTC by default.
 
     Raises:
@@ -92,7 +92,7 @@ def parse_at(text: str) -> datetime | Literal["now", "report"]:
 def choose(
     signature: SshSignature, policy: SignerPolicy, when: datetime
 ) -> AllowedLine | SignatureRefusal:
-    """The line that accepts the key of a signature at a time, or the nearest reason why there is
+    """Line that accepts the key of a signature at a time, or the nearest reason why there is
     none.
     """
     shown = signature.fingerprint
@@ -126,7 +126,7 @@ def choose(
 
 
 def read(content: bytes) -> list[AllowedLine]:
-    """The lines of an allowed_signers file.
+    """Lines of an allowed_signers file.
 
     Raises:
         SignersMalformed: a line that is neither empty, a comment, nor `principals [options] key

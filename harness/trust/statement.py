@@ -47,7 +47,7 @@ REPORT = "report.md"
 
 
 def attest(payload: bytes, signer: Signer) -> bytes:
-    """The signed envelope around a statement.
+    """Signed envelope around a statement.
 
     Raises:
         SshsigError: the key does not sign.
@@ -59,7 +59,7 @@ def attest(payload: bytes, signer: Signer) -> bytes:
 
 
 def build(record: Record, *, report: str, manifest: str, source_files: str) -> bytes:
-    """The bytes of the statement.
+    """Bytes of the statement.
 
     Args:
         record: the record.
@@ -100,7 +100,7 @@ def test_name(record: Record, cell: CellVerdict) -> str:
 def check(
     envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[bytes, bytes], bool]
 ) -> SignatureRefusal | str:
-    """Whether an envelope holds the statement of this report under the key of this report.
+    """Tell whether an envelope holds the statement of this report under the key of this report.
 
     Else the word against it.
 
@@ -148,7 +148,7 @@ def check(
 
 
 def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
-    """The word and the message for how a statement differs from the one that report and record
+    """Word and the message for how a statement differs from the one that report and record
     make; None if not.
     """
     if stated == rebuilt:
@@ -312,7 +312,7 @@ class MalformedEnvelope(ValueError):
 
 @dataclass(frozen=True)
 class EnvelopeSignature:
-    """A signature as it stands in the envelope, and what it says of itself."""
+    """Signature as it stands in the envelope, and what it says of itself."""
 
     armoured: bytes
     said: SshSignature
@@ -320,7 +320,7 @@ class EnvelopeSignature:
 
 @dataclass(frozen=True)
 class StatementEnvelope:
-    """An envelope taken apart. Nothing in it is true until a signature fits."""
+    """Envelope taken apart. Nothing in it is true until a signature fits."""
 
     payload: bytes
     payload_type: str
@@ -328,12 +328,12 @@ class StatementEnvelope:
 
     @property
     def signed(self) -> bytes:
-        """The bytes that its signatures are over."""
+        """Bytes that its signatures are over."""
         return pae(self.payload_type, self.payload)
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The pre-authentication encoding: lengths are in bytes, in decimal."""
+    """Pre-authentication encoding: lengths are in bytes, in decimal."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
@@ -341,7 +341,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 def encode_envelope(
     payload: bytes, *, payload_type: str, signatures: Iterable[tuple[str, bytes]]
 ) -> bytes:
-    """The bytes of an envelope; `signatures` are pairs of fingerprint and armoured signature."""
+    """Bytes of an envelope; `signatures` are pairs of fingerprint and armoured signature."""
     listed = [
         {"keyid": keyid, "sig": base64.b64encode(armoured).decode()}
         for keyid, armoured in signatures

@@ -145,7 +145,7 @@ class Verification:
 
 @dataclass
 class Verifier:
-    """The state of one verification. Call the methods in the order of the rules.
+    """State of one verification. Call the methods in the order of the rules.
 
     Each raises `Refused` or passes.
     """
@@ -437,7 +437,7 @@ class Verifier:
 
     @contextmanager
     def _replayed(self, word: RefusalWord, what: str) -> Iterator[None]:
-        """A step that could not be done is refused in its weak word.
+        """Refuse a step that could not be done in its weak word.
 
         What was refused in it ends the verification.
         """

@@ -43,7 +43,7 @@ _BY_STATUS = {401: NO_LOGIN, 403: NO_LOGIN, 404: ABSENT, 429: RATE}
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerCommand:
-    """A command of the group.
+    """Command of the group.
 
     Attributes:
         help: one line in the list of the group.
@@ -168,7 +168,7 @@ def tell(command: str, error: LoadError) -> None:
 
 
 def code_of(error: LoadError) -> int:
-    """The exit code that says of which class an error is; by what it is, never by its words."""
+    """Exit code that says of which class an error is; by what it is, never by its words."""
     from harness.tokenizer.loading import (
         BuildFailed,
         BytesDiffer,

@@ -21,7 +21,7 @@ DAY = 86_400
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     cache(actions.add_parser("path", help="print where it is"))
     ls = actions.add_parser("ls", help="list the snapshots, the newest first")

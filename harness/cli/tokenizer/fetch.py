@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "source", nargs="?", metavar="SOURCE", help="org/model or org/model@REVISION on the hub"
     )
@@ -194,6 +194,7 @@ def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
     return code
 
 
+# What differs from call to call, by name; the rest is in the options.
 def get(
     options: argparse.Namespace,
     source: str,
@@ -262,7 +263,7 @@ def say(snapshot: Fetched, *, as_json: bool, stream: TextIO | None = None) -> No
 
 @contextmanager
 def progress(stream: TextIO) -> Iterator[Progress | None]:
-    """A bar for each file where somebody watches; nothing elsewhere."""
+    """Bar for each file where somebody watches; nothing elsewhere."""
     if not is_watched(sys.stderr):
         yield None
         return

@@ -24,7 +24,7 @@ WIDEST = 100
 
 
 def identity_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "path",
         type=Path,
@@ -69,7 +69,7 @@ IDENTITY = TokenizerCommand(
 
 
 def diff_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "first",
         type=Path,

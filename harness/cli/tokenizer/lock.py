@@ -21,7 +21,7 @@ MODEL_BYTES = 1 << 42
 
 
 def lock_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "source", metavar="SOURCE", help="org/model on the hub, or a folder (./, / or ~ first)"
     )
@@ -85,7 +85,7 @@ def lock_main(options: argparse.Namespace) -> int:
 
 
 def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, ...]:
-    """The model files that are named, from this machine or from a repository.
+    """Model files that are named, from this machine or from a repository.
 
     Each is one of this tokenizer.
 
@@ -150,7 +150,7 @@ LOCK = TokenizerCommand(
 
 
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "source", metavar="SOURCE", help="a folder (./, / or ~ first), or org/model as in the lock"
     )

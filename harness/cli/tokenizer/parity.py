@@ -20,7 +20,7 @@ MOST_CORPUS = 64 << 20
 
 
 def parity_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "first",
         metavar="A",
@@ -103,7 +103,7 @@ SHOWN = 5
 
 
 def contract_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "tokenizer", metavar="TOKENIZER", help="as A of parity: files, folders, http://…"
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def resolve_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="the model file")
     parser.add_argument(
         "--tokenizer", type=Path, metavar="PATH", help="the only candidate: a file or a folder"
@@ -132,7 +132,7 @@ RESOLVE = TokenizerCommand(
 
 
 def doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "--models", type=Path, required=True, metavar="PATH", help="a folder of GGUF files, or one"
     )

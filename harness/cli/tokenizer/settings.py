@@ -130,14 +130,14 @@ def hub(parser: argparse.ArgumentParser) -> None:
 
 
 def duration(text: str) -> float:
-    """A time with its unit, in seconds."""
+    """Time with its unit, in seconds."""
     from harness.forms import units
 
     return _quantity(units.duration, text)
 
 
 def bytes_(text: str) -> int:
-    """A size with its unit, in bytes."""
+    """Size with its unit, in bytes."""
     from harness.forms import units
 
     return _quantity(units.size, text)
