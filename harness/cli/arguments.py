@@ -108,6 +108,11 @@ def new_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def jobs_of(options: argparse.Namespace) -> int:
+    """Give the number of worlds at the same time: as asked for, or half the cores."""
+    return int(options.jobs or max(1, (os.cpu_count() or 1) // 2))
+
+
 def folder(text: str) -> Path:
     """Folder, there or not, but not what can never be one."""
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import shlex
 import sys
 import tempfile
 from collections import Counter
@@ -13,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
-from harness.cli.arguments import inputs, new_runs, positive, signers
+from harness.cli.arguments import inputs, jobs_of, new_runs, positive, signers
 from harness.cli.progress import progress_for
 from harness.cli.reports import paths, policy_of, print_steps
-from harness.cli.running import demand_signed, program, sign_with
+from harness.cli.running import demand_signed, sign_with, verify_line
 from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
@@ -127,7 +126,7 @@ def main(options: argparse.Namespace) -> int:
             _print_trust(copy)
             prepared = prepare(copy, wish, here=Path.cwd(), scratch=scratch)
             _print_what_will_run(copy, prepared)
-            jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+            jobs = jobs_of(options)
             _print_machine(prepared, jobs=jobs)
             passes = Passes(
                 prepared=prepared,
@@ -440,12 +439,5 @@ def _print_answer(finished: Finished) -> Answer:
     if finished.signer is None:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
     else:
-        line = [
-            *program(),
-            "verify",
-            os.path.relpath(finished.report),
-            "--signer",
-            finished.signer.identity(),
-        ]
-        print(f"  verify: {shlex.join(line)}", flush=True)
+        print(f"  verify: {verify_line(finished.report, finished.signer)}", flush=True)
     return answer(finished)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
-from harness.cli.arguments import LOCAL, RAY, load_all, tell, wanted
+from harness.cli.arguments import LOCAL, RAY, jobs_of, load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import plural, visible
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
             f"{left_out} {what} on demand only: name the folder, or for a sweep its file",
             file=sys.stderr,
         )
-    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    jobs = jobs_of(options)
     try:
         where = elsewhere(options, stack)
     except NoCluster as error:
@@ -284,9 +284,7 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     print(f"  beside it: {', '.join(views)}")
     _summarise(finished)
     if finished.signer is not None:
-        report = os.path.relpath(finished.report)
-        line = [*program(), "verify", report, "--signer", finished.signer.identity()]
-        print(f"  verify: {shlex.join(line)}", flush=True)
+        print(f"  verify: {verify_line(finished.report, finished.signer)}", flush=True)
     else:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
 
@@ -352,6 +350,12 @@ def program() -> list[str]:
         if executable.exists()
         else [os.path.relpath(sys.executable), "-m", "harness.cli"]
     )
+
+
+def verify_line(report: Path, signer: Signer) -> str:
+    """Give the command that verifies a report by the key that signed it, ready to be pasted."""
+    words = [*program(), "verify", os.path.relpath(report), "--signer", signer.identity()]
+    return shlex.join(words)
 
 
 def _what(trial: Trial) -> str:

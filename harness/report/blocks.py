@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 FOREIGN_LIMIT = 2_000
 VERBATIM_LIMIT = 20_000
@@ -52,6 +53,18 @@ class Evidence:
         _refuse_unsafe(self.path)
         if self.line is not None and self.line < 1:
             raise BlockError(f"line {self.line} of {self.path!r}: lines are counted from 1")
+
+    @property
+    def label(self) -> str:
+        """Last two steps of the path, which say which trial of which arm, and the line."""
+        shown = "/".join(self.path.split("/")[-2:])
+        return f"{shown}:{self.line}" if self.line else shown
+
+    @property
+    def target(self) -> str:
+        """Relative address of the line, with the whole path."""
+        place = quote(self.path, safe="/")
+        return f"{place}#L{self.line}" if self.line else place
 
 
 @dataclass(frozen=True)

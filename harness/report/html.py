@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
-from urllib.parse import quote
 
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
@@ -165,17 +164,12 @@ def _plain(part: Part) -> str:
 
 
 def _link(reference: blocks.Evidence) -> str:
-    label = "/".join(reference.path.split("/")[-2:]) + (
-        f":{reference.line}" if reference.line else ""
-    )
-    return f'<a href="{_target(reference)}">{escape.html(label)}</a>'
+    return f'<a href="{_target(reference)}">{escape.html(reference.label)}</a>'
 
 
 def _target(reference: blocks.Evidence) -> str:
     # `./`: whatever the path begins with, it is never read as the scheme of an address.
-    return (
-        "./" + quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")
-    )
+    return f"./{reference.target}"
 
 
 CSP = (
