@@ -58,6 +58,7 @@ CONTROL_MARGIN = 0.5
 RATIO = (0.8, 1.25)
 ENOUGH = 6
 
+_RateKind: TypeAlias = Literal["candidate", "control", "check"]
 _Ruling: TypeAlias = tuple[Word, str, int | None]
 
 
@@ -167,9 +168,8 @@ def compare(first: Record, second: Record) -> RunComparison:
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
     words = (cell.verdict, "no such cell") if second_lacks else ("no such cell", cell.verdict)
-    return Row(
-        "verdict", cell.id, "verdict", words, "cannot tell", "only one of the records has this cell"
-    )
+    how = "only one of the records has this cell"
+    return Row("verdict", cell.id, "verdict", words, "cannot tell", how)
 
 
 def _cell(left: CellVerdict, right: CellVerdict, accepted: _Accepted) -> Iterator[Row]:
@@ -221,7 +221,7 @@ def _sides(left: Tally, right: Tally) -> _Sides:
 
 
 def _rate(
-    kind: Literal["candidate", "control", "check"],
+    kind: _RateKind,
     cell: str,
     what: str,
     sides: _Sides,
@@ -243,8 +243,6 @@ def _rate(
 
 
 def _paired(sides: _Sides, hit: Callable[[Trial], bool], accepted: _Accepted) -> _Ruling | None:
-    margin = accepted.margin
-    confidence = accepted.confidence
     count = len(sides.pairs)
     if not count:
         return None
@@ -255,10 +253,11 @@ def _paired(sides: _Sides, hit: Callable[[Trial], bool], accepted: _Accepted) ->
     how = f"{apart} of {count} pairs differ, McNemar p = {p_value:.2g}"
     if p_value < SIGNIFICANT:
         return "changed", how, None
-    if upper_bound(apart, count, confidence=confidence) < margin:
-        return "same", f"{how}; fewer than {margin:.0%} differ", None
+    if upper_bound(apart, count, confidence=accepted.confidence) < accepted.margin:
+        return "same", f"{how}; fewer than {accepted.margin:.0%} differ", None
     needed = pairs_to_tell(only_first, only_second, count) or least_trials(
-        lambda pairs: upper_bound(apart, pairs, confidence=confidence) < margin, more_than=count
+        lambda pairs: upper_bound(apart, pairs, confidence=accepted.confidence) < accepted.margin,
+        more_than=count,
     )
     return "cannot tell", how, max(1, needed - count) if needed else None
 
@@ -272,16 +271,12 @@ def _counted(hits: Sequence[int], totals: Sequence[int], accepted: _Accepted) ->
     how = f"other seeds, Fisher p = {p_value:.2g}"
     if p_value < SIGNIFICANT:
         return "changed", how, None
-    low, high = (
-        [
-            bound(count, total, confidence=confidence)
-            for count, total in zip(hits, totals, strict=True)
-        ]
-        for bound in (lower_bound, upper_bound)
-    )
+    counts = list(zip(hits, totals, strict=True))
+    low = [lower_bound(count, total, confidence=confidence) for count, total in counts]
+    high = [upper_bound(count, total, confidence=confidence) for count, total in counts]
     if max(high[0] - low[1], high[1] - low[0]) < margin:
         return "same", f"{how}; the rates differ by less than {margin:.0%}", None
-    rates = [count / total for count, total in zip(hits, totals, strict=True)]
+    rates = [count / total for count, total in counts]
     needed = trials_to_tell(*rates) or (
         trials_needed(below=margin, confidence=confidence) if not sum(hits) else None
     )
@@ -306,9 +301,8 @@ def _checks(
     checks = [_asked(cell) for cell in (left, right)]
     for check in sorted(checks[0] ^ checks[1]):
         words = _two("asked" if check in each else "not asked" for each in checks)
-        yield Row(
-            "check", left.id, check, words, "changed", "only one of the scenarios has this check"
-        )
+        how = "only one of the scenarios has this check"
+        yield Row("check", left.id, check, words, "changed", how)
 
 
 def _asked(cell: CellVerdict) -> set[str]:
@@ -322,7 +316,7 @@ def _duration(cell: str, sides: _Sides) -> Row:
         summarise([trial.ms / 1000 for trial in side]) if side else None
         for side in (sides.first, sides.second)
     ]
-    return _summaries("time", cell, "a trial of the candidate took", times[0], times[1], "s")
+    return _summaries("time", cell, "a trial of the candidate took", times, "s")
 
 
 def _measured(left: CellVerdict, right: CellVerdict) -> Iterator[Row]:
@@ -332,24 +326,12 @@ def _measured(left: CellVerdict, right: CellVerdict) -> Iterator[Row]:
         summaries = [
             each.arms.get("candidate") if each is not None else None for each in (row, match)
         ]
-        yield _summaries(
-            "measured",
-            left.id,
-            f"{row.id} on rank {row.rank}",
-            summaries[0],
-            summaries[1],
-            row.unit,
-        )
+        what = f"{row.id} on rank {row.rank}"
+        yield _summaries("measured", left.id, what, summaries, row.unit)
 
 
-def _summaries(
-    kind: Literal["time", "measured"],
-    cell: str,
-    what: str,
-    left: Summary | None,
-    right: Summary | None,
-    unit: str,
-) -> Row:
+def _summaries(kind: Kind, cell: str, what: str, sides: Sequence[Summary | None], unit: str) -> Row:
+    left, right = sides
     shown = _interval(left, unit), _interval(right, unit)
     if left is None or right is None:
         return Row(kind, cell, what, shown, "cannot tell", "not measured in both")
@@ -359,14 +341,8 @@ def _summaries(
         return Row(kind, cell, what, shown, "cannot tell", how, lacking)
     ratio = f"ratio of medians {right.median / left.median:.2f}" if left.median > 0 else ""
     if left.high < right.low or right.high < left.low:
-        return Row(
-            kind,
-            cell,
-            what,
-            shown,
-            "changed",
-            f"{ratio}; the intervals are apart".removeprefix("; "),
-        )
+        how = f"{ratio}; the intervals are apart".removeprefix("; ")
+        return Row(kind, cell, what, shown, "changed", how)
     alike = left == right or (
         left.low > 0 and RATIO[0] <= right.low / left.high and right.high / left.low <= RATIO[1]
     )
@@ -406,13 +382,8 @@ def _surroundings(first: Record, second: Record) -> Iterator[Row]:
         yield Row("environment", "", change.what, (change.then, change.now), "changed")
     if not changes:
         packages = len(first.run.environment.packages)
-        yield Row(
-            "environment",
-            "",
-            f"machine, interpreter, variables and {packages} packages",
-            ("", ""),
-            "same",
-        )
+        what = f"machine, interpreter, variables and {packages} packages"
+        yield Row("environment", "", what, ("", ""), "same")
 
 
 def _question(record: Record) -> dict[str, str]:
