@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -324,15 +325,32 @@ def tests_environment(session: nox.Session) -> Environment:
     return environment
 
 
+def run_tests(session: nox.Session, *arguments: str) -> None:
+    """Run pytest in the environment, and say how much processor time it took.
+
+    The time of the clock depends on what else a machine does; this hardly does, so that CI shows
+    whether the tests became slower.
+    """
+    environment = tests_environment(session)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        environment.run(session, "-m", "pytest", *arguments)
+    finally:
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        user = after.ru_utime - before.ru_utime
+        system = after.ru_stime - before.ru_stime
+        session.log(
+            f"processor time: {user + system:.0f} s ({user:.0f} s user, {system:.0f} s system)"
+        )
+
+
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """Run the tests; `-- -n0` in one process, `-- -m "not slow"` only what takes no second.
 
     Whole runs: `whole`.
     """
-    tests_environment(session).run(
-        session, "-m", "pytest", *workers(), "-m", "not whole", *session.posargs
-    )
+    run_tests(session, *workers(), "-m", "not whole", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
@@ -340,9 +358,7 @@ def whole(session: nox.Session) -> None:
     """Run the tests that make whole runs: shipped scenarios and examples, reproduction, provenance
     at a gate.
     """
-    tests_environment(session).run(
-        session, "-m", "pytest", *workers(), "-m", "whole", *session.posargs
-    )
+    run_tests(session, *workers(), "-m", "whole", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
@@ -352,9 +368,7 @@ def integrity(session: nox.Session) -> None:
     What follows "--" goes to pytest.
     """
     # Its folder first: pytest reads the pyproject.toml that is nearest to what it is given.
-    tests_environment(session).run(
-        session, "-m", "pytest", "packages/integrity", *workers(), *session.posargs
-    )
+    run_tests(session, "packages/integrity", *workers(), *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
@@ -541,7 +555,7 @@ def farm(session: nox.Session) -> None:
             (beside / "locks.stamp").write_text(digest(lock))
     # Whole: commands of the tests run in other folders.
     environment.variables["PYTHONPATH"] = str(beside.resolve())
-    tests = [str(path) for path in sorted(Path("tests/starters").glob("test_ray*.py"))]
+    tests = [str(path) for path in sorted(Path("tests/world/starters").glob("test_ray*.py"))]
     environment.run(session, "-m", "pytest", "-n0", *(session.posargs or tests))
 
 

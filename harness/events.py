@@ -28,7 +28,7 @@ _NO_VALUES: Mapping[str, JSON] = {}
 
 
 class EventError(ValueError):
-    """A line that is not an event; the message says why."""
+    """Raised for a line that is not an event; the message says why."""
 
 
 class Event(NamedTuple):
@@ -134,7 +134,7 @@ SHORT = 512
 
 
 def _as_written(text: bytes) -> list[Event] | None:
-    """The events, if every line has the form that `Event.line` writes; else None.
+    """Read events whose every line has the form that `Event.line` writes; else None.
 
     A third of the time of `Event.parse`.
 
@@ -171,7 +171,7 @@ def _integer(word: str) -> int | None:
 
 
 def is_name(text: object) -> bool:
-    """Whether `text` can name an event: dotted lower-case words, at most 100 characters."""
+    """Tell whether `text` can name an event: dotted lower-case words, at most 100 characters."""
     return isinstance(text, str) and len(text) <= NAME_LIMIT and _is_dotted(text)
 
 

@@ -1,4 +1,4 @@
-"""A trial's events, asked by rank. Pure: bytes or events in, answers out."""
+"""Events of a trial, asked by rank. Pure: bytes or events in, answers out."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SLIPS = frozenset({"NameError", "ImportError", "AttributeError", "SyntaxError", 
 
 
 class Seen(NamedTuple):
-    """An event and the line of `events.jsonl` it stands on (from 1)."""
+    """Event and the line of `events.jsonl` it is on (from 1)."""
 
     event: Event
     line: int
 
 
 class FaultOnRank(NamedTuple):
-    """What the events prove of one fault of the scenario on one rank: what a check may ask of it.
+    """Proof of one fault of the scenario on one rank, as far as a check may ask for it.
 
     Attributes:
         fault: its id.
@@ -46,7 +46,7 @@ _place = attrgetter("by", "rank", "name")
 
 
 class History:
-    """The events of one trial, in order of time.
+    """Events of one trial, in order of time.
 
     What a rank says of itself and what the server or the harness evidences are kept apart: a rank
     cannot forge its own exit code.
@@ -94,34 +94,34 @@ class History:
         """
         return cls(parse_lines(text), size=size, reference=reference)
 
-    def with_faults(self, found: Sequence[FaultOnRank]) -> History:
-        """The same events, and what they prove of the faults."""
+    def with_faults(self, faults: Sequence[FaultOnRank]) -> History:
+        """Return the same events with what they prove of the faults."""
         other = copy.copy(self)
-        other.faults = found
+        other.faults = faults
         return other
 
     def said(self, rank: int, name: str) -> Sequence[Seen]:
-        """What the rank itself emitted under that name."""
+        """Return what the rank itself emitted under that name."""
         return self._by_rank.get(("rank", rank, name), ())
 
     def served(self, rank: int | None, name: str) -> Sequence[Seen]:
-        """What the process that forked the ranks says, of a rank or of the world."""
+        """Return what the process that forked the ranks says, of a rank or of the world."""
         return self._by_rank.get(("server", rank, name), ())
 
     def noted(self, name: str, rank: int | None = None) -> Sequence[Seen]:
-        """What the harness says, of a rank or of the world."""
+        """Return what the harness says, of a rank or of the world."""
         return self._by_rank.get(("harness", rank, name), ())
 
     def kept(self, rank: int, artefact: str) -> Sequence[Seen]:
-        """What the rank said of an artefact that it kept."""
+        """Return what the rank said of an artefact that it kept."""
         return self._by_artefact.get(("rank", rank, ARTEFACT_KEPT, artefact), ())
 
     def found(self, rank: int, artefact: str) -> Sequence[Seen]:
-        """What the harness found of an artefact of the rank."""
+        """Return what the harness saw of an artefact of the rank."""
         return self._by_artefact.get(("harness", rank, ARTEFACT_FOUND, artefact), ())
 
     def values(self, rank: int, event: str, key: str) -> Sequence[tuple[JSON, int]]:
-        """Every value the rank reported under `event` and `key`, with its line."""
+        """List every value the rank reported under `event` and `key`, with its line."""
         return [
             (seen.event.values[key], seen.line)
             for seen in self.said(rank, event)
@@ -129,30 +129,30 @@ class History:
         ]
 
     def exit(self, rank: int) -> Seen | None:
-        """How the rank ended, as the server reaped it."""
-        return found[0] if (found := self.served(rank, "rank.exited")) else None
+        """Return the end of the rank, as the server reaped it."""
+        return next(iter(self.served(rank, "rank.exited")), None)
 
     def error(self, rank: int) -> Seen | None:
-        """The exception that ended the rank, as the rank described it."""
-        return found[0] if (found := self.said(rank, "rank.error")) else None
+        """Return the exception that ended the rank, as the rank described it."""
+        return next(iter(self.said(rank, "rank.error")), None)
 
     def ended_by(self, rank: int) -> FaultOnRank | None:
-        """The fault that provably ended the rank."""
-        return next((one for one in self.faults if one.rank == rank and one.ends), None)
+        """Return the fault that provably ended the rank."""
+        return next((fault for fault in self.faults if fault.rank == rank and fault.ends), None)
 
     def was_stopped(self, rank: int) -> bool:
-        """Whether the harness stopped the rank with its world."""
+        """Tell whether the harness stopped the rank with its world."""
         lists = (seen.event.values.get("ranks") for seen in self.noted("world.stopped"))
         return any(isinstance(ranks, list) and rank in ranks for ranks in lists)
 
     def executed(self, rank: int) -> Seen | None:
-        """What was executed as this rank, as the process that forked it says; None for a rank of
+        """Return what was executed as this rank, by its forker's word; None for a rank of
         Python.
         """
-        return found[0] if (found := self.served(rank, "program.started")) else None
+        return next(iter(self.served(rank, "program.started")), None)
 
     def executed_files(self, rank: int) -> Sequence[tuple[str, str]]:
-        """Files of the code on a program's command line, with their sha256.
+        """List files of the code on a program's command line, with their sha256.
 
         Evidence of another form names none.
         """
@@ -165,18 +165,16 @@ class History:
         ]
 
     def began(self, rank: int) -> bool:
-        """Whether the subject itself began on this rank.
+        """Tell whether the subject itself began on this rank.
 
         A program has, once it says that it is ready.
         """
         return bool(self.said(rank, "ready" if self.is_of_programs else "subject.begin"))
 
     def returned(self, rank: int) -> Seen | None:
-        """What shows that the subject came to its end: its own word, or for a program exit code
-        0.
-        """
+        """Return what shows that the subject returned: its own word, or a program's exit code 0."""
         if not self.is_of_programs:
-            return found[0] if (found := self.said(rank, "subject.end")) else None
+            return next(iter(self.said(rank, "subject.end")), None)
         end = self.exit(rank)
         return end if end is not None and end.event.values.get("code") == 0 else None
 
@@ -190,37 +188,33 @@ class History:
 
 
 def machine_of(history: History, rank: int) -> JSON:
-    """On which machine a rank was, in a world over several; None where all were on one."""
+    """Return the machine of a rank, in a world over several; None where all were on one."""
     placed = history.about().get("machines")
     of = placed.get("of") if isinstance(placed, dict) else None
     return of[rank] if isinstance(of, list) and rank < len(of) else None
 
 
 def machine_called(history: History, rank: int) -> JSON:
-    """What evidence calls the machine of a rank, in a world over several; None where all were on
-    one.
-    """
-    placed, index = history.about().get("machines"), machine_of(history, rank)
-    called = placed.get("called") if isinstance(placed, dict) else None
-    return (
-        called[index]
-        if isinstance(called, list) and type(index) is int and 0 <= index < len(called)
-        else None
-    )
+    """Name the machine of a rank as evidence does, in a world over several; None on one machine."""
+    placed = history.about().get("machines")
+    index = machine_of(history, rank)
+    names = placed.get("called") if isinstance(placed, dict) else None
+    if not isinstance(names, list) or type(index) is not int or not 0 <= index < len(names):
+        return None
+    return names[index]
 
 
-def ranks_beside(history: History, rank: int) -> list[int]:
-    """The other ranks on the machine of a rank, in a world over several."""
-    own = machine_of(history, rank)
-    return [
-        one
-        for one in range(history.size)
-        if one != rank and own is not None and machine_of(history, one) == own
-    ]
+def neighbours(history: History, rank: int) -> list[int]:
+    """List the other ranks on the machine of a rank, in a world over several."""
+    machine = machine_of(history, rank)
+    if machine is None:
+        return []
+    ranks = range(history.size)
+    return [other for other in ranks if other != rank and machine_of(history, other) == machine]
 
 
 def ended(values: object) -> str:
-    """How a process ended, in words: `code 1` or `SIGKILL`."""
+    """Describe how a process ended: `code 1` or `SIGKILL`."""
     if not isinstance(values, dict):
         return "unknown"
     if values.get("code") is not None:
@@ -228,21 +222,20 @@ def ended(values: object) -> str:
     return str(values.get("signal") or "unknown signal")
 
 
+# A window is at least 2 s, and ten times the longest silence of the cell's candidate trials.
 LEAST = 2.0
 TIMES = 10
-"""A window is at least 2 s, and ten times the longest silence of the cell's candidate trials."""
 # What ends a silence that the harness itself kept a rank in: a gate that it held, a rank that it
 # had stopped.
 KEPT = frozenset({"gate.opened", "rank.continued"})
 
 
 def longest_silence(history: History) -> float:
-    """The longest time, in seconds, in which no rank emitted anything or ended, from the start line
-    to the last end.
-    """
+    """Return the longest time, in seconds, in which no rank emitted anything or ended."""
     if not (started := history.noted("world.start")):
         return 0.0
-    last, longest = started[0].event.ns, 0
+    last = started[0].event.ns
+    longest = 0
     for seen in history.seen:
         event = seen.event
         if event.ns < last or (
@@ -256,22 +249,22 @@ def longest_silence(history: History) -> float:
 
 
 def window(silence: float) -> float:
-    """For how long a world must stand still, in seconds, where its candidate was silent for
-    `silence` seconds.
-    """
+    """Return for how many seconds a world must stand still, by its candidate's longest silence."""
     return max(LEAST, TIMES * silence)
 
 
-HUB_BEGIN, HUB_REQUEST, HUB_END = "hub.begin", "hub.request", "hub.end"
+HUB_BEGIN = "hub.begin"
+HUB_REQUEST = "hub.request"
+HUB_END = "hub.end"
 
 
 def hub_requests(history: History, rank: int) -> Sequence[Seen]:
-    """The requests that a rank's own process made."""
+    """Return the requests that a rank's own process made."""
     return history.noted(HUB_REQUEST, rank)
 
 
 def all_hub_requests(history: History) -> list[Seen]:
-    """All requests of a trial, those of ranks' children and of strangers too."""
+    """List all requests of a trial, those of ranks' children and of strangers too."""
     return [
         seen
         for seen in history.seen
@@ -280,80 +273,68 @@ def all_hub_requests(history: History) -> list[Seen]:
 
 
 def hub_log_flaw(history: History) -> str:
-    """Why the hub's log of a trial is not whole; empty where it is."""
+    """Say why the hub's log of a trial is not whole; empty where it is."""
     end = history.noted(HUB_END)
     if not history.noted(HUB_BEGIN) or not end:
         return "the hub's log has no end" if history.noted(HUB_BEGIN) else "there was no hub"
-    found, counted = len(all_hub_requests(history)), end[0].event.values.get("requests")
+    logged = len(all_hub_requests(history))
+    counted = end[0].event.values.get("requests")
     return (
-        "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"
+        "" if logged == counted else f"the hub counted {counted} requests, and its log has {logged}"
     )
 
 
-MACHINES_JOINED, MACHINE_LOST, MACHINE_ENDED = "machines.joined", "machine.lost", "machine.ended"
-"""Of a world over machines: their clocks; one that was not reached any more.
-
-One that ended its ranks by itself.
-"""
-MACHINE_CUT, MACHINE_JOINED = "machine.cut", "machine.joined"
-"""The harness says so when a fault pulls the cable of a test machine out, and when it is in again:
-fault, link.
-"""
+# Of a world over machines, by the harness. The clocks and the lease of the machines:
+MACHINES_JOINED = "machines.joined"
+# A machine that was not reached any more:
+MACHINE_LOST = "machine.lost"
+# A machine that ended its ranks by itself:
+MACHINE_ENDED = "machine.ended"
+# A fault pulled the cable of a test machine out, or put it in again: fault, link.
+MACHINE_CUT = "machine.cut"
+MACHINE_JOINED = "machine.joined"
+# How many messages of a lost machine came late, and why these are not all:
 MACHINE_COLLECTED = "machine.collected"
-"""The harness says so of a machine that was lost: how many messages came late, and why they are not
-all.
-"""
+# What a lost machine had written down came after the run; how much of it was new:
 MACHINE_LATE = "machine.late"
-"""That what a lost machine had written down came when the run was over, and how much of it nobody
-had heard.
-"""
+# The harness notes this of a rank with its own clock, when it first speaks: by how many ns that is
+# `ahead`.
 RANK_CLOCK = "rank.clock"
-"""The harness says so of a rank with a clock of its own, when it first speaks: by how much that is
-`ahead`, in ns.
-"""
+# A rank's runtime reports this where a check asks for its environment: `harness.rank.environment`.
 ENVIRONMENT_TOLD = "rank.environment"
-"""A rank's runtime says so, where a check asks what it runs in: `harness.rank.environment`."""
+# A rank reports this when it keeps an artefact.
 ARTEFACT_KEPT = "artefact.kept"
-"""A rank says so, when it keeps one."""
+# The harness notes this of each artefact, once the rank has ended: artefact, file, bytes, sha256,
+# dtype, shape, stored.
 ARTEFACT_FOUND = "artefact.found"
-"""The harness says so of each, once the rank has ended: artefact, file, bytes, sha256, dtype,
-shape, stored.
-"""
 ARTEFACTS = frozenset({ARTEFACT_KEPT, ARTEFACT_FOUND})
+# The harness notes this of each check that compares arrays, for each rank: check, found, expected,
+# comparison.
 ARTEFACT_COMPARED = "artefact.compared"
-"""The harness says so of each check that compares arrays, for each rank: check, found, expected,
-comparison.
-"""
 
+# A rank's runtime reports this when a fault struck one of its calls: `harness.faults.call`.
 FAULT_IN_CALL = "fault.call"
-"""A rank's runtime says so, when a fault of the scenario struck one of its calls:
-`harness.faults.call`.
-"""
-CODED, CODED_END = "collectives.coded", "collectives.coded-end"
-"""A rank's runtime says so of its calls with coded payloads (`harness.rank.coded_calls`): calls.
-
-How many they were.
-"""
+# A rank's runtime reports its calls with coded payloads (`harness.rank.context`), and at the
+# end how many they were.
+CODED = "collectives.coded"
+CODED_END = "collectives.coded-end"
+# The harness notes this of each check with a tolerance for arrays: check, expected, others,
+# needles.
 NEEDLES_TRIED = "needles.tried"
-"""The harness says so of each check that has a tolerance for arrays: check, expected, others,
-needles.
-"""
+# The harness notes this of each check of many artefacts together: check, files, account.
 ARTEFACTS_ACCOUNTED = "artefacts.accounted"
-"""The harness says so of each check that looks at many artefacts of a world together: check, files,
-account.
-"""
 
+# The harness notes this once the ranks have ended, where their calls are observed: ranks, checks.
 LEDGERS_COMPARED = "ledgers.compared"
-"""The harness says so, once the ranks have ended, where their calls are observed: ranks, checks."""
 
 
 def artefact_found(history: History, rank: int, name: str) -> Seen | None:
-    """The artefact of a rank, as the harness found it; None where there is none of that name."""
-    return found[0] if (found := history.found(rank, name)) else None
+    """Return the artefact of a rank as the harness saw it, if there is one of that name."""
+    return next(iter(history.found(rank, name)), None)
 
 
 def artefact_compared(history: History, rank: int, check: str) -> Seen | None:
-    """What a check's arrays differ by on a rank."""
+    """Return the comparison of a check's arrays on a rank."""
     return next(
         (
             seen
@@ -365,18 +346,20 @@ def artefact_compared(history: History, rank: int, check: str) -> Seen | None:
 
 
 def why_no_artefact(history: History, rank: int, name: str) -> str:
-    """Why a rank has no artefact of that name, in words."""
+    """Say why a rank has no artefact of that name."""
     for seen in history.noted(ARTEFACT_FOUND, rank):
-        file, why = str(seen.event.values.get("file")), seen.event.values.get("why")
+        file = str(seen.event.values.get("file"))
+        why = seen.event.values.get("why")
         if why and file.startswith(f"{name}."):
             return f"{name} was not kept: {file}: {why}"
-        if why and not file:  # of the folder
+        # Without a file it is about the whole folder.
+        if why and not file:
             return f"{name} was not kept, or not looked at: {why}"
     return f"{name} was not kept"
 
 
 def artefact_was_changed(history: History, rank: int, name: str) -> bool:
-    """Whether the file is not the one that the rank said it kept. Programs do not say."""
+    """Tell whether the file is not the one that the rank said it kept. Programs do not say."""
     seen = artefact_found(history, rank, name)
-    said = [one.event.values.get("sha256") for one in history.kept(rank, name)]
+    said = [kept.event.values.get("sha256") for kept in history.kept(rank, name)]
     return bool(said) and seen is not None and said != [seen.event.values.get("sha256")]

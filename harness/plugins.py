@@ -1,5 +1,4 @@
-"""Registries of kinds, filled from their own package and from the entry points of other
-distributions.
+"""Plug-ins: the distributions that bring kinds of their own, their files and what identifies them.
 
 A distribution that brings a kind names it in its metadata, in the group of its registry:
 
@@ -7,9 +6,7 @@ A distribution that brings a kind names it in its metadata, in the group of its 
     slow-disk = "my_package.slow_disk:SlowDiskFault"
 
 The metadata names the kinds, so nothing is imported before its kind is asked for: code that no
-scenario names could otherwise change what judges it. A plug-in that cannot be used is not fatal: it
-is listed with the reason, and whoever asks for its kind gets the reason. Our own kinds are named in
-the same form: a scenario uses few of them, and importing all of them takes longer than checking it.
+scenario names could otherwise change what judges it. `harness.registry` imports them.
 """
 
 from __future__ import annotations
@@ -20,23 +17,10 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
-import re
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar, Union
-
-from pydantic import (
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    TypeAdapter,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import core_schema
 
 from harness.forms.digest import fold, sha256
 from harness.forms.distribution import normal
@@ -55,13 +39,11 @@ NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
 # Folders of programs, into which an installer writes the path of the interpreter.
 PROGRAMS = frozenset({"bin", "Scripts"})
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-T = TypeVar("T")
-
 
 class PluginFailed(Exception):
-    """A plug-in raised where it must not: nothing can be said about what it was to judge."""
+    """Raised where a plug-in raised that must not: nothing can be said about what it was to
+    judge.
+    """
 
 
 class Plugin(Model):
@@ -107,265 +89,30 @@ class Imported(Model):
         return f"{self.distribution} {self.version}"
 
 
-# Path to the distribution, with its version, whose plug-in is loaded from there.
+# Path of a file to the distribution, with its version, whose plug-in was loaded from it.
 FILES: dict[str, str] = {}
 # The entry points that were imported, or raised while they were.
 TRIED: set[str] = set()
 
 
-class Package(Mapping[str, T], Generic[T]):
-    """Kinds of one package, by name, each imported from its file when it is asked for."""
-
-    def __init__(self, package: str, files: Mapping[str, str]) -> None:
-        """Name them.
-
-        Args:
-            package: such as `harness.faults`.
-            files: name of the kind to `module:attribute` in the package.
-        """
-        self._package = package
-        self._files = dict(files)
-        self._kinds: dict[str, T] = {}
-
-    def __getitem__(self, name: str) -> T:
-        if name not in self._kinds:
-            module, _, attribute = self._files[name].partition(":")
-            self._kinds[name] = getattr(
-                importlib.import_module(f"{self._package}.{module}"), attribute
-            )
-        return self._kinds[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._files
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-
-class Registry(Mapping[str, T], Generic[T]):
-    """Kinds by name: our own first, then those of plug-ins, by name.
-
-    To look up a kind, or whether it is there, imports the plug-in that brings it and no other. To
-    go through the registry imports every plug-in: only commands that list kinds do it.
-
-    Attributes:
-        group: name of the group of entry points.
-        own: the kinds of this project; a `Package` imports each when it is asked for.
-        plugins: kind to plug-in, of those that were imported and can be used.
-    """
-
-    def __init__(
-        self, group: str, base: type, own: Mapping[str, T], *, taken: Collection[str] = ()
-    ) -> None:
-        """Fill it.
-
-        Args:
-            group: name of the group of entry points.
-            base: what a kind is a subclass or an instance of.
-            own: the kinds of this project.
-            taken: names that no plug-in may have beside.
-        """
-        self.group = group
-        self._taken = frozenset(taken)
-        self._base = base
-        self.own = own
-        self.plugins: dict[str, Plugin] = {}
-        self._broken: dict[str, str] = {}
-        # Those of plug-ins.
-        self._brought: dict[str, T] = {}
-        # By name, the entry points that nobody asked for yet.
-        self._pending: dict[str, list[importlib.metadata.EntryPoint]] = {}
-        for point in sorted(_points(group), key=lambda point: (point.name, point.value)):
-            self._pending.setdefault(point.name, []).append(point)
-
-    @property
-    def names(self) -> list[str]:
-        """Every name there is, without an import: of our kinds, and of those that the metadata of
-        others states.
-        """
-        return list(dict.fromkeys([*self.own, *self._brought, *self._pending]))
-
-    @property
-    def described(self) -> Mapping[str, T]:
-        """Our kinds, which this imports, and those of plug-ins that somebody asked for."""
-        return {**self.own, **self._brought}
-
-    @property
-    def broken(self) -> dict[str, str]:
-        """Kind to the reason why a plug-in's kind cannot be used. Imports every plug-in."""
-        self._load_all()
-        return self._broken
-
-    def reason(self, name: str) -> str:
-        """Why the kind of a plug-in cannot be used.
-
-        Empty where it can, or where no plug-in brings it.
-        """
-        if name in self.own:
-            # A plug-in that wants its name is listed as broken, and keeps nobody from using ours.
-            return ""
-        self._load(name)
-        return self._broken.get(name, "")
-
-    def _load_all(self) -> None:
-        for name in list(self._pending):
-            self._load(name)
-
-    def _load(self, name: str) -> None:
-        """Import the plug-in that brings a kind, if nobody has asked for it before."""
-        points = self._pending.pop(name, [])
-        if not points:
-            return
-        point = points[-1]
-        owner = point.dist.name if point.dist is not None else "an unnamed distribution"
-        if len(points) > 1:
-            reason = (
-                "another distribution brings a kind of this name too, and nobody says which is"
-                " meant; uninstall one"
-            )
-        else:
-            reason = self._add(point)
-        if reason:
-            self._broken[name] = f"the plug-in {point.value} of {owner} cannot be used: {reason}"
-
-    def _add(self, point: importlib.metadata.EntryPoint) -> str:
-        """Take in a kind; why it cannot be, or nothing."""
-        if not NAME.fullmatch(point.name):
-            return (
-                "its name becomes the name of files; use letters, digits, dots, dashes and"
-                " underscores alone"
-            )
-        if point.name in self.own or point.name in self._taken:
-            return "Rankproof has a kind of this name itself; the plug-in must use another one"
-        TRIED.add(point.value)
-        try:
-            kind = point.load()
-            plugin = _plugin(point)
-        # Whatever somebody else's module raises.
-        except (Exception, SystemExit) as error:  # noqa: BLE001
-            return f"{type(error).__name__}: {error}"
-        if reason := _misfit(kind, self._base, point.name) or _strange_file(kind, point):
-            return reason
-        wanted = next(
-            (type(own.properties) for own in self.own.values() if hasattr(own, "properties")),
-            object,
-        )
-        if not isinstance(getattr(kind, "properties", None), wanted):
-            return f"its properties are not {wanted.__module__}.{wanted.__qualname__}"
-        self._brought[point.name] = kind
-        self.plugins[point.name] = plugin
-        assert point.dist is not None
-        release = f"{plugin.distribution} {plugin.version}"
-        FILES.update(dict.fromkeys(map(str, _files(point, point.dist).values()), release))
-        return ""
-
-    @contextlib.contextmanager
-    def guarded(self, name: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Around a call of a kind that must not raise.
-
-        Our own kind that does is a bug, and not told otherwise.
-
-        Args:
-            name: the kind.
-            but: what it may raise.
-
-        Raises:
-            PluginFailed: a plug-in's raised.
-        """
-        try:
-            yield
-        except PluginFailed:
-            raise
-        except but:
-            raise
-        # Left alone, an exit with 0 would be taken for a PASS.
-        except (Exception, SystemExit) as error:
-            if name not in self.plugins:
-                raise
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(last.filename).name}, line {last.lineno}"
-            raise PluginFailed(
-                f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error}"
-                f" ({where}): tell its makers"
-            ) from error
-
-    def __getitem__(self, name: str) -> T:
-        self._load(name)
-        return self.own[name] if name in self.own else self._brought[name]
-
-    def __contains__(self, name: object) -> bool:
-        if name in self.own:
-            return True
-        if isinstance(name, str):
-            self._load(name)
-        return name in self._brought
-
-    def __iter__(self) -> Iterator[str]:
-        self._load_all()
-        return iter([*self.own, *self._brought])
-
-    def __len__(self) -> int:
-        self._load_all()
-        return len(self.own) + len(self._brought)
-
-
-class OneOf:
-    """Lets pydantic validate a section by its `kind`, with the model of that kind and no other.
-
-    A union would hold the models of all kinds, those of plug-ins too, and so import them. A mistake
-    is reported at its place in the file, below the kind, as for a union; below a plug-in's kind
-    without it.
-    """
-
-    def __init__(self, registry: Registry[Any]) -> None:
-        self._registry = registry
-
-    def __get_pydantic_core_schema__(
-        self, _source: Any, _handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        """Put the question whether a plug-in brings the kind before the choice of our own."""
-        choices = {name: self._choice(name) for name in self._registry.own}
-        own = core_schema.tagged_union_schema(choices, "kind", strict=False, from_attributes=True)
-        return core_schema.with_info_wrap_validator_function(self._validate, own)
-
-    def __get_pydantic_json_schema__(
-        self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Describe our kinds, and those of plug-ins that were imported before."""
-        # Known when it runs.
-        every: Any = Union[tuple(self._registry.described.values())]  # noqa: UP007
-        return handler(TypeAdapter[Any](Annotated[every, Field(discriminator="kind")]).core_schema)
-
-    def _choice(self, name: str) -> core_schema.CoreSchema:
-        """The model of a kind, imported and built when a section is of it."""
-        return core_schema.with_info_plain_validator_function(
-            lambda value, info: self._registry.own[name].model_validate(value, context=info.context)
-        )
-
-    def _validate(
-        self, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
-    ) -> Any:
-        kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-        if not isinstance(kind, str) or kind in self._registry.own or kind not in self._registry:
-            return handler(value)
-        return self._registry[kind].model_validate(value, context=info.context)
+def note_files(point: importlib.metadata.EntryPoint, plugin: Plugin) -> None:
+    """Remember whose plug-in was loaded from which files, for `passed_through`."""
+    assert point.dist is not None
+    release = f"{plugin.distribution} {plugin.version}"
+    FILES.update(dict.fromkeys(map(str, _files(point, point.dist).values()), release))
 
 
 def passed_through(error: BaseException) -> str | None:
-    """Whose plug-in was running when an error was raised, the innermost; None where it was
-    nobody's.
-    """
+    """Return the release whose plug-in was running, innermost, when an error was raised, if any."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next((FILES[frame.filename] for frame in frames if frame.filename in FILES), None)
 
 
 @functools.cache
 def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
-    """The entry points of all groups of ours: of a hundred distributions few have any, and only
-    theirs are parsed.
+    """Read the entry points of all our groups.
+
+    Of a hundred distributions few have any, and only the metadata of those is parsed.
     """
     groups: dict[str, list[importlib.metadata.EntryPoint]] = {group: [] for group in GROUPS}
     known: set[str] = set()
@@ -382,21 +129,23 @@ def _by_group() -> Mapping[str, Sequence[importlib.metadata.EntryPoint]]:
     return groups
 
 
-def _points(group: str) -> Sequence[importlib.metadata.EntryPoint]:
-    return _by_group().get(group, ())  # a record may name any
+def entry_points(group: str) -> Sequence[importlib.metadata.EntryPoint]:
+    """Return the entry points of a group; none of a group that is not ours, as a record may
+    name.
+    """
+    return _by_group().get(group, ())
 
 
 def installed(group: str, name: str) -> Plugin | None:
-    """The plug-in that brings a kind here; None where none does, or more than one."""
-    points = [point for point in _points(group) if point.name == name]
-    return _plugin(points[0]) if len(points) == 1 else None
+    """Return the plug-in that brings a kind here; None where none does, or more than one."""
+    points = [point for point in entry_points(group) if point.name == name]
+    return plugin_of(points[0]) if len(points) == 1 else None
 
 
 def imported() -> list[Imported]:
-    """The distributions with entry points of ours of which this process has imported a module, by
-    name.
+    """List the distributions with our entry points of which this process has imported a module.
 
-    However it was imported: by its entry point, by a `.pth` file, or by another module; and also
+    However that was imported: by its entry point, by a `.pth` file, or by another module; and also
     where its kinds could not be used.
     """
     by_name: dict[str, dict[str, Path]] = {}
@@ -409,10 +158,12 @@ def imported() -> list[Imported]:
             name = normal(distribution.name)
             versions[name] = distribution.version
             by_name.setdefault(name, {}).update(_files(point, distribution))
-            if point.value in TRIED:  # a module that raises leaves nothing in sys.modules
+            # A module that raises leaves nothing in sys.modules.
+            if point.value in TRIED:
                 failed.add(name)
+    # Most environments have no plug-in, and resolving the path of every module takes long.
     if not by_name:
-        return []  # most environments have none, and to resolve the path of every module takes long
+        return []
     loaded = {
         os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)
     }
@@ -428,7 +179,7 @@ def imported() -> list[Imported]:
 
 
 def _places(module: object) -> Iterator[str]:
-    """Where a loaded module says that it came from, in either of the two ways."""
+    """Yield where a loaded module says that it came from, in either of the two ways."""
     for place in (
         getattr(module, "__file__", None),
         getattr(getattr(module, "__spec__", None), "origin", None),
@@ -437,7 +188,8 @@ def _places(module: object) -> Iterator[str]:
             yield place
 
 
-def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
+def plugin_of(point: importlib.metadata.EntryPoint) -> Plugin:
+    """Identify the plug-in of an entry point, with the digest of its files."""
     distribution = point.dist
     assert distribution is not None
     return Plugin(
@@ -451,48 +203,8 @@ def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
     )
 
 
-def _misfit(kind: object, base: type, name: str) -> str:
-    """Why an object is not a kind of the registry; empty where it is."""
-    is_kind = issubclass(kind, base) if isinstance(kind, type) else isinstance(kind, base)
-    if not is_kind:
-        return f"it is not a {base.__module__}.{base.__qualname__}"
-    if getattr(kind, "name", name) != name and not isinstance(kind, type):
-        return f"it calls itself {kind.name}, and its entry point is another"  # type: ignore[attr-defined]
-    # A declaration without a default is missing only when somebody asks for it: that would be in
-    # the middle of a run.
-    lacking = [
-        key
-        for parent in base.__mro__
-        for key in vars(parent).get("__annotations__", {})
-        if _lacks(kind, key)
-    ]
-    if lacking:
-        return f"it does not declare {', '.join(dict.fromkeys(lacking))}"
-    field = getattr(kind, "model_fields", {}).get("kind")
-    if (
-        isinstance(kind, type)
-        and hasattr(kind, "model_fields")
-        and (field is None or getattr(field.annotation, "__args__", None) != (name,))
-    ):
-        return f'its field is not declared as kind: Literal["{name}"], the name of its entry point'
-    return ""
-
-
-def _lacks(kind: object, key: str) -> bool:
-    fields = getattr(kind, "model_fields", {})
-    return (
-        not key.startswith("_")
-        and key not in ("kind", "ranks", "model_config")
-        and key not in fields
-        and not hasattr(kind, key)
-    )
-
-
-def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
-    """Why ranks cannot do with the file that a kind brings for them.
-
-    Empty where they can, and where there is none.
-    """
+def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
+    """Say why ranks cannot use the file that a kind brings for them; empty where they can."""
     key = "file" if point.group == "rankproof.subjects" else "inside_file"
     if (file := getattr(kind, key, None)) is None:
         acts = point.group == "rankproof.faults" and getattr(
@@ -507,9 +219,8 @@ def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
             " installed with"
         )
     assert point.dist is not None
-    ours = Path(__file__).resolve().parent
-    if file.is_relative_to(ours):
-        return ""
+    if file.is_relative_to(Path(__file__).resolve().parent):
+        return ""  # a file of ours
     if file.resolve() not in {path.resolve() for path in _files(point, point.dist).values()}:
         return (
             f"its {key}, {file.name}, is not one of its own files, so that no digest holds it; move"
@@ -543,7 +254,7 @@ def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
 
 
 def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """What the statements at the top of a module bind, as far as it is a function's name."""
+    """Yield the names at the top of a module that may be functions."""
     for node in body:
         match node:
             case ast.FunctionDef(name=name):
@@ -555,52 +266,47 @@ def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """The modules that a module imports when it runs.
+    """Yield the modules that a module imports when it runs.
 
-    One of its own package, which is not there then, as `.name`.
+    A module of its own package, which is not there in a rank, as `.name`.
     """
-    for node in body:
-        for found in (
-            ()
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-            else ast.walk(node)
-        ):
-            if isinstance(found, ast.Import):
-                yield from (alias.name for alias in found.names)
-            elif isinstance(found, ast.ImportFrom):
-                yield "." * found.level + (found.module or "")
+    for statement in body:
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield "." * node.level + (node.module or "")
 
 
 def _files(
     point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution
 ) -> dict[str, Path]:
-    """The files of a plug-in: those of its distribution, and of the package that the entry point
-    names.
+    """List the files of a plug-in: its distribution's, and those of the package it names.
 
     An editable installation lists no code of its own, so its package is looked up. The package may
     be another distribution's: then the files of that one are among them, because its modules beside
     the package act as well.
     """
     paths = _listed(distribution)
-    found = _package(point.module.partition(".")[0])
-    own = {os.path.realpath(path) for path in paths.values()}
-    if not own.issuperset(map(os.path.realpath, found.values())):
+    package = _package(point.module.partition(".")[0])
+    listed = {os.path.realpath(path) for path in paths.values()}
+    if not listed.issuperset(map(os.path.realpath, package.values())):
         for other in importlib.metadata.distributions():
-            # As a text: to parse all of them takes a second.
+            # Read as a text, because parsing all of them takes a second.
             record = "\n" + (other.read_text("RECORD") or "")
-            if any(f"\n{name}," in record for name in found):
+            if any(f"\n{name}," in record for name in package):
                 paths |= _listed(other)
-    return {name: path for name, path in (paths | found).items() if path.is_file()}
+    return {name: path for name, path in (paths | package).items() if path.is_file()}
 
 
 def _package(top: str) -> dict[str, Path]:
-    """The files of a package or module, as it would be imported here.
-
-    None where it is not found.
-    """
+    """List the files of a package or module, as it would be imported here; none if not found."""
     try:
         spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):  # a module may take away what says where it came from
+    # A module may take away what says where it came from.
+    except (ImportError, ValueError):
         return {}
     if spec is not None and spec.submodule_search_locations:
         folders = [Path(folder) for folder in spec.submodule_search_locations]
@@ -614,8 +320,9 @@ def _package(top: str) -> dict[str, Path]:
 
 
 def _listed(distribution: importlib.metadata.Distribution) -> dict[str, Path]:
-    """What the RECORD of a distribution lists, without what an installer wrote: metadata, programs,
-    caches, `.pth`.
+    """List the RECORD of a distribution without what an installer wrote.
+
+    That is metadata, programs, caches and `.pth` files.
     """
     return {
         str(listed): Path(str(distribution.locate_file(listed)))
@@ -625,7 +332,5 @@ def _listed(distribution: importlib.metadata.Distribution) -> dict[str, Path]:
 
 
 def _is_code(path: Path) -> bool:
-    """Whether its content is the distribution's own: bytecode is where there is no source beside
-    it.
-    """
+    """Tell files of the distribution's own content from what an installer or Python writes."""
     return path.suffix != ".pth" and not any(part.endswith(NOT_CODE) for part in path.parts)

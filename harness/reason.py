@@ -1,5 +1,5 @@
-"""A code beside each reason: stable words for machines, so that texts may be edited without
-changing what tools see.
+"""Codes of reasons: stable words for machines, so that texts may be edited without changing what
+tools see.
 
 One closed enum per noun, and a reason of that noun: its code, and a text for people. Nothing may
 match on the text, and no code is ever renamed or used for something else. docs/reading.md lists
@@ -98,8 +98,8 @@ class SkipCode(StrEnum):
 
     @property
     def depends_on(self) -> DependsOn:
-        """What another cell would have to share to be skipped too: its size, its backend, or only
-        the run.
+        """Tell what another cell would share to be skipped too: its size, its backend, or the
+        run.
         """
         word = self.value.removeprefix("skip:").partition("-")[0]
         first: DependsOn = next(known for known in get_args(DependsOn) if known == word)
@@ -169,7 +169,7 @@ class RefusalWord(StrEnum):
 
 @dataclass(frozen=True)
 class _Said:
-    """A reason reads as its text."""
+    """Reason that reads as its text."""
 
     # For the records, which take these as they are: closed, as all of a record is.
     __pydantic_config__: ClassVar = {"extra": "forbid"}

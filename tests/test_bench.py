@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.world.control.pool import ServerPool
-from tests.bench import commands, integrity, ledger, scale, verifying
+from tests.bench import commands, integrity, ledger, ranks, scale, verifying
 
 
 @pytest.mark.whole
@@ -44,6 +44,18 @@ def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
     for figures in measured.values():
         assert 0 < figures["call_seconds"] < figures["round_seconds"]
         assert 0 < figures["share"] < 1
+
+
+@pytest.mark.whole
+def test_a_rank_is_measured_beside_a_bare_fork(tmp_path: Path) -> None:
+    """A rank of the tokenizer scenario costs more than a fork that ends at once.
+
+    Its page faults do not depend on the load, so they have a limit here.
+    """
+    with ServerPool() as pool:
+        figures = ranks.measure(pool, tmp_path, rounds=1)
+    assert figures["ms_ratio"] > 1
+    assert figures["peer_faults"] < figures["rank_faults"] < 4000
 
 
 @pytest.mark.whole

@@ -1,27 +1,27 @@
-"""One file for each kind of check, fault and backend, with one declaration, and no registry without
-it.
-"""
+"""Each kind of check, fault and backend is declared once, and registered under its name."""
 
 from __future__ import annotations
 
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from pydantic import TypeAdapter
 
-from harness import backends, checks, faults, plugins
+from harness import backends, checks, faults
 from harness.backends import BackendProperties
 from harness.checks import AnyCheck, CheckProperties
 from harness.faults import AnyFault, FaultProperties
 from harness.forms.document import parse_document
+from harness.registry import Package, declared_in
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import BOOT
 
-CHECKS = tuple(checks.KINDS.own.values())
-FAULTS = tuple(faults.KINDS.own.values())
+CHECKS = tuple(checks.KINDS.ours.values())
+FAULTS = tuple(faults.KINDS.ours.values())
 INSIDE = [
     kind.inside_file
     for kind in (*backends.KINDS.values(), *faults.KINDS.values())
@@ -52,13 +52,10 @@ def test_no_property_can_be_left_out(properties: Any) -> None:
 def test_each_kind_is_registered_once_under_its_own_name(
     registry: Any, union: tuple[Any, ...]
 ) -> None:
-    """What a scenario may hold is what the registry has, each with a declaration, a docstring and a
-    file of its own.
-    """
+    """What a scenario may hold is what the registry has, each with a declaration and a docstring."""
     assert {kind_of(model): model for model in union} == dict(registry)
-    assert len({model.__module__ for model in union}) == len(union)
     for model in union:
-        assert isinstance(vars(model)["properties"], CheckProperties | FaultProperties), model
+        assert isinstance(model.properties, CheckProperties | FaultProperties), model
         assert model.__doc__
 
 
@@ -126,12 +123,12 @@ def test_lint_imports_the_kinds_that_a_scenario_names_and_neither_verdict_nor_re
         [sys.executable, "-c", NAMED], cwd=ROOT, capture_output=True, text=True, check=True
     )
     loaded = set(done.stderr.split())
-    assert {"harness.scenario.load", "harness.checks.exit", "harness.checks.no_survivors"} <= loaded
+    assert {"harness.scenario.load", "harness.checks.exit"} <= loaded
     unnamed = {
         "harness.faults.kill",
         "harness.faults.hub",
         "harness.checks.requests",
-        "harness.checks.progress",
+        "harness.checks.event",
     }
     above = {
         "harness.stats.verdict",
@@ -148,9 +145,43 @@ def test_a_name_is_known_without_its_file(registry: Any) -> None:
     """Names are listed and looked for without an import, in the order in which documentation lists
     them.
     """
-    fresh = plugins.Package(f"harness.{registry.group.partition('.')[2]}", registry.own._files)
-    assert list(fresh) == list(registry.own)
+    fresh = Package(f"harness.{registry.group.partition('.')[2]}", registry.ours._files)
+    assert list(fresh) == list(registry.ours)
     assert "nothing" not in fresh
     assert all(name in fresh for name in fresh)
     assert not fresh._kinds
-    assert dict(fresh) == dict(registry.own)
+    assert dict(fresh) == dict(registry.ours)
+
+
+KIND = """
+from typing import Literal
+
+from harness.checks.event import EventCheck
+
+
+class {name}Check(EventCheck):
+    kind: Literal["{kind}"]
+"""
+
+
+def test_a_kind_enters_by_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the folder of a registry is all that a kind needs, and is imported when it is asked
+    for.
+    """
+    folder = tmp_path / "made_up"
+    folder.mkdir()
+    for name, kind in (("Late", "late"), ("Early", "early"), ("Known", "known")):
+        (folder / f"{kind}.py").write_text(KIND.format(name=name, kind=kind))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kinds: Package[Any] = Package("made_up", declared_in(folder, first=["known", "gone"]))
+    assert list(kinds) == ["known", "early", "late"]
+    assert "made_up.late" not in sys.modules
+    assert kind_of(kinds["late"]) == "late"
+    assert "made_up.early" not in sys.modules
+
+
+def test_no_kind_is_declared_twice(tmp_path: Path) -> None:
+    """Two classes of one kind are refused, whichever would be found first."""
+    (tmp_path / "two.py").write_text(KIND.format(name="One", kind="late") * 2)
+    with pytest.raises(ValueError, match="both declare the kind late"):
+        declared_in(tmp_path)

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import harness
-from harness.forms.extras import EXTRAS
+from harness.forms.distribution import EXTRAS
 
 PROJECT = Path(__file__).resolve().parent.parent
 # A link, which rglob does not follow.

@@ -23,26 +23,27 @@ from harness.backends import Backend, Rendezvous
 from harness.checks import KINDS, judge_trial
 from harness.checks.agree import AgreeCheck
 from harness.checks.check import Check
+from harness.checks.event import WithinCheck
 from harness.checks.finding import Finding, RankFinding
-from harness.checks.within import WithinCheck
 from harness.cli import main as cli
 from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault
 from harness.faults.strikes import Strikes
 from harness.history import History
-from harness.plugins import OneOf, Plugin, PluginFailed, Registry, imported, installed
+from harness.plugins import Plugin, PluginFailed, imported, installed
 from harness.rank.inside import load
 from harness.record import plugins as record_plugins
 from harness.record.model import RecordError
+from harness.registry import OneOf, Registry
 from harness.report.view import VIEWS, View
 from harness.run import doctor
 from harness.subjects import READY
 from harness.world.control import server_handle
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease
 
 GOOD = """
     from typing import Literal
-    from harness.checks.within import WithinCheck
+    from harness.checks.event import WithinCheck
     class Kind(WithinCheck):
         kind: Literal["mine"]
 """
@@ -331,7 +332,7 @@ def test_the_digest_is_of_the_files(install: Install) -> None:
         ("Kind = 1", "it is not a harness.checks.check.Check"),
         ("class Kind: pass", "it is not a harness.checks.check.Check"),
         (
-            GOOD.replace("within import WithinCheck", "check import Check").replace(
+            GOOD.replace("event import WithinCheck", "check import Check").replace(
                 "WithinCheck", "Check"
             ),
             "it does not declare properties, example",
@@ -478,7 +479,7 @@ def test_what_lies_beside_rankproof_is_copied_too(
     for file in (ours, theirs):
         file.parent.mkdir()
         file.write_text(INSIDE)
-    server = object.__new__(server_handle.Server)
+    server = object.__new__(server_handle.ServerHandle)
     server.scratch = tmp_path / "scratch"
     assert server.inside(ours) == str(ours)
     copy = Path(server.inside(theirs))

@@ -13,8 +13,8 @@ from harness.backends.gloo import Gloo
 from harness.backends.mlx_ring import MlxRing
 from harness.backends.nccl import Nccl
 from harness.backends.none import NoBackend
-from harness.plugins import Registry
 from harness.reason import Skip, SkipCode
+from harness.registry import Registry
 
 __all__ = [
     "KINDS",

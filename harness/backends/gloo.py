@@ -28,7 +28,7 @@ from harness.backends.backend import (
     Ports,
     Rendezvous,
 )
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.strict_json import JSON
 from harness.reason import Skip, SkipCode
 

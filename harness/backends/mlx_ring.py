@@ -29,7 +29,7 @@ from harness.backends.backend import (
     Ports,
     Rendezvous,
 )
-from harness.forms.extras import absence
+from harness.forms.distribution import absence
 from harness.reason import Skip, SkipCode
 
 

@@ -29,7 +29,7 @@ from harness.backends.backend import (
     Rendezvous,
 )
 from harness.backends.gloo import rendezvous, rendezvous_over
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.reason import Skip, SkipCode
 
 ANSWER_WITHIN = 20.0

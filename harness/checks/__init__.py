@@ -1,51 +1,36 @@
 """Checks: pure functions of a trial's events that say something about every rank.
 
-One file per kind.
+One file per kind or family of kinds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from harness.checks import world
 from harness.checks.check import Check, CheckProperties
 from harness.checks.finding import Finding, RankFinding, canonical
 from harness.history import History
-from harness.plugins import OneOf, Package, Registry
+from harness.registry import OneOf, Package, Registry, declared_in
 
 __all__ = ["KINDS", "AnyCheck", "Check", "CheckProperties", "Finding", "RankFinding", "judge_trial"]
+
+# Kinds enter by their own files alone. These are listed first, in this order, the others by name.
+# fmt: off
+LISTED_FIRST = (
+    "event", "agree", "equal", "close", "distribution", "at-most", "at-least", "exit",
+    "no-survivors", "within", "progress", "detected-within", "survivors-end", "host-lost",
+    "environment-agrees", "requests", "ledger-agrees", "collective-correct", "transfers-intact",
+    "equivalent", "influence", "shards-cover",
+)
+# fmt: on
 
 KINDS: Registry[type[Check]] = Registry(
     "rankproof.checks",
     Check,
-    Package(
-        "harness.checks",
-        {
-            "event": "event:EventCheck",
-            "agree": "agree:AgreeCheck",
-            "equal": "equal:EqualCheck",
-            "close": "close:CloseCheck",
-            "distribution": "distribution:DistributionCheck",
-            "at-most": "at_most:AtMostCheck",
-            "at-least": "at_least:AtLeastCheck",
-            "exit": "exit:ExitCheck",
-            "no-survivors": "no_survivors:NoSurvivorsCheck",
-            "within": "within:WithinCheck",
-            "progress": "progress:ProgressCheck",
-            "detected-within": "detected_within:DetectedWithinCheck",
-            "survivors-end": "survivors_end:SurvivorsEndCheck",
-            "host-lost": "host_lost:HostLostCheck",
-            "environment-agrees": "environment_agrees:EnvironmentAgreesCheck",
-            "requests": "requests:RequestsCheck",
-            "ledger-agrees": "ledger_agrees:LedgerAgreesCheck",
-            "collective-correct": "collective_correct:CollectiveCorrectCheck",
-            "transfers-intact": "transfers_intact:TransfersIntactCheck",
-            "equivalent": "equivalent:EquivalentCheck",
-            "influence": "influence:InfluenceCheck",
-            "shards-cover": "shards_cover:ShardsCoverCheck",
-        },
-    ),
+    Package("harness.checks", declared_in(Path(__file__).parent, first=LISTED_FIRST)),
 )
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import ClassVar, Self
 
 from harness.checks.check import Check, RankCheck
 from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History, artefact_was_changed
 from harness.numeric.array import NotAnArray
@@ -25,7 +24,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What an account is made of.
+    """Sources of an account.
 
     Attributes:
         history: the trial's events; of its reference by `history.reference`.
@@ -49,14 +48,14 @@ class AccountedCheck(RankCheck):
     asks_the_reference: ClassVar[bool] = False
 
     def wants(self, name: str) -> bool:
-        """Whether the account is of artefacts of this name."""
+        """Tell whether the account is of artefacts of this name."""
         raise NotImplementedError
 
     def is_answer(self, name: str) -> bool:
         return self.wants(name)
 
     def account(self, sources: Sources) -> dict[str, JSON]:
-        """Make it. Needs NumPy; the same wherever it is made.
+        """Make the account. Needs NumPy; the same wherever it is made.
 
         Raises:
             NotAnArray: a file is not what it has to be.
@@ -70,7 +69,9 @@ class AccountedCheck(RankCheck):
         raise NotImplementedError
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
-        """Why the reference cannot answer what this check asks; `history` is of its last run."""
+        """Yield why the reference cannot answer what this check asks; `history` is of its last
+        run.
+        """
         del history
         yield from ()
 
@@ -79,8 +80,10 @@ class AccountedCheck(RankCheck):
         """There is a reference to compare with."""
         for index in checks:
             if not draft.has("subject", "reference"):
-                what = "is not there: state subject.reference, what the whole model is called with"
-                yield draft.problem(("checks", index, "against"), what)
+                yield draft.problem(
+                    ("checks", index, "against"),
+                    "is not there: state subject.reference, what the whole model is called with",
+                )
 
     def judge(self, history: History) -> Finding:
         """By the one account that there has to be, of exactly the files that were kept."""
@@ -90,42 +93,32 @@ class AccountedCheck(RankCheck):
             if seen.event.values.get("check") == self.id
         ]
         if len(noted) != 1:
-            return self._uncompared(history, "what the ranks kept was not looked at")
+            return self._lost(history, "what the ranks kept was not looked at")
         values = noted[0].event.values
         line = noted[0].line
         if values.get("files") != files_of(self, history):
-            return self._uncompared(history, "what was looked at is not what was kept", line=line)
+            return self._lost(history, "what was looked at is not what was kept", line)
         for rank, name in _changed(self, history):
-            why = (
-                f"{name} of {'the reference' if rank is None else f'rank {rank}'} was changed after"
-                " it was kept"
-            )
-            return self._uncompared(history, why, line=line)
+            whose = "the reference" if rank is None else f"rank {rank}"
+            return self._lost(history, f"{name} of {whose} was changed after it was kept", line)
         account = values.get("account")
         if not isinstance(account, dict):
-            return self._uncompared(
-                history, f"it cannot be compared: {values.get('why')}", line=line
-            )
+            return self._lost(history, f"it cannot be compared: {values.get('why')}", line)
         return over_ranks(self.id, self.kind, self.judge_account(history, account, line))
 
-    def _uncompared(self, history: History, why: str, *, line: int | None = None) -> Finding:
-        asked = self.ranks.of(history.size)
-        lost = [
-            RankFinding(rank=rank, passed=False, reason=why, line=line, uncompared=True)
-            for rank in asked
-        ]
-        return over_ranks(self.id, self.kind, lost)
+    def _lost(self, history: History, why: str, line: int | None = None) -> Finding:
+        return over_ranks(self.id, self.kind, self.uncompared(history, why, line))
 
 
 def accounted(checks: Iterable[Check]) -> list[AccountedCheck]:
-    """The checks of a scenario for which the harness makes an account."""
+    """List the checks of a scenario for which the harness makes an account."""
     return [check for check in checks if isinstance(check, AccountedCheck)]
 
 
 def note_accounts(
     checks: Iterable[Check], history: History, *, file: Callable[[Mapping[str, JSON]], ArrayFile]
 ) -> Iterator[dict[str, JSON]]:
-    """The values of the events that tell the accounts of a trial.
+    """Make the accounts of a trial, as the values of the events that hold them.
 
     Args:
         checks: of the scenario.
@@ -135,12 +128,11 @@ def note_accounts(
     for check in accounted(checks):
         if not is_asked(check, history):
             continue
-        found = found_of(check, history)
         values: dict[str, JSON] = {"check": check.id, "files": files_of(check, history)}
         ranks: dict[int, dict[str, ArrayFile]] = {rank: {} for rank in range(history.size)}
         reference: dict[str, ArrayFile] = {}
-        for (rank, name), one in found.items():
-            (reference if rank is None else ranks[rank])[name] = file(one)
+        for (rank, name), artefact in found_of(check, history).items():
+            (reference if rank is None else ranks[rank])[name] = file(artefact)
         try:
             values["account"] = check.account(
                 Sources(history=history, ranks=ranks, reference=reference)
@@ -153,7 +145,7 @@ def note_accounts(
 def found_of(
     check: AccountedCheck, history: History
 ) -> dict[tuple[int | None, str], Mapping[str, JSON]]:
-    """The artefacts that an account is of, by rank (None is the reference) and name."""
+    """Find the artefacts that an account is of, by rank (None is the reference) and name."""
     found = {}
     for place, events in [
         *((rank, history) for rank in range(history.size)),
@@ -167,7 +159,7 @@ def found_of(
 
 
 def files_of(check: AccountedCheck, history: History) -> dict[str, JSON]:
-    """The digests of the files that an account is of."""
+    """Return the digests of the files that an account is of."""
     return {
         f"{REFERENCE if rank is None else rank}/{name}": values.get("sha256")
         for (rank, name), values in found_of(check, history).items()
@@ -175,7 +167,9 @@ def files_of(check: AccountedCheck, history: History) -> dict[str, JSON]:
 
 
 def is_asked(check: AccountedCheck, history: History) -> bool:
-    """Of the reference only the second run is judged, by checks that ask it."""
+    """Tell whether a check is asked in a trial: of the reference's runs only the second, if at
+    all.
+    """
     is_reference = history.about().get("arm") == REFERENCE
     return not is_reference or (check.asks_the_reference and history.reference is not None)
 

@@ -16,10 +16,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, ValueCheck
-from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
-from harness.forms.ranks import MOST_RANKS
+from harness.checks.finding import Finding, RankFinding, canonical, failed, over_ranks
+from harness.forms.model import MOST_RANKS
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import History
 
@@ -48,7 +47,7 @@ class AgreeCheck(ValueCheck):
     )
 
     def judge(self, history: History) -> Finding:
-        """A rank that reported several times is compared by the whole sequence."""
+        """Compare the ranks, each by the whole sequence of its reports."""
         asked = self.ranks.of(history.size)
         known = dict.fromkeys((*asked, *(() if self.against is None else (self.against,))))
         reported = {rank: history.values(rank, self.event, self.key) for rank in known}
@@ -69,14 +68,7 @@ class AgreeCheck(ValueCheck):
         for rank in asked:
             values = reported[rank]
             if not values:
-                parts.append(
-                    RankFinding(
-                        rank=rank,
-                        passed=False,
-                        reason=f"{self.value} was not reported",
-                        missing=True,
-                    )
-                )
+                parts.append(failed(rank, f"{self.value} was not reported", missing=True))
                 continue
             # Of several reports the whole sequence was compared, so that is what is shown.
             value = values[0][0] if len(values) == 1 else [value for value, _ in values]
@@ -121,9 +113,7 @@ class AgreeCheck(ValueCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The rank that others are compared with is there, is not alone, and says who of two is
-        right.
-        """
+        """Yield the problems of whom ranks are compared with, and of comparisons with nobody."""
         sizes = draft.sizes()
         stated = draft.must_fail
         for index, check in checks.items() if sizes else ():
@@ -162,8 +152,8 @@ class AgreeCheck(ValueCheck):
 
 
 def _usual(texts: Mapping[int, str]) -> str | None:
-    """What more than half of those who reported a value reported; None where no value has that
-    many.
+    """Return what more than half of those who reported a value reported, if there is such a
+    value.
     """
     if not texts:
         return None
@@ -172,5 +162,5 @@ def _usual(texts: Mapping[int, str]) -> str | None:
 
 
 def is_nothing(value: JSON) -> bool:
-    """Whether a value is null, empty, or a list of nothing else."""
+    """Tell whether a value is null, empty, or a list of nothing else."""
     return all(item in NOTHING for item in value) if isinstance(value, list) else value in NOTHING

@@ -1,31 +1,44 @@
-"""What checks of arrays share: whom a rank is compared with, and what the harness compared for
-them.
+"""Base of the checks that compare arrays, and the needles that try their tolerance.
+
+A needle is a wrong array that the harness compares in place of a rank's own. Needles are tried in
+the candidate's trials until one is refused, and told in events; whoever has the files tries them
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from harness.checks.check import Check, RankCheck
-from harness.checks.finding import RankFinding, canonical
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.checks.finding import RankFinding, canonical, failed
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import (
+    ARTEFACT_FOUND,
+    NEEDLES_TRIED,
     History,
     artefact_compared,
     artefact_found,
     artefact_was_changed,
     why_no_artefact,
 )
+from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile
-from harness.numeric.needles import Needle
+from harness.numeric.needles import (
+    LEAST,
+    Needle,
+    Needles,
+    extent,
+    places_like,
+    unmasked,
+    wrong_ones,
+)
 
+# What a comparison calls its reference.
 A = "a"
-"""What a comparison calls its reference."""
 Whom = Annotated[int, Field(ge=0, le=63)] | Literal["reference", "a"]
 WHOM = (
     "the rank whose value is expected, reference for subject.reference's, or a for that of"
@@ -61,7 +74,7 @@ class AgainstCheck(RankCheck):
         raise NotImplementedError
 
     def agrees(self, stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> bool:
-        """Whether a comparison that was worked out again is the one that is stated."""
+        """Tell whether a comparison that was worked out again is the one that is stated."""
         return dict(stated) == dict(again)
 
     def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
@@ -70,7 +83,7 @@ class AgainstCheck(RankCheck):
 
     @property
     def tolerates(self) -> bool:
-        """Whether it allows a difference, so that wrong arrays are tried on it."""
+        """Tell whether it allows a difference, so that wrong arrays are tried on it."""
         return False
 
     def needle(self, what: str, wrong: ArrayFile, expected: ArrayFile) -> Needle:
@@ -82,8 +95,7 @@ class AgainstCheck(RankCheck):
         raise NotImplementedError
 
     def departure(self, history: History, rank: int) -> float | None:
-        """How far a rank for which it fails is off, in the units of the numbers; None where that
-        has no finite answer.
+        """Return how far off a failing rank is, in the units of the numbers, if that is finite.
 
         Pure, and never raises.
         """
@@ -101,9 +113,7 @@ class AgainstCheck(RankCheck):
         return f"rank {self.of[0]}"
 
     def other(self, history: History, *, rank: int) -> tuple[History | None, int]:
-        """The events in which what a rank is compared with is, if there are such, and the rank that
-        has it.
-        """
+        """Return the events of whom a rank is compared with, if there are such, and that rank."""
         if self.of[0] == "reference":
             # One process that holds the whole, or a world like this one.
             alone = history.reference is None or history.reference.size == 1
@@ -113,7 +123,7 @@ class AgainstCheck(RankCheck):
     def expected(
         self, history: History, rank: int, event: str, key: str, reports: Sequence[tuple[JSON, int]]
     ) -> tuple[list[JSON], RankFinding | None]:
-        """What a rank's reports are compared with, one for each.
+        """Return what a rank's reports are compared with, one for each.
 
         Or the finding that there are not as many.
         """
@@ -125,9 +135,7 @@ class AgainstCheck(RankCheck):
             f"{event}.{key} was reported {len(reports)} times, and by {self.whose} {len(values)}"
             " times"
         )
-        return values, RankFinding(
-            rank=rank, passed=False, reason=reason, line=reports[0][1], uncompared=True
-        )
+        return values, failed(rank, reason, reports[0][1], uncompared=True)
 
     def judge_array(self, history: History, rank: int) -> RankFinding:
         """By what the harness found the arrays to differ by, which anybody who has them can work
@@ -142,36 +150,31 @@ class AgainstCheck(RankCheck):
                 why = why_no_artefact(events, one, name) if events else f"{name} was not kept"
                 missing = events is history and one == rank
                 reason = why if missing else f"{why}, by {word}"
-                return RankFinding(
-                    rank=rank, passed=False, reason=reason, missing=missing, uncompared=not missing
-                )
+                return failed(rank, reason, missing=missing, uncompared=not missing)
             if artefact_was_changed(events, one, name):
-                return RankFinding(
-                    rank=rank,
-                    passed=False,
-                    reason=f"{name} of {word} was changed after it was kept",
-                    uncompared=True,
+                return failed(
+                    rank, f"{name} of {word} was changed after it was kept", uncompared=True
                 )
             digests.append(seen.event.values.get("sha256"))
         compared = artefact_compared(history, rank, self.id)
         if compared is None:
-            return RankFinding(
-                rank=rank, passed=False, reason=f"{name} was not compared", uncompared=True
-            )
+            return failed(rank, f"{name} was not compared", uncompared=True)
         values = compared.event.values
         fault = values.get("why")
         comparison = values.get("comparison")
         if [values.get("found"), values.get("expected")] != digests:
             fault = "what was compared is not what was kept"
         if fault is not None or not isinstance(comparison, dict):
-            reason = f"{name} cannot be compared: {fault or 'the comparison is missing'}"
-            return RankFinding(
-                rank=rank, passed=False, reason=reason, line=compared.line, uncompared=True
+            return failed(
+                rank,
+                f"{name} cannot be compared: {fault or 'the comparison is missing'}",
+                compared.line,
+                uncompared=True,
             )
         return self.judge_comparison(rank, comparison, compared.line)
 
     def same_bits(self, history: History) -> bool:
-        """Whether each rank asked has to the last bit what it is compared with, be it values or an
+        """Tell whether each rank asked has to the last bit what it is compared with, values or
         artefact.
         """
         return all(self._same_bits(history, rank) for rank in self.ranks.of(history.size))
@@ -194,10 +197,7 @@ class AgainstCheck(RankCheck):
         return len(digests) == len(sides) and len(set(digests)) == 1
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
-        """The rank that others are compared with is there, and is not among them.
-
-        So is the reference.
-        """
+        """Yield the problems of whom ranks are compared with."""
         sizes = draft.sizes()
         place = ("checks", index, "against")
         against = self.of[0]
@@ -233,7 +233,112 @@ class AgainstCheck(RankCheck):
 
 
 def compares_arrays(checks: Iterable[Check]) -> list[AgainstCheck]:
-    """The checks of a scenario for which the harness has to compare what ranks kept."""
+    """List the checks of a scenario for which the harness has to compare what ranks kept."""
     return [
         check for check in checks if isinstance(check, AgainstCheck) and check.of[1] is not None
     ]
+
+
+File = Callable[[Mapping[str, JSON]], ArrayFile]
+# What was made of arrays before, by check and digests: trials often keep the same.
+Known = dict[tuple[str, ...], dict[str, JSON]]
+
+
+def needled(checks: Iterable[Check]) -> list[AgainstCheck]:
+    """List the checks of a scenario whose tolerance is tried with arrays."""
+    return [check for check in compares_arrays(checks) if check.tolerates]
+
+
+def note_needles(
+    check: AgainstCheck, history: History, *, file: File, known: Known
+) -> Iterator[dict[str, JSON]]:
+    """Try the tolerance of a check in a trial; yield the values of the events that hold that.
+
+    The last is of the first refused.
+
+    Args:
+        check: whose tolerance is tried.
+        history: of the trial, with what it kept and its reference's events.
+        file: gives an artefact by the values of the event that tells of it.
+        known: takes what was made of them.
+    """
+    noted: set[tuple[str, ...]] = set()
+    for expected, others in sides_of(check, history):
+        digests = {name: values["sha256"] for name, values in others.items()}
+        key = (check.id, str(expected["sha256"]), *map(str, digests.values()))
+        if key in noted:
+            continue
+        noted.add(key)
+        if key not in known:
+            known[key] = {
+                "check": check.id,
+                "expected": expected["sha256"],
+                "others": dict(digests),
+            }
+            try:
+                found = _try(
+                    check, file(expected), {name: file(values) for name, values in others.items()}
+                )
+                known[key] |= {"needles": found.values()}
+            except NotAnArray as error:
+                known[key] |= {"why": str(error)}
+        yield dict(known[key])
+        if (needles := needles_in(known[key])) is not None and needles.is_refused:
+            return
+
+
+def sides_of(
+    check: AgainstCheck, history: History
+) -> Iterator[tuple[Mapping[str, JSON], dict[str, Mapping[str, JSON]]]]:
+    """Yield, for each rank that is compared, what it is compared with and what has a similar
+    name.
+    """
+    name = str(check.of[1])
+    for rank in check.ranks.of(history.size):
+        other, whose = check.other(history, rank=rank)
+        expected = artefact_found(other, whose, name) if other is not None else None
+        if other is None or expected is None or artefact_found(history, rank, name) is None:
+            continue
+        kept = {
+            str(seen.event.values["artefact"]): seen.event.values
+            for seen in other.noted(ARTEFACT_FOUND, whose)
+            if "artefact" in seen.event.values
+        }
+        yield expected.event.values, {one: kept[one] for one in places_like(name, kept)}
+
+
+def needles_in(values: Mapping[str, JSON]) -> Needles | None:
+    """Read the needles of an event; None where it holds none."""
+    found = values.get("needles")
+    return Needles.of(found) if isinstance(found, dict) else None
+
+
+def needles_of(history: History, check: str) -> list[Needles]:
+    """List what was tried in a trial for a check."""
+    noted = [
+        seen.event.values
+        for seen in history.noted(NEEDLES_TRIED)
+        if seen.event.values.get("check") == check
+    ]
+    return [found for values in noted if (found := needles_in(values)) is not None]
+
+
+def _try(check: AgainstCheck, expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Needles:
+    """Compare an array with wrong ones, until one is refused.
+
+    One that differs by its mask alone says nothing.
+    """
+    right = unmasked(expected)
+    found = extent(right)
+    tried: list[Needle] = []
+    known = (
+        {name: unmasked(other) for name, other in others.items()} if found.elements >= LEAST else {}
+    )
+    for what, wrong in wrong_ones(right, known) if found.elements >= LEAST else ():
+        needle = check.needle(what, wrong, right)
+        if not needle.telling:
+            continue
+        tried.append(needle)
+        if needle.is_refused:
+            break
+    return Needles(**found._asdict(), tried=tried)

@@ -1,6 +1,4 @@
-"""What `at-most` and `at-least` share: a number that every rank asked reports, on one side of a
-limit.
-"""
+"""Checks of a number against a limit: `at-most` and `at-least`."""
 
 from __future__ import annotations
 
@@ -9,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.check import ValueCheck
-from harness.checks.finding import RankFinding
+from harness.checks.check import OF_A_VALUE, ValueCheck
+from harness.checks.finding import RankFinding, failed
 from harness.forms.strict_json import JSON
 from harness.history import History
 
@@ -35,14 +33,8 @@ class BoundCheck(ValueCheck):
         shown: tuple[Fraction, RankFinding] | None = None
         for value, line in history.values(rank, self.event, self.key):
             if isinstance(value, bool) or not isinstance(value, int | float):
-                reason = f"{self.value} is not a number"
-                return RankFinding(
-                    rank=rank,
-                    passed=False,
-                    observed=value,
-                    reason=reason,
-                    line=line,
-                    uncompared=True,
+                return failed(
+                    rank, f"{self.value} is not a number", line, observed=value, uncompared=True
                 )
             room = self._room(value)
             reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
@@ -54,11 +46,31 @@ class BoundCheck(ValueCheck):
             if shown is None or room < shown[0]:
                 shown = room, part
         reason = f"{self.value} was not reported"
-        return (
-            shown[1] if shown else RankFinding(rank=rank, passed=False, reason=reason, missing=True)
-        )
+        return shown[1] if shown else failed(rank, reason, missing=True)
 
     def _room(self, value: JSON) -> Fraction:
         """How far the value is from the limit, on the allowed side. Exact, whatever the size."""
         room = Fraction(self.to) - Fraction(value)
         return room if self.side == "at most" else -room
+
+
+class AtMostCheck(BoundCheck):
+    """Every rank reports a number, and it is at most the limit."""
+
+    properties: ClassVar = OF_A_VALUE
+    side: ClassVar = "at most"
+    example: ClassVar = "{id: small-loss, kind: at-most, ranks: every, value: score.loss, to: 1.5}"
+
+    kind: Literal["at-most"]
+
+
+class AtLeastCheck(BoundCheck):
+    """Every rank reports a number, and it is at least the limit."""
+
+    properties: ClassVar = OF_A_VALUE
+    side: ClassVar = "at least"
+    example: ClassVar = (
+        "{id: enough-tokens, kind: at-least, ranks: every, value: decode.count, to: 4}"
+    )
+
+    kind: Literal["at-least"]

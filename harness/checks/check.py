@@ -1,8 +1,8 @@
-"""What every kind of check is: its options as the scenario gives them, its properties, and its
-judgement of a trial.
+"""Base classes of every kind of check: its options as the scenario gives them, its properties, and
+its judgement of a trial.
 
-A kind is a subclass in a file of its own, named in `harness.checks.KINDS` or by an entry point. Its
-class docstring says what it demands of the ranks; its fields are its options.
+A kind is a subclass with the field `kind: Literal["NAME"]`, in a file of this package or named by
+an entry point. Its class docstring says what it demands of the ranks; its fields are its options.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.checks.finding import Finding, RankFinding, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.fields import EventValue, Id
-from harness.forms.model import Model
-from harness.forms.problem import Problem, complaint
-from harness.forms.ranks import Ranks, RankSet
+from harness.checks.finding import Finding, RankFinding, failed, over_ranks
+from harness.forms.model import EventValue, Id, Model, Ranks, RankSet
+from harness.forms.problem import Draft, Problem, complaint
 from harness.history import History
 
 VALUE = (
@@ -29,7 +26,7 @@ VALUE = (
 
 
 class FailsAt(StrEnum):
-    """The moment at which a check fails on a rank."""
+    """Moment at which a check fails on a rank."""
 
     EVENT = "at its event"
     RANK_END = "at the end of its rank"
@@ -75,7 +72,7 @@ class CheckProperties:
     missing: FailsAt
 
     def fails(self, *, missing: bool) -> FailsAt:
-        """The moment at which a finding of this kind fails."""
+        """Return the moment at which a finding of this kind fails."""
         return self.missing if missing or self.wrong is None else self.wrong
 
 
@@ -118,17 +115,15 @@ class Check(Model):
         raise NotImplementedError
 
     def is_answer(self, name: str) -> bool:
-        """Whether what the reference keeps under this name is what ranks are compared with: none
-        may read it.
+        """Tell whether ranks are compared with what the reference keeps under this name; none may
+        read it.
         """
         del name
         return False
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """What is wrong or unwise about a scenario's checks of this kind, by their place in the
-        list.
-        """
+        """Yield the problems of a scenario's checks of this kind, by their place in the list."""
         del checks, draft
         yield from ()
 
@@ -139,7 +134,7 @@ class RankCheck(Check):
     ranks: Ranks = Field(description="The ranks that are asked: every, nonzero, or a list.")
 
     def judge(self, history: History) -> Finding:
-        """A finding of what `judge_rank` says."""
+        """Judge every rank asked by `judge_rank`."""
         return over_ranks(
             self.id,
             self.kind,
@@ -149,6 +144,13 @@ class RankCheck(Check):
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Judge one rank. Pure, and never raises."""
         raise NotImplementedError
+
+    def uncompared(
+        self, history: History, reason: str, line: int | None = None
+    ) -> list[RankFinding]:
+        """Fail on every rank asked, because nothing was compared."""
+        ranks = self.ranks.of(history.size)
+        return [failed(rank, reason, line, uncompared=True) for rank in ranks]
 
 
 class ValueCheck(RankCheck):
@@ -178,7 +180,7 @@ class ValueCheck(RankCheck):
 
     @property
     def is_compared_again(self) -> bool:
-        """Whether a reproduction compares the value trial by trial."""
+        """Tell whether a reproduction compares the value trial by trial."""
         return self.level != "statistical"
 
     @property

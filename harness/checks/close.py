@@ -11,17 +11,15 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE, VALUE, ValueCheck
-from harness.checks.finding import RankFinding
-from harness.forms.draft import Draft
-from harness.forms.fields import Event, EventValue
-from harness.forms.problem import Problem, complaint
+from harness.checks.finding import RankFinding, failed
+from harness.forms.model import Event, EventValue
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile
 from harness.numeric.arrays import compare as compare_arrays
-from harness.numeric.comparison import Comparison, compare_values
+from harness.numeric.comparison import Comparison, Tolerance, compare_values
 from harness.numeric.needles import Needle, telling
-from harness.numeric.tolerance import Tolerance
 
 
 class CloseCheck(AgainstCheck, ValueCheck):
@@ -30,7 +28,10 @@ class CloseCheck(AgainstCheck, ValueCheck):
     """
 
     properties: ClassVar = OF_A_VALUE
-    example: ClassVar = "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0, atol: 1e-5}"
+    example: ClassVar = (
+        "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0,"
+        " atol: 1e-5}"
+    )
 
     kind: Literal["close"]
     # An artefact may be it.
@@ -113,7 +114,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
 
     @property
     def tolerance(self) -> Tolerance:
-        """What is allowed."""
+        """Tolerance that is allowed."""
         return Tolerance(
             atol=self.atol, rtol=self.rtol, ulp=self.ulp, nonfinite=self.nonfinite is not None
         )
@@ -136,9 +137,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
             return self.judge_array(history, rank)
         reports = history.values(rank, self.event, self.key)
         if not reports:
-            return RankFinding(
-                rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True
-            )
+            return failed(rank, f"{self.value} was not reported", missing=True)
         expected: Sequence[JSON] = [self.to] * len(reports)
         if self.against is not None:
             expected, uncompared = self.expected(history, rank, self.event, self.key, reports)
@@ -153,11 +152,9 @@ class CloseCheck(AgainstCheck, ValueCheck):
     def _compare(self, rank: int, value: JSON, expected: JSON, line: int) -> RankFinding:
         try:
             comparison = compare_values(value, expected, self.tolerance)
-        except TypeError as error:
-            reason = f"{self.value}: {error}"
-            return RankFinding(
-                rank=rank, passed=False, observed=value, reason=reason, line=line, uncompared=True
-            )
+        # An integer may be too large for a float.
+        except (TypeError, OverflowError) as error:
+            return failed(rank, f"{self.value}: {error}", line, observed=value, uncompared=True)
         return self._finding(rank, comparison, line)
 
     @property
@@ -196,14 +193,14 @@ class CloseCheck(AgainstCheck, ValueCheck):
             values = seen.event.values.get("comparison") if seen is not None else None
             return Comparison.of(values) if isinstance(values, dict) else None
         for value, other in self.value_pairs(history, rank):
-            with suppress(TypeError):
+            with suppress(TypeError, OverflowError):
                 if (found := compare_values(value, other, self.tolerance)).beyond:
                     return found
         return None
 
     def is_mostly_unbounded(self, history: History, rank: int) -> bool:
-        """Whether a rank passes with more than half of its array NaN or infinite, as it is where it
-        is expected.
+        """Tell whether a rank passes with more than half of its array NaN or infinite, as is
+        expected.
         """
         found = self._compared(history, rank) if self.artefact is not None else None
         return found is not None and not found.beyond and 2 * min(found.nonfinite) > found.elements
@@ -225,8 +222,12 @@ class CloseCheck(AgainstCheck, ValueCheck):
     def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
         """By the worst pair, and how many are beyond the tolerance."""
         if (comparison := Comparison.of(values)) is None:
-            reason = f"{self.artefact} cannot be compared: the comparison is not one"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+            return failed(
+                rank,
+                f"{self.artefact} cannot be compared: the comparison is not one",
+                line,
+                uncompared=True,
+            )
         return self._finding(rank, comparison, line)
 
     def _finding(self, rank: int, comparison: Comparison, line: int) -> RankFinding:

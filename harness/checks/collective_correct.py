@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from harness.checks.check import OF_A_VALUE, RankCheck
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed
 from harness.forms.text import plural
 from harness.history import CODED, CODED_END, History
 from harness.ledger import coded
@@ -45,7 +45,7 @@ class CollectiveCorrectCheck(RankCheck):
 
     @property
     def event(self) -> str:
-        """The event by which a rank tells that these were all."""
+        """Event by which a rank reports that these were all."""
         return CODED_END
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
@@ -62,13 +62,17 @@ class CollectiveCorrectCheck(RankCheck):
         }
         for number, (call, line) in enumerate(told, start=1):
             if call.get("sequence") != number:
-                reason = f"nothing is told of call {number}: what it gave was not looked at"
-                return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)
+                return failed(
+                    rank,
+                    f"nothing is told of call {number}: what it gave was not looked at",
+                    line,
+                    missing=True,
+                )
             if call.get("operation") == "skip":
                 continue
             there = {other: calls[number] for other, calls in others.items() if number in calls}
             if why := _wrong(call, there, rank, history.size) or _differs(call, there):
-                return RankFinding(rank=rank, passed=False, reason=why, line=line)
+                return failed(rank, why, line)
         ends = {
             one: [seen.event.values.get("calls") for seen in history.said(one, CODED_END)]
             for one in range(history.size)
@@ -76,12 +80,19 @@ class CollectiveCorrectCheck(RankCheck):
         totals = history.said(rank, CODED_END)
         end = totals[0].line if totals else None
         if ends[rank] != [len(told)]:
-            reason = f"it told of {plural(len(told), 'coded call')}, and not that these were all"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=end, missing=not totals)
+            return failed(
+                rank,
+                f"it told of {plural(len(told), 'coded call')}, and not that these were all",
+                end,
+                missing=not totals,
+            )
         odd = next((one for one, calls in ends.items() if calls and calls != ends[rank]), None)
         if odd is not None:
-            reason = f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=end)
+            return failed(
+                rank,
+                f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}",
+                end,
+            )
         looked_at = sum(call.get("operation") != "skip" for call, _ in told)
         shown = f"{plural(looked_at, 'call')} correct"
         reason = (
@@ -93,7 +104,7 @@ class CollectiveCorrectCheck(RankCheck):
 
 
 def _told(history: History, rank: int) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """The calls that a rank told of, each with its line."""
+    """Yield the calls that a rank reported, each with its line."""
     for seen in history.said(rank, CODED):
         calls = seen.event.values.get("calls")
         for call in calls if isinstance(calls, list) else [None]:
@@ -106,7 +117,7 @@ def _is_hashable(call: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Call:
-    """What is known of a call; hashable, so that what must come of it is worked out once."""
+    """Call as it was reported; hashable, so that its result is worked out once."""
 
     operation: str
     elements: int
@@ -135,7 +146,7 @@ class _Call:
 
     @property
     def first(self) -> int:
-        """The index of the first element that comes, in what each rank gives."""
+        """Index of the first element that comes, in what each rank gives."""
         return (
             self.rank * self.elements if self.operation in ("reduce_scatter", "all_to_all") else 0
         )
@@ -152,24 +163,38 @@ class _Call:
 
 
 def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
-    """A call as it was told; None where it cannot be one."""
-    operation, dtype, reduction = (call.get(key) for key in ("operation", "dtype", "reduction"))
-    numbers = [call.get(key) for key in ("elements", "other", "sequence")]
+    """Read a call as it was reported; None where it cannot be one."""
+    words: Any = [call.get(key) for key in ("operation", "dtype", "reduction")]
+    numbers: Any = [call.get(key) for key in ("elements", "other", "sequence")]
     if not all(type(number) is int and 0 <= number <= coded.MOST_ELEMENTS for number in numbers):
         return None
+    operation, dtype, reduction = words
     elements, other, sequence = numbers
+    # A rank may say anything: what is not a text cannot be looked for in a set.
     is_known = (
-        operation in coded.OPERATIONS and dtype in coded.MOST and reduction in coded.REDUCTIONS
+        all(isinstance(word, str) for word in words)
+        and operation in coded.OPERATIONS
+        and dtype in coded.MOST
+        and reduction in coded.REDUCTIONS
     )
-    if not is_known or other >= size or size > coded.LARGEST_WORLD:  # type: ignore[operator]
+    if not is_known or other >= size or size > coded.LARGEST_WORLD:
         return None
-    return _Call(operation, elements, dtype, reduction, other, sequence, rank, size)  # type: ignore[arg-type]
+    return _Call(
+        operation=operation,
+        elements=elements,
+        dtype=dtype,
+        reduction=reduction,
+        other=other,
+        sequence=sequence,
+        rank=rank,
+        size=size,
+    )
 
 
 def _wrong(
     values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]], rank: int, size: int
 ) -> str:
-    """What is wrong about what came of a call; empty where nothing is.
+    """Say what is wrong about what came of a call; empty where nothing is.
 
     `there` are the other ranks' same calls.
     """
@@ -204,10 +229,7 @@ def _digest(call: _Call, source: int | None) -> str:
 
 
 def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: int) -> str:
-    """The first wrong element, as the rank told it, beside what it must be.
-
-    That one is, where that cannot be so.
-    """
+    """Describe the first wrong element that the rank reported, and what it must be."""
     first = values.get("first")
     told = first if isinstance(first, dict) else {}
     index = told.get("index")
@@ -233,7 +255,7 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
 
 @functools.lru_cache(maxsize=8192)  # one defect gives the same wrong elements in every trial
 def _instead(call: _Call, source: int | None, digest: str) -> str:
-    """Whose elements of which call came instead, where that explains all of them.
+    """Say whose elements of which call came instead, where that explains all of them.
 
     Empty where nothing does.
     """
@@ -246,7 +268,7 @@ def _instead(call: _Call, source: int | None, digest: str) -> str:
 
 
 def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]]:
-    """What may have come instead."""
+    """Yield what may have come instead, in words and bytes."""
     count = coded.modulus(call.dtype, call.size)
     steps = [
         step
@@ -287,7 +309,7 @@ def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]
 
 
 def _elsewhere(there: Mapping[int, Mapping[str, Any]]) -> str:
-    """Where the other ranks made the call."""
+    """Say where the other ranks made the call."""
     places = [
         f"rank {other} at {call['site']}" for other, call in there.items() if call.get("site")
     ]
@@ -295,9 +317,7 @@ def _elsewhere(there: Mapping[int, Mapping[str, Any]]) -> str:
 
 
 def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) -> str:
-    """Whether another rank tells of another call with this sequence, which would not be the same
-    one.
-    """
+    """Say how another rank's call of this sequence differs; empty where none does."""
     for other, call in there.items():
         if call.get("operation") == "skip":
             continue
@@ -311,7 +331,7 @@ def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) 
 
 
 def _alike(call: Mapping[str, Any], key: str) -> Any:
-    """A value that the ranks of a call have to have alike.
+    """Return a value that the ranks of a call have to share.
 
     Both ends of a transfer are one operation.
     """

@@ -11,10 +11,9 @@ from pydantic import Field, model_validator
 
 from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE
-from harness.checks.finding import RankFinding
-from harness.forms.draft import Draft
-from harness.forms.fields import Event
-from harness.forms.problem import Problem, complaint
+from harness.checks.finding import RankFinding, failed
+from harness.forms.model import Event
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile
@@ -28,7 +27,10 @@ class DistributionCheck(AgainstCheck):
     """
 
     properties: ClassVar = OF_A_VALUE
-    example: ClassVar = "{id: same-tokens, kind: distribution, ranks: every, artefact: logits, against: 0, kl: 1e-3}"
+    example: ClassVar = (
+        "{id: same-tokens, kind: distribution, ranks: every, artefact: logits, against: 0,"
+        " kl: 1e-3}"
+    )
 
     kind: Literal["distribution"]
     artefact: Event = Field(
@@ -113,8 +115,12 @@ class DistributionCheck(AgainstCheck):
         """By the worst position of each measure that is asked."""
         distances = Distances.of(values)
         if distances is None:
-            reason = f"{self.artefact} cannot be compared: the comparison is not one"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+            return failed(
+                rank,
+                f"{self.artefact} cannot be compared: the comparison is not one",
+                line,
+                uncompared=True,
+            )
         nothing = self._nothing_compared(distances)
         why = nothing or self._complaint(distances)
         reason = f"{self.artefact} is not near: {why}" if why else ""
@@ -169,9 +175,8 @@ class DistributionCheck(AgainstCheck):
         return self._too_far(found)
 
     def _too_far(self, found: Distances) -> str:
-        """What is further than is asked at the positions that could be compared.
-
-        Empty where nothing is.
+        """Say what is further than is asked at the positions that could be compared; empty where
+        nothing is.
         """
         if found.undefined == found.positions:
             return ""

@@ -16,10 +16,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
-from harness.checks.finding import Finding, RankFinding, canonical, over_ranks
-from harness.forms.draft import Draft
-from harness.forms.fields import Distinct, Line
-from harness.forms.problem import Problem
+from harness.checks.finding import Finding, RankFinding, canonical, failed, over_ranks
+from harness.forms.model import Distinct, Line
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import ENVIRONMENT_TOLD, History, Seen
@@ -28,6 +27,8 @@ Part = Literal["versions", "libraries", "variables", "threads", "numerics", "clo
 PARTS: tuple[Part, ...] = ("versions", "libraries", "variables", "threads", "numerics", "clock")
 MOMENTS = ("begin", "end")
 CLOCK = "clock.offset"
+# Nanoseconds fit into 64 bits; a float holds the sum of two such numbers.
+LARGEST_NS = 1 << 63
 ABSENT = "(none)"
 SHOWN = 3
 VALUE_LIMIT = 60
@@ -81,21 +82,22 @@ class EnvironmentAgreesCheck(RankCheck):
                 if parts[rank].passed or parts[rank].missing:
                     more = f", and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
                     reason = "; ".join(keys[:SHOWN]) + more
-                    parts[rank] = RankFinding(
-                        rank=rank, passed=False, reason=reason, line=values[rank].line
-                    )
+                    parts[rank] = failed(rank, reason, values[rank].line)
         return over_ranks(self.id, self.kind, parts.values())
 
     def _missing(self, history: History, rank: int) -> RankFinding:
-        """Whether the rank told what it runs in, all of it; at the end, if it came there.
+        """Judge whether the rank reported all of its environment, at the end too if it came there.
 
         A part must have a key.
         """
         for moment in MOMENTS if history.returned(rank) is not None else MOMENTS[:1]:
             seen = _told(history, rank, moment)
             if seen is None:
-                reason = f"it did not tell what it runs in at the {moment} of its subject"
-                return RankFinding(rank=rank, passed=False, reason=reason, missing=True)
+                return failed(
+                    rank,
+                    f"it did not tell what it runs in at the {moment} of its subject",
+                    missing=True,
+                )
             # Only Linux says which libraries are mapped, and numerics are told of libraries that
             # are loaded.
             lacking = [
@@ -104,9 +106,8 @@ class EnvironmentAgreesCheck(RankCheck):
                 if not _mapping(seen, part) and part not in ("libraries", "numerics")
             ]
             if lacking:
-                reason = f"it told nothing of {', '.join(lacking)}"
-                return RankFinding(
-                    rank=rank, passed=False, reason=reason, line=seen.line, missing=True
+                return failed(
+                    rank, f"it told nothing of {', '.join(lacking)}", seen.line, missing=True
                 )
         assert seen is not None
         counts = ", ".join(f"{part} {len(_mapping(seen, part))}" for part in self.parts)
@@ -139,7 +140,11 @@ class EnvironmentAgreesCheck(RankCheck):
 
         Of two that differ both are named: nothing says which is right.
         """
-        numbers = {rank: value for rank, value in values.items() if type(value) is int}
+        numbers = {
+            rank: value
+            for rank, value in values.items()
+            if type(value) is int and abs(value) < LARGEST_NS
+        }
         off = {rank: "is not a number" for rank in values if rank not in numbers}
         if numbers:
             middle = median(numbers.values())
@@ -174,10 +179,12 @@ class EnvironmentAgreesCheck(RankCheck):
                 except ValueError:
                     continue  # ranks that are not there have a rule of their own
                 if alone:
-                    message = (
-                        f"asks a single rank in a world of {size}, which always agrees with itself"
+                    yield draft.problem(
+                        ("checks", index),
+                        f"asks a single rank in a world of {size}, which always agrees with itself",
+                        at_key=True,
+                        kind="note",
                     )
-                    yield draft.problem(("checks", index), message, at_key=True, kind="note")
 
 
 def _told(history: History, rank: int, moment: str) -> Seen | None:

@@ -12,9 +12,8 @@ from pydantic import Field, JsonValue, model_validator
 from harness.checks.agree import is_nothing
 from harness.checks.arrays import WHOM, AgainstCheck, Whom
 from harness.checks.check import OF_A_VALUE, ValueCheck
-from harness.checks.finding import RankFinding, canonical, same
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem, complaint
+from harness.checks.finding import RankFinding, canonical, failed, same
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.history import History
 
@@ -63,9 +62,7 @@ class EqualCheck(AgainstCheck, ValueCheck):
         """Each report counts: the first that differs is shown."""
         reports = history.values(rank, self.event, self.key)
         if not reports:
-            return RankFinding(
-                rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True
-            )
+            return failed(rank, f"{self.value} was not reported", missing=True)
         if self.against is not None:
             return self._judge_against(history, rank, reports)
         wrong = [(value, line) for value, line in reports if not same(value, self.to)]
@@ -85,23 +82,14 @@ class EqualCheck(AgainstCheck, ValueCheck):
                     f"{self.value} is empty, and to equal nothing is not agreement (empty: allowed"
                     " lets it be)"
                 )
-                return RankFinding(
-                    rank=rank,
-                    passed=False,
-                    observed=canonical(value),
-                    reason=reason,
-                    line=line,
-                    uncompared=True,
-                )
+                return failed(rank, reason, line, observed=canonical(value), uncompared=True)
             if not same(value, other):
                 place, found, wanted = first_difference(value, other)
                 reason = (
                     f"{self.value} is not {self.whose}'s: {place}{_short(found)}, expected"
                     f" {_short(wanted)}"
                 )
-                return RankFinding(
-                    rank=rank, passed=False, observed=value, reason=reason, line=line
-                )
+                return failed(rank, reason, line, observed=value)
         value, line = reports[0]
         return RankFinding(rank=rank, passed=True, observed=value, line=line)
 

@@ -14,12 +14,11 @@ from pydantic import Field
 
 from harness.checks.accounted import REFERENCE, AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed, finite
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
-from harness.numeric.account import Flip, LayerDeparture, Parity, RankParity
-from harness.numeric.envelope import ODD, Slack
+from harness.numeric.envelope import ODD, Flip, LayerDeparture, Parity, RankParity, Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
 from harness.reason import VerdictCode
 
@@ -106,24 +105,16 @@ class EquivalentCheck(AccountedCheck):
         asked = self.ranks.of(history.size)
         parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
-            reason = "it cannot be compared: the account is not one"
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return self.uncompared(history, "it cannot be compared: the account is not one", line)
         odd = _odd_ones(history)
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
         parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
         seen = f"; seen would be {smallest}" if smallest else ""
-        return [
-            (
-                part._replace(observed=f"{part.observed}{seen}")
-                if part.passed and parity.ranks[part.rank].keeps
-                else part
-            )
-            for part in parts
-        ]
+        for place, part in enumerate(parts):
+            if part.passed and parity.ranks[part.rank].keeps:
+                parts[place] = part._replace(observed=f"{part.observed}{seen}")
+        return parts
 
     def _judge(
         self, rank: int, parity: Parity, odd: Mapping[int, str], *, keeps: bool, line: int
@@ -142,27 +133,12 @@ class EquivalentCheck(AccountedCheck):
                 lacks="shape" if departure.lacks == "shape" else "",
             )
         if parity.unseen:
-            what = (
-                "of scores that the reference's routers"
-                if self.layers is None
-                else "that the reference"
-            )
+            routers = "of scores that the reference's routers"
+            what = routers if self.layers is None else "that the reference"
             reason = f"{plural(parity.unseen, 'array')} {what} kept no rank did"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-        if departure.keeps and (
-            departure.phases.keys() != parity.phases.keys()
-            or not departure.phases.keys() <= set(PHASES)
-        ):
-            reason = "the account contradicts itself: a phase was not compared"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-        for phase, found in departure.phases.items():
-            if wrong := found.contradiction(parity.phases[phase], self._slack):
-                reason = f"the account contradicts itself: {wrong}"
-                return RankFinding(
-                    rank=rank, passed=False, reason=reason, line=line, uncompared=True
-                )
-        if wrong := self._unjudged(departure):
-            return RankFinding(rank=rank, passed=False, reason=wrong, line=line, uncompared=True)
+            return failed(rank, reason, line, uncompared=True)
+        if wrong := self._contradiction(departure, parity) or self._unjudged(departure):
+            return failed(rank, wrong, line, uncompared=True)
         why = odd.get(rank) or self._complaint(departure, parity)
         if why:
             reason = f"DIVERGENT: {why}"
@@ -178,6 +154,16 @@ class EquivalentCheck(AccountedCheck):
         return RankFinding(
             rank=rank, passed=True, observed=self._agreement(departure, parity), line=line
         )
+
+    def _contradiction(self, departure: RankParity, parity: Parity) -> str:
+        """Say how the account contradicts itself; empty where it does not."""
+        phases = departure.phases
+        if departure.keeps and not phases.keys() == parity.phases.keys() <= set(PHASES):
+            return "the account contradicts itself: a phase was not compared"
+        for name, phase in phases.items():
+            if wrong := phase.contradiction(parity.phases[name], self._slack):
+                return f"the account contradicts itself: {wrong}"
+        return ""
 
     def _unjudged(self, own: RankParity) -> str:
         """Why hidden states cannot be judged, where they are to be; empty where they can."""
@@ -333,9 +319,7 @@ class EquivalentCheck(AccountedCheck):
             yield VerdictCode.REFERENCE_TOO_COARSE, why
 
     def _seen(self, history: History, parity: Parity) -> bool:
-        """Whether a defect of the stated size, or a smaller one, was measured and would have been
-        seen.
-        """
+        """Tell whether a defect of the stated size, or a smaller one, was measured and visible."""
         sizes = dict(sizes_of(history))
         stated = [
             defect
@@ -346,7 +330,7 @@ class EquivalentCheck(AccountedCheck):
 
 
 def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
-    """The tokens that a rank says it generated, by prompt.
+    """Return the tokens that a rank says it generated, by prompt.
 
     What is not a list of whole numbers is none.
     """
@@ -367,7 +351,7 @@ def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
 
 
 def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
-    """The account of a trial, as its event holds it."""
+    """Return the account of a trial, as its event holds it."""
     for seen in history.noted(ARTEFACTS_ACCOUNTED):
         if seen.event.values.get("check") == check.id and isinstance(
             seen.event.values.get("account"), dict
@@ -377,18 +361,15 @@ def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
 
 
 def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
-    """The defects of known size that the reference measured: number, size and what they are."""
+    """Yield the defects of known size that the reference measured: number, size and what they
+    are.
+    """
     for seen in history.said(0, SENSITIVITY):
         values = seen.event.values
         number = values.get("defect")
-        size = values.get("size")
-        if (
-            type(number) is int
-            and isinstance(size, int | float)
-            and not isinstance(size, bool)
-            and math.isfinite(size)
-        ):
-            yield number, (float(size), str(values.get("what", "")))
+        size = finite(values.get("size"))
+        if type(number) is int and size is not None:
+            yield number, (size, str(values.get("what", "")))
 
 
 def _one_defect(history: History) -> tuple[float, float] | None:
@@ -416,31 +397,22 @@ def _one_defect(history: History) -> tuple[float, float] | None:
 
 
 def smallest_seen(history: History, parity: Parity) -> str:
-    """The smallest defect that was measured and would have been seen, with the largest that would
-    not; or nothing.
+    """Describe the smallest defect that was visible and the largest that was not, if there are
+    any.
     """
     sizes = dict(sizes_of(history))
-    seen = [
-        sizes[defect.number]
-        for defect in parity.sensitivity
-        if defect.number in sizes and (defect.times is None or defect.times > 1)
-    ]
-    hidden = [
-        sizes[one.number]
-        for one in parity.sensitivity
-        if one.number in sizes and one.times is not None and one.times <= 1
-    ]
-    if not seen:
+    known = [defect for defect in parity.sensitivity if defect.number in sizes]
+    visible = [sizes[one.number] for one in known if one.times is None or one.times > 1]
+    hidden = [sizes[one.number] for one in known if one.times is not None and one.times <= 1]
+    if not visible:
         return ""
-    size, what = min(seen)
+    size, what = min(visible)
     below = [other for other, _ in hidden if other < size]
     return f"{what} by {size:g}" + (f" ({max(below):g} would not have been)" if below else "")
 
 
 def _odd_in_words(reference: History | None, parity: Parity) -> str:
-    """Which variant of the reference is not the same computation, where one lies far beyond
-    another; or nothing.
-    """
+    """Name the variant of the reference that lies far beyond the others, if there is one."""
     for phase in PHASES:
         odd = parity.phases[phase].odd if phase in parity.phases else None
         if odd is None or reference is None:
@@ -458,29 +430,24 @@ def _odd_in_words(reference: History | None, parity: Parity) -> str:
 
 
 def _odd_ones(history: History) -> dict[int, str]:
-    """Ranks whose tokens are not those of more than half of the ranks.
-
-    Without a majority, all of them.
-    """
+    """Find the ranks whose tokens are not the majority's; without a majority, all ranks."""
     said = [tokens_of(history, rank) for rank in range(history.size)]
-    texts = [str(sorted(one.items())) for one in said]
+    texts = [str(sorted(tokens.items())) for tokens in said]
     common, many = Counter(texts).most_common(1)[0]
     if many == len(texts):
         return {}
-    found = {}
+    odd = {}
     for rank, text in enumerate(texts):
         if text != common or many * 2 <= len(texts):
-            other = next(one for one, its in enumerate(texts) if its != text)
-            found[rank] = _difference(said, rank, other)
-    return found
+            other = next(other for other, its in enumerate(texts) if its != text)
+            odd[rank] = _difference(said, rank, other)
+    return odd
 
 
 def _difference(said: list[dict[int, list[int]]], rank: int, other: int) -> str:
-    one = said[rank]
-    two = said[other]
-    for prompt in sorted(one.keys() | two.keys()):
-        ours = one.get(prompt)
-        theirs = two.get(prompt)
+    for prompt in sorted(said[rank].keys() | said[other].keys()):
+        ours = said[rank].get(prompt)
+        theirs = said[other].get(prompt)
         if ours is None or theirs is None or len(ours) != len(theirs):
             return f"its tokens of prompt {prompt} are not as many as those of rank {other}"
         for step, (left, right) in enumerate(zip(ours, theirs, strict=True)):
@@ -502,11 +469,9 @@ def _layer_in_words(found: LayerDeparture) -> str:
 
 
 def _flip_in_words(flip: Flip) -> str:
-    margin = (
-        "which noise does not explain"
-        if flip.margin is None
-        else f"though that was {flip.margin:.3g} lower"
-    )
+    margin = "which noise does not explain"
+    if flip.margin is not None:
+        margin = f"though that was {flip.margin:.3g} lower"
     return (
         f"at step {flip.step} of prompt {flip.prompt} it generated another token than the"
         f" reference, {margin}"

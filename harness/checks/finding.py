@@ -1,19 +1,19 @@
-"""What a check says: about every rank it asked, whether it holds, what was observed, and where that
+"""Findings of a check: for every rank it asked, whether it holds, what was observed, and where that
 is written.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from harness.forms.strict_json import JSON
 
+# Why a check that compares could compare nothing: what was not there, of another shape, not finite,
+# or anything else. Empty where it compared.
 Want = Literal["", "missing", "shape", "nonfinite", "comparison"]
-"""Why a check that compares could compare nothing: what was not there, of another shape, not
-finite, or anything else. Empty where it compared.
-"""
 _CANONICAL = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
 )
@@ -59,6 +59,27 @@ class RankFinding(NamedTuple):
         return "missing" if self.missing and compares else ""
 
 
+def failed(
+    rank: int,
+    reason: str,
+    line: int | None = None,
+    *,
+    observed: JSON = None,
+    missing: bool = False,
+    uncompared: bool = False,
+) -> RankFinding:
+    """Make the part of a rank on which a check does not hold."""
+    return RankFinding(
+        rank=rank,
+        passed=False,
+        observed=observed,
+        reason=reason,
+        line=line,
+        missing=missing,
+        uncompared=uncompared,
+    )
+
+
 class Finding(NamedTuple):
     """One check's verdict on one trial.
 
@@ -94,7 +115,7 @@ class Finding(NamedTuple):
 
 
 def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
-    """A finding over a set of ranks.
+    """Make a finding over a set of ranks.
 
     An empty set is a failure: a fact about nobody is not a fact.
     """
@@ -105,6 +126,17 @@ def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
         ranks=parts,
         reason="" if parts else "the check asks no rank of this world",
     )
+
+
+def finite(value: object) -> float | None:
+    """Return a number of JSON as a float; None where it is no number, or too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def same(left: JSON, right: JSON) -> bool:

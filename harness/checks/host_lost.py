@@ -16,11 +16,10 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from harness.checks.check import NO_VALUE, FailsAt, RankCheck
-from harness.checks.finding import RankFinding
+from harness.checks.finding import RankFinding, failed, finite
 from harness.checks.survivors import is_error
-from harness.forms.draft import Draft
-from harness.forms.fields import Id
-from harness.forms.problem import Problem, closest
+from harness.forms.model import Id
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.units import Duration
 from harness.history import (
     MACHINE_COLLECTED,
@@ -73,10 +72,9 @@ class HostLostCheck(RankCheck):
         ]
         if not cut or end is None:
             why = "its end was not seen" if cut else "no machine was cut off"
-            return RankFinding(rank=rank, passed=False, reason=why, missing=True)
+            return failed(rank, why, missing=True)
         if (returned := history.returned(rank)) is not None:
-            why = "it returned, and a machine of its world was lost"
-            return RankFinding(rank=rank, passed=False, reason=why, line=returned.line)
+            return failed(rank, "it returned, and a machine of its world was lost", returned.line)
         machine = machine_called(history, rank)
         if any(seen.event.values.get("machine") == machine for seen in cut):
             reason = self._there(history, machine, end)
@@ -95,13 +93,9 @@ class HostLostCheck(RankCheck):
         whole = _of(history, MACHINE_COLLECTED, own)
         if ended is None:
             return "its machine does not say that it ended it"
-        silent = ended.event.values.get("silent")
-        lease = _joined(history, "lease")
-        if (
-            not isinstance(silent, int | float)
-            or not isinstance(lease, int | float)
-            or isinstance(silent, bool)
-        ):
+        silent = finite(ended.event.values.get("silent"))
+        lease = finite(_joined(history, "lease"))
+        if silent is None or lease is None:
             return "its machine does not say for how long it had not heard control"
         if not lease - 0.5 <= silent <= lease + self.limit:
             return (
@@ -124,8 +118,8 @@ class HostLostCheck(RankCheck):
             seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") in cut
         ]
         stopped = history.noted("world.stopped")
-        grace = _joined(history, "after_failure")
-        if not lost or not isinstance(grace, int | float):
+        grace = finite(_joined(history, "after_failure"))
+        if not lost or grace is None:
             return "it was stopped, and not because a machine was lost"
         # Both by control's clock.
         if (took := (stopped[0].event.ns - lost[0].event.ns) / 1e9) > grace + self.limit:
@@ -137,7 +131,7 @@ class HostLostCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The fault is one that cuts machines off."""
+        """Yield faults that do not cut machines off."""
         cutting = [fault.id for fault in draft.faults.values() if fault.test_machines]
         stated = draft.at("faults")
         readable = len(stated) == len(draft.faults) if isinstance(stated, list) else True

@@ -148,7 +148,7 @@ def _passes_alike(history: History, rank: int, number: int) -> list[int]:
 
 
 def _changed(history: History, rank: int, number: int) -> bool:
-    """Whether a rank said that it changed its share for the pass of that number."""
+    """Tell whether a rank said that it changed its share for the pass of that number."""
     return any(
         value == number and type(value) is int
         for value, _ in history.values(rank, PERTURBED, "number")

@@ -44,7 +44,7 @@ class RequestsCheck(RankCheck):
         return self
 
     def judge(self, history: History) -> Finding:
-        """A log that is not whole counts nobody's requests."""
+        """Judge the ranks by the hub's log, if it is whole."""
         if why := hub_log_flaw(history):
             return Finding(check=self.id, kind=self.kind, reason=why)
         return super().judge(history)

@@ -24,13 +24,12 @@ from pydantic import Field
 
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
-from harness.checks.finding import RankFinding
-from harness.forms.fields import Line, Listed
+from harness.checks.finding import RankFinding, failed
+from harness.forms.model import Line, Listed
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
 from harness.history import History
-from harness.numeric.array import NotAnArray
-from harness.numeric.safetensors import NotSafetensors, slice_of, tensors
+from harness.numeric.array import NotAnArray, NotSafetensors, slice_of, tensors
 from harness.reason import VerdictCode
 
 CHECKPOINT = "checkpoint"
@@ -40,12 +39,19 @@ IN_A_LAYER = re.compile(r"(^|\.)\d+\.")
 
 
 class Shard(NamedTuple):
-    """A slice that a rank says it loaded, and the line that says so."""
+    """Slice that a rank says it loaded, and the line that says so."""
 
     tensor: str
     bounds: Bounds
     sha256: str
     line: int
+
+
+class Checkpoint(NamedTuple):
+    """Shapes of the tensors of a checkpoint, and digests of the slices that ranks say they hold."""
+
+    shapes: Mapping[str, Sequence[int]]
+    slices: Mapping[str, JSON]
 
 
 class ShardsCoverCheck(AccountedCheck):
@@ -120,7 +126,6 @@ class ShardsCoverCheck(AccountedCheck):
     def judge_account(
         self, history: History, account: Mapping[str, JSON], line: int
     ) -> list[RankFinding]:
-        asked = self.ranks.of(history.size)
         shapes = account.get("shapes")
         slices = account.get("slices")
         if (
@@ -128,29 +133,23 @@ class ShardsCoverCheck(AccountedCheck):
             or not isinstance(slices, dict)
             or not all(map(_is_shape, shapes.values()))
         ):
-            reason = "it cannot be compared: the account is not one"
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return self.uncompared(history, "it cannot be compared: the account is not one", line)
         shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
         except NotAPlan as error:
-            reason = str(error)
-            return [
-                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-                for rank in asked
-            ]
+            return self.uncompared(history, str(error), line)
         find = self._faults if plan is None else partial(_faults_by, plan)
         faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
+        checkpoint = Checkpoint(shapes, slices)
         return [
-            self._judge(rank, shards[rank], slices, shapes, faults, line, by=by) for rank in asked
+            self._judge(rank, shards[rank], checkpoint, faults, line, by=by)
+            for rank in self.ranks.of(history.size)
         ]
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
-        """A reference tells the same plan in both of its runs."""
+        """Yield a doubt where the reference reports two plans in two runs."""
         if self.plan is not None and history.reference is not None:
             first = plans_in(history.reference)
             second = plans_in(history)
@@ -164,35 +163,32 @@ class ShardsCoverCheck(AccountedCheck):
         self,
         rank: int,
         shards: Sequence[Shard] | None,
-        slices: Mapping[str, JSON],
-        shapes: Mapping[str, Sequence[int]],
+        checkpoint: Checkpoint,
         faults: Mapping[str, tuple[frozenset[int], str]],
         line: int,
         *,
         by: str,
     ) -> RankFinding:
+        if shards is None:
+            return failed(rank, "what it told of its shards is not that", line, missing=True)
         if not shards:
-            why = (
-                "it told of no shard"
-                if shards is not None
-                else "what it told of its shards is not that"
-            )
-            return RankFinding(rank=rank, passed=False, reason=why, line=line, missing=True)
+            return failed(rank, "it told of no shard", line, missing=True)
+        shapes = checkpoint.shapes
         for shard in shards:
             key = _key(shard.tensor, shard.bounds)
             if shard.tensor not in shapes:
                 why = f"the checkpoint has no tensor {shard.tensor}"
             elif not _lies_in(shard.bounds, shapes[shard.tensor]):
                 why = f"{key} lies outside of the tensor, whose shape is {shapes[shard.tensor]}"
-            elif slices.get(key) != shard.sha256:
+            elif checkpoint.slices.get(key) != shard.sha256:
                 why = f"{key} has other bytes than in the checkpoint"
             else:
                 continue
-            return RankFinding(rank=rank, passed=False, reason=why, line=shard.line)
+            return failed(rank, why, shard.line)
         # What is missing is a fault of every rank: it could lie on any.
         mine = [why for ranks, why in faults.values() if rank in ranks or not ranks]
         if mine:
-            return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
+            return failed(rank, mine[0], line)
         elements = sum(math.prod(end - begin for begin, end in shard.bounds) for shard in shards)
         total = sum(math.prod(shape) for shape in shapes.values())
         observed = (
@@ -204,7 +200,7 @@ class ShardsCoverCheck(AccountedCheck):
     def _faults(
         self,
         shapes: Mapping[str, Sequence[int]],
-        told: Mapping[int, Sequence[Shard] | None],
+        shards: Mapping[int, Sequence[Shard] | None],
         size: int,
     ) -> dict[str, tuple[frozenset[int], str]]:
         """Per tensor, why it is not covered once, and by whose slices.
@@ -213,10 +209,11 @@ class ShardsCoverCheck(AccountedCheck):
         """
         alone: set[int] = set()
         faults = {}
-        for name, shape, pieces in _held(shapes, told):
+        for name, shape, pieces in _held(shapes, shards):
             may_repeat = any(fnmatchcase(name, pattern) for pattern in self.replicated)
             distinct = pieces
-            if may_repeat:  # several ranks may hold the same slice, and one of them counts
+            # Several ranks may hold the same slice, and one of them counts.
+            if may_repeat:
                 distinct = list(
                     {bounds: (rank, bounds) for rank, bounds in reversed(pieces)}.values()
                 )
@@ -237,7 +234,7 @@ class ShardsCoverCheck(AccountedCheck):
 
 
 def shards_of(history: History, rank: int) -> list[Shard] | None:
-    """The slices that a rank says it holds; None where an event is not that."""
+    """Return the slices that a rank says it holds; None where an event does not name one."""
     found = []
     for seen in history.said(rank, SHARD):
         values = seen.event.values
@@ -260,16 +257,16 @@ def shards_of(history: History, rank: int) -> list[Shard] | None:
 def _faults_by(
     plan: SharingPlan,
     shapes: Mapping[str, Sequence[int]],
-    told: Mapping[int, Sequence[Shard] | None],
+    shards: Mapping[int, Sequence[Shard] | None],
     size: int,
 ) -> dict[str, tuple[frozenset[int], str]]:
-    """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has
-    some of a layer.
+    """Find the tensors that are not held as a plan says, and the ranks without a part of a
+    layer.
     """
     faults = {}
     in_layers = set(plan.shares_in_layers(shapes))
     sharing = set[int]()
-    for name, shape, pieces in _held(shapes, told):
+    for name, shape, pieces in _held(shapes, shards):
         if name in plan.whole:
             for rank in range(size):
                 if (
@@ -296,13 +293,13 @@ def _faults_by(
 
 
 def _held(
-    shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None]
+    shapes: Mapping[str, Sequence[int]], shards: Mapping[int, Sequence[Shard] | None]
 ) -> Iterator[tuple[str, Sequence[int], list[tuple[int, Bounds]]]]:
     """Each tensor with its shape, and the slices that ranks hold of it."""
     held: defaultdict[str, list[tuple[int, Bounds]]] = defaultdict(list)
-    for rank, shards in told.items():
-        for one in shards or ():
-            held[one.tensor].append((rank, one.bounds))
+    for rank, listed in shards.items():
+        for shard in listed or ():
+            held[shard.tensor].append((rank, shard.bounds))
     for name, shape in shapes.items():
         yield (
             name,
@@ -358,7 +355,7 @@ WHOLE = "plan.whole"
 
 
 class NotAPlan(Exception):
-    """What was told does not say how the ranks share."""
+    """Raised where the events do not say how the ranks share."""
 
 
 class SharingPlan(NamedTuple):
@@ -374,7 +371,7 @@ class SharingPlan(NamedTuple):
     whole: frozenset[str]
 
     def shares_in_layers(self, shapes: Mapping[str, object]) -> Iterator[str]:
-        """The matrices of layers that are shared; an embedding or a head is in none."""
+        """Yield the matrices of layers that are shared; an embedding or a head is in no layer."""
         for name, shape in shapes.items():
             if (
                 isinstance(shape, list)
@@ -393,7 +390,7 @@ class SharingPlan(NamedTuple):
 
 
 def plan_of(history: History) -> SharingPlan | None:
-    """The plan of the engine that all ranks say they are; None where the reference told none of it.
+    """Return the plan of the engine that all ranks say they are; None if the reference has none.
 
     A rank that names an engine gains nothing: it is held to that engine's plan.
 

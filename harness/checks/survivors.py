@@ -1,5 +1,4 @@
-"""What `detected-within` and `survivors-end` share: the ranks that a fault left alive, and the
-errors they end with.
+"""Checks of the ranks that a fault left alive: `detected-within` and `survivors-end`.
 
 Times are of one machine: the harness strikes and ranks fail by the same monotonic clock.
 """
@@ -7,22 +6,22 @@ Times are of one machine: the harness strikes and ranks fail by the same monoton
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, NamedTuple, Self
+from dataclasses import replace
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from harness.checks.check import RankCheck
-from harness.checks.finding import Finding, RankFinding
-from harness.forms.draft import Draft
-from harness.forms.fields import ExceptionName, Id, Message
-from harness.forms.problem import Problem, closest
+from harness.checks.check import NO_VALUE, FailsAt, RankCheck
+from harness.checks.finding import Finding, RankFinding, failed
+from harness.forms.model import ExceptionName, Id, Message
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import SLIPS, History, Seen, ended
 
 
 class Failing(NamedTuple):
-    """The error with which a rank came to its end.
+    """Error with which a rank came to its end.
 
     Attributes:
         seen: the event that shows it: what the rank raised, or its end.
@@ -90,25 +89,31 @@ class SurvivorsCheck(RankCheck):
             if strike.fault == self.fault and strike.struck is not None
         ]
         if not strikes:
-            reason = f"fault {self.fault} did not strike, so there was nothing to notice"
-            return RankFinding(rank=rank, passed=False, reason=reason, missing=True)
+            return failed(
+                rank,
+                f"fault {self.fault} did not strike, so there was nothing to notice",
+                missing=True,
+            )
         failing = failing_of(history, rank)
         if failing is None:
             reason = f"it did not end with an error: {self._how(history, rank)}"
             end = history.exit(rank)
             line = end.line if end is not None else None
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)
+            return failed(rank, reason, line, missing=True)
         moment = self.moment(history, rank, failing)
         struck = min(strikes, key=lambda seen: seen.event.ns)
         seconds = (moment.event.ns - struck.event.ns) / 1e9
         reason = self._why_not(failing, struck=struck, seconds=seconds)
-        observed = f"{failing.text}, {self.awaited} {seconds:.3f} s after fault {self.fault}"
         return RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=moment.line
+            rank=rank,
+            passed=not reason,
+            observed=f"{failing.text}, {self.awaited} {seconds:.3f} s after fault {self.fault}",
+            reason=reason,
+            line=moment.line,
         )
 
     def moment(self, history: History, rank: int, failing: Failing) -> Seen:
-        """The event that has to come within the limit."""
+        """Return the event that has to come within the limit."""
         raise NotImplementedError
 
     def _why_not(self, failing: Failing, *, struck: Seen, seconds: float) -> str:
@@ -140,7 +145,7 @@ class SurvivorsCheck(RankCheck):
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The fault is one of the scenario's, and the limit can be exceeded."""
+        """Yield faults that the scenario lacks, and limits that cannot be exceeded."""
         faults = {fault.id: fault for fault in draft.faults.values()}
         stated = draft.at("faults")
         readable = len(stated) == len(faults) if isinstance(stated, list) else True
@@ -171,7 +176,7 @@ class SurvivorsCheck(RankCheck):
 
 
 def failing_of(history: History, rank: int) -> Failing | None:
-    """The error with which a rank ended by itself; None where there is none.
+    """Return the error with which a rank ended by itself, if it did.
 
     That is what it raised, a code other than 0, or SIGABRT, by which a library in C++ ends what
     nobody catches. Any other signal is a crash, and what the harness ended did not end by itself.
@@ -190,15 +195,13 @@ def failing_of(history: History, rank: int) -> Failing | None:
 
 
 def is_error(values: Mapping[str, JSON]) -> bool:
-    """Whether an exit, as the process that forked the rank tells it, is one by an error of its
-    own.
-    """
+    """Tell whether an exit is one by the process' own error."""
     code = values.get("code")
     return values.get("signal") == "SIGABRT" if code is None else code != 0
 
 
 def at_line(history: History, rank: int) -> str:
-    """Where the subject stood when its world was stopped, in words; empty where nobody asked."""
+    """Say where the subject stood when its world was stopped; empty where nobody asked."""
     for seen in history.noted("rank.stack", rank):
         threads = seen.event.values.get("threads")
         for thread in threads if isinstance(threads, list) else ():
@@ -207,3 +210,76 @@ def at_line(history: History, rank: int) -> str:
                 if isinstance(frame, dict) and frame.get("subject") is True:
                     return f", in {frame.get('function')} ({frame.get('file')}:{frame.get('line')})"
     return ""
+
+
+class DetectedWithinCheck(SurvivorsCheck):
+    """Every rank that the fault leaves alive raises an error, or ends with one, within a time
+    limit.
+    """
+
+    properties: ClassVar = replace(
+        NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
+    example: ClassVar = (
+        "{id: death-is-noticed, kind: detected-within, ranks: every, fault: rank-1-dies, limit: 2s}"
+    )
+    awaited: ClassVar = "raised"
+
+    kind: Literal["detected-within"]
+
+    def moment(self, history: History, rank: int, failing: Failing) -> Seen:
+        """When it failed, however long its process needed to end afterwards."""
+        del history, rank
+        return failing.seen
+
+
+class SurvivorsEndCheck(SurvivorsCheck):
+    """Every rank that the fault leaves alive ends by itself with an error within a time limit,
+    stopped by nobody.
+    """
+
+    properties: ClassVar = replace(
+        NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
+    example: ClassVar = (
+        "{id: nobody-hangs, kind: survivors-end, ranks: every, fault: rank-1-dies, limit: 2s}"
+    )
+    awaited: ClassVar = "ended"
+
+    kind: Literal["survivors-end"]
+
+    def moment(self, history: History, rank: int, failing: Failing) -> Seen:
+        """When its process ended, as the process that forked it saw it."""
+        return history.exit(rank) or failing.seen
+
+    def judge_rank(self, history: History, rank: int) -> RankFinding:
+        """Judge a rank by its error and its end: it has to end, and by that error."""
+        found = super().judge_rank(history, rank)
+        end = history.exit(rank)
+        if history.ended_by(rank) is not None or history.error(rank) is None:
+            return found
+        if end is None:
+            return found._replace(passed=False, reason="its end was not seen", missing=True)
+        if history.was_stopped(rank):
+            reason = (
+                "it raised an error and went on until the harness stopped"
+                f" it{at_line(history, rank)}"
+            )
+        elif not is_error(end.event.values):
+            reason = f"it raised an error and ended with {ended(end.event.values)}"
+        else:
+            return found
+        return found._replace(passed=False, reason=reason)
+
+    @classmethod
+    def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """And nobody is stopped before the limit is over."""
+        yield from super().lint(checks, draft)
+        after = draft.after_failure
+        for index, check in checks.items():
+            if after is not None and check.limit > after:
+                message = (
+                    f"is longer than world.after_failure ({after:g}s), after which the harness"
+                    " stops whoever is left; make that as long"
+                )
+                yield draft.problem(("checks", index, "limit"), message)

@@ -1,5 +1,4 @@
-"""What must hold in every trial, whatever its scenario asks: the ranks were real, whole, and
-finished.
+"""Findings of every trial, whatever its scenario asks: the ranks were real, whole, and finished.
 
 These findings need no line in a scenario, and none can switch them off. Their ids begin with
 `world:`.
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.checks.finding import Finding, RankFinding
+from harness.checks.finding import Finding, RankFinding, failed
 from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import (
@@ -71,7 +70,7 @@ def judge(
 
 
 def _excuse(finding: Finding, ended: Mapping[int, str]) -> Finding:
-    """A rank that was meant to end, and how, did not fail to join, load or return."""
+    """Excuse the ranks that were meant to end from joining, loading and returning."""
     if not ended:
         return finding
     parts = tuple(
@@ -96,9 +95,9 @@ def _over_every(
 
 
 def _real(history: History) -> Finding:
-    """Every rank was a process of its own, forked and reaped by the server.
+    """Judge whether every rank was its own process, forked and reaped by the server.
 
-    None was the harness (rules 1, 13).
+    None may be the harness (rules 1, 13).
     """
     harness = history.about().get("harness_pid")
     # Two machines may give one number to two processes, the harness's among them.
@@ -110,7 +109,8 @@ def _real(history: History) -> Finding:
     ]
 
     def part(history: History, rank: int) -> RankFinding:
-        started, exited = history.served(rank, "rank.started"), history.served(rank, "rank.exited")
+        started = history.served(rank, "rank.started")
+        exited = history.served(rank, "rank.exited")
         pid = started[0].event.pid if started else None
         if len(started) != 1 or pid is None:
             reason = "it was not started exactly once"
@@ -131,114 +131,110 @@ def _real(history: History) -> Finding:
 
 
 def _machine(started: Event, *, over: bool) -> JSON:
-    """On which machine a process was started.
-
-    What is said of that in a world of one machine counts for nothing.
+    """Return the machine of a process; what is said of it in a world on one machine does not
+    count.
     """
     return started.values.get("machine") if over else None
 
 
 def _joined(history: History, rank: int) -> RankFinding:
-    """The backend itself reports this rank and this world size, so a mis-set rank cannot pass as a
-    group of one.
+    """Judge whether the backend reports this rank and this world size.
 
-    Nor did the subject make a group of another size itself, as MLX does of one rank where it finds
-    no setting.
+    Nor may the subject make a group of another size, as MLX makes one of one rank where it finds no
+    setting.
     """
     answers = history.said(rank, "backend.ready")
     if not answers:
-        return RankFinding(rank=rank, passed=False, reason="it did not join the group")
-    values, line, reason = answers[0].event.values, answers[0].line, ""
+        return failed(rank, "it did not join the group")
+    values = answers[0].event.values
+    line = answers[0].line
+    reason = ""
     observed = f"{values.get('rank')} of {values.get('size')}"
     if (values.get("rank"), values.get("size")) != (rank, history.size):
         reason = f"the backend calls it rank {observed}"
     for seen in history.said(rank, "group.made"):
-        own = seen.event.values
-        if not reason and own.get("size") != history.size:
-            observed, line = f"{own.get('rank')} of {own.get('size')}", seen.line
+        group = seen.event.values
+        if not reason and group.get("size") != history.size:
+            observed = f"{group.get('rank')} of {group.get('size')}"
+            line = seen.line
             reason = (
-                f"the subject made its own group with {own.get('library')}, of another size than"
+                f"the subject made its own group with {group.get('library')}, of another size than"
                 " the world"
             )
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
 
 def _placed(history: History, rank: int) -> RankFinding:
-    """The rank ran on its own test host, as who forked it says, and as it says itself.
+    """Judge whether the rank ran on its own test host, as its forker and the rank itself report.
 
     A wire joined the hosts.
     """
     placed = history.about().get("hosts")
     host = placed[rank] if isinstance(placed, list) and rank < len(placed) else None
-    started, made = history.served(rank, "rank.started"), history.served(None, "hosts.made")
-    listed = made[0].event.values.get("hosts") if len(made) == 1 else None
-    names = (
-        [one.get("name") for one in listed if isinstance(one, dict)]
-        if isinstance(listed, list)
-        else []
-    )
+    started = history.served(rank, "rank.started")
+    hosts = history.served(None, "hosts.made")
+    listed = hosts[0].event.values.get("hosts") if len(hosts) == 1 else None
+    entries = listed if isinstance(listed, list) else []
+    names = [entry.get("name") for entry in entries if isinstance(entry, dict)]
     observed = started[0].event.values.get("host") if started else None
     line = started[0].line if started else None
-    told = history.said(rank, "rank.begin")
+    reports = history.said(rank, "rank.begin")
     if not isinstance(host, int) or host >= len(names) or len(set(map(str, names))) < len(names):
         reason = "the hosts of its world were not made"
     elif observed != names[host]:
         reason = f"it was to be on {names[host]}"
-    elif told and not any(seen.event.values.get("host") == observed for seen in told):
-        # One that says so is enough: a subject may write into the channel of its rank what it
-        # likes.
-        reason, line = f"it says that it is on {told[0].event.values.get('host')}", told[0].line
+    # One report of the right host is enough: a subject may write what it likes into the channel.
+    elif reports and not any(seen.event.values.get("host") == observed for seen in reports):
+        reason = f"it says that it is on {reports[0].event.values.get('host')}"
+        line = reports[0].line
     else:
         reason = ""
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
 
 def _stayed(history: History, rank: int) -> RankFinding:
-    """The rank was forked on its own machine, and that was reached, and did as it was told, until
-    the world's end.
+    """Judge whether the rank was forked on its own machine, and that stayed to the world's end.
 
     What a lost machine wrote down is evidence of how its ranks ended, and never makes the trial
     good.
     """
     about: Any = history.about().get("machines")
-    started, joined = history.served(rank, "rank.started"), history.noted(MACHINES_JOINED)
+    started = history.served(rank, "rank.started")
+    joined: Any = history.noted(MACHINES_JOINED)
     try:
-        own = about["called"][about["of"][rank]]
-        listed = (
-            [one["machine"] for one in joined[0].event.values["machines"]]
-            if len(joined) == 1
-            else []
-        )
-    except (LookupError, TypeError):
-        own, listed = None, []
+        machine = about["called"][about["of"][rank]]
+        (joining,) = joined
+        listed = [entry["machine"] for entry in joining.event.values["machines"]]
+    except (LookupError, TypeError, ValueError):
+        machine = None
+        listed = []
     observed = started[0].event.values.get("machine") if started else None
-    line, reason = started[0].line if started else None, ""
-    if own not in listed or len(set(map(str, listed))) < len(listed):
+    line = started[0].line if started else None
+    reason = ""
+    if machine not in listed or len(set(map(str, listed))) < len(listed):
         reason = "the machines of its world were not reached"
-    elif observed != own:
-        reason = f"it was to be on machine {own}"
+    elif observed != machine:
+        reason = f"it was to be on machine {machine}"
     for name, words in ((MACHINE_LOST, "was lost"), (MACHINE_ENDED, "ended its ranks by itself")):
         for seen in history.noted(name):
-            if (
-                not reason
-                and seen.event.values.get("machine") == own
-                and not _was_cut_off(history, rank, own)
-            ):
-                line, reason = seen.line, f"its machine {words}: {seen.event.values.get('why')}"
+            is_its = seen.event.values.get("machine") == machine
+            if is_its and not reason and not _was_cut_off(history, rank, machine):
+                line = seen.line
+                reason = f"its machine {words}: {seen.event.values.get('why')}"
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
 
 def _was_cut_off(history: History, rank: int, machine: object) -> bool:
-    """Whether a fault provably ended the rank by cutting its machine off: then that it did not stay
-    is the fault's.
-    """
-    found = [one.event.values for one in history.noted(MACHINE_CUT)]
-    cut = {values.get("fault") for values in found if values.get("machine") == machine}
-    return any(one.rank == rank and one.ends and one.fault in cut for one in history.faults)
+    """Tell whether a fault provably ended the rank by cutting its machine off."""
+    cuts = [seen.event.values for seen in history.noted(MACHINE_CUT)]
+    faults = [values.get("fault") for values in cuts if values.get("machine") == machine]
+    return any(
+        fault.rank == rank and fault.ends and fault.fault in faults for fault in history.faults
+    )
 
 
 def _entry_loaded(history: History, rank: int) -> RankFinding:
-    """The entry was loaded from the arm's folder (rule 12)."""
+    """Judge whether the entry was loaded from the arm's folder (rule 12)."""
     lists = history.said(rank, "subject.loaded")
     for seen in lists:
         if entry := seen.event.values.get("entry"):
@@ -249,18 +245,16 @@ def _entry_loaded(history: History, rank: int) -> RankFinding:
         if elsewhere
         else "the entry was not loaded"
     )
-    return RankFinding(
-        rank=rank, passed=False, reason=reason, line=lists[0].line if lists else None
-    )
+    return failed(rank, reason, lists[0].line if lists else None)
 
 
 def _executed(history: History, rank: int) -> RankFinding:
-    """A program was executed with a file of the arm's folder (rule 12), as the process that
-    executed it says.
+    """Judge whether a program ran with a file of the arm's folder (rule 12), by its forker's
+    word.
     """
     seen = history.executed(rank)
     if seen is None:
-        return RankFinding(rank=rank, passed=False, reason="no program was started")
+        return failed(rank, "no program was started")
     files = ", ".join(str(name) for name, _ in history.executed_files(rank))
     reason = "" if files else "no word of its command line is a file of the arm's folder"
     return RankFinding(
@@ -269,7 +263,7 @@ def _executed(history: History, rank: int) -> RankFinding:
 
 
 def _heard(history: History, rank: int) -> RankFinding:
-    """What the rank reported is whole: no garbage, no flood, not closed before its last words.
+    """Judge whether what the rank reported is whole: no garbage, no flood, not closed too early.
 
     A program may close its channel once it was ready, and exit in silence, as if it had no more to
     say: what it does not say is missing in the checks (docs/adr/0032). A rank of Python says last
@@ -294,35 +288,35 @@ def _heard(history: History, rank: int) -> RankFinding:
         del words["channel.closed"]
     for name, reason in words.items():
         if bad := history.noted(name, rank):
-            return RankFinding(rank=rank, passed=False, reason=reason, line=bad[0].line)
+            return failed(rank, reason, bad[0].line)
     return RankFinding(rank=rank, passed=True)
 
 
 def _kept(history: History) -> Finding:
-    """The harness kept its hold on the world to the end.
+    """Judge whether the harness kept its hold on the world to the end.
 
     A rank may be what loosened it, so this is a failure.
     """
-    broken = history.noted("harness.error")
-    if broken:
-        values = broken[0].event.values
-        reason, line = f"{values.get('type')}: {values.get('message')}", broken[0].line
-    else:
-        reason, line = "" if history.noted("world.end") else "its events have no end", None
+    line = None
+    reason = "" if history.noted("world.end") else "its events have no end"
+    if errors := history.noted("harness.error"):
+        values = errors[0].event.values
+        line = errors[0].line
+        reason = f"{values.get('type')}: {values.get('message')}"
     return Finding(check="world:kept-to-the-end", kind=KIND, reason=reason, line=line)
 
 
 def _why_stopped(history: History, rank: int) -> str:
-    """Why the harness stopped a rank, as far as it told."""
+    """Say why the harness stopped a rank, as far as it noted that."""
     values = history.noted("world.stopped")[0].event.values
-    failed = values.get("failed")
+    failing = values.get("failed")
     if history.noted("world.deadline"):
         return "it had not ended at the deadline"
     if values.get("why") == "hang" and history.noted("world.still"):
         return "it was stopped: its world stood still"
     if values.get("why") == "hang":
         return "it was stopped: a hang was looked for, and could not be shown any more"
-    if isinstance(failed, list) and any(one != rank for one in failed):
+    if isinstance(failing, list) and any(other != rank for other in failing):
         return "it did not end after another rank had failed"
     if history.noted(MACHINE_LOST) or history.noted(MACHINE_ENDED):
         return "it did not end after a machine of its world was lost"
@@ -330,20 +324,17 @@ def _why_stopped(history: History, rank: int) -> str:
 
 
 def _finished(history: History) -> Finding:
-    """The subject returned on every rank before the deadline, and nobody had to be stopped."""
-    stopped = [
-        rank
-        for seen in history.noted("world.stopped")
-        for rank in seen.event.values.get("ranks", ())
-    ]
+    """Judge whether the subject returned on every rank in time, and nobody had to be stopped."""
     deadline = history.noted("world.deadline")
 
     def part(history: History, rank: int) -> RankFinding:
         if (returned := history.returned(rank)) is not None:
-            reason = "it was stopped after it had returned" if rank in stopped else ""
+            reason = "it was stopped after it had returned" if history.was_stopped(rank) else ""
             return RankFinding(rank=rank, passed=not reason, reason=reason, line=returned.line)
-        error, end = history.error(rank), history.exit(rank)
-        if rank in stopped:
+        error = history.error(rank)
+        end = history.exit(rank)
+        shown_by = error or end
+        if history.was_stopped(rank):
             reason = _why_stopped(history, rank)
         elif error is not None:
             reason = f"it raised {error.event.values.get('type')}"
@@ -354,8 +345,7 @@ def _finished(history: History) -> Finding:
                 if history.is_of_programs
                 else "it ended before the subject returned"
             )
-        line = error.line if error else end.line if end else None
-        return RankFinding(rank=rank, passed=False, reason=reason, line=line)
+        return failed(rank, reason, shown_by.line if shown_by else None)
 
     after = deadline[0].event.values.get("after") if deadline else None
     return _over_every("finished", history, part)._replace(

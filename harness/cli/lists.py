@@ -18,7 +18,8 @@ from harness.cli import PASS, USAGE
 from harness.cli.arguments import scenarios
 from harness.faults import KINDS as FAULTS
 from harness.forms.text import visible
-from harness.plugins import PluginFailed, Registry
+from harness.plugins import PluginFailed
+from harness.registry import Registry
 
 # What is printed of a kind, by the command that lists it.
 LISTS: dict[str, tuple[Registry[Any], Callable[[Any], Iterable[str]]]] = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.arguments import LOCAL, RAY, jobs_of, load_all, tell, wanted
 from harness.cli.progress import progress_for
-from harness.forms.extras import EXTRAS, missing
+from harness.forms.distribution import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.issue import VIEW as STEP_SUMMARY
 from harness.report.view import Basis, checked

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.arguments import load_all, overrides, positive, scenarios, tell
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.problem import closest
 from harness.forms.text import visible
 from harness.run import inputs

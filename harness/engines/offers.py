@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines.models.catalogue import ModelError
-from harness.forms.extras import absence
+from harness.forms.distribution import absence
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
 LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}

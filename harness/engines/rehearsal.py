@@ -23,8 +23,8 @@ from harness.engines import offers
 from harness.engines.inference_inside import checkpoint
 from harness.engines.inference_inside.rehearsal import IN_CHUNKS
 from harness.engines.models import MODELS
-from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
+from harness.forms.variables import cache_folder
 
 INSIDE = Path(__file__).with_name("inference_inside")
 VARIABLE = "RANKPROOF_REHEARSALS"

@@ -1,18 +1,20 @@
-"""Faults: what is done to a world on purpose, and the proof that it took effect. One file per kind.
+"""Faults: what is done to a world on purpose, and the proof that it took effect.
 
-Where something happens inside a rank, one more file beside it, `KIND_inside.py`.
+One file per kind or family of kinds, and where something happens inside a rank, another one,
+`KIND_inside.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from harness.faults.fault import Fault, FaultProperties
 from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.history import History
-from harness.plugins import OneOf, Package, Registry
+from harness.registry import OneOf, Package, Registry, declared_in
 
 __all__ = [
     "KINDS",
@@ -27,57 +29,22 @@ __all__ = [
     "refusal",
 ]
 
+# Kinds enter by their own files alone. These are listed first, in this order, the others by name.
+# fmt: off
+LISTED_FIRST = (
+    "pause", "kill", "delay", "env", "start-late", "raise", "exit", "perturb", "hub", "starve",
+    "open-files", "file-size", "address-space", "memory", "start-order", "read-only", "no-space",
+    "permission-denied", "truncated", "replaced", "clock-skew", "monotonic-skew", "torch-settings",
+    "latency", "bandwidth", "loss", "duplicate", "reorder", "flip", "flip-frame", "partition",
+    "half-open", "reset", "cut-off", "skip-call", "repeat-call", "reorder-calls", "stale-payload",
+    "swapped-halves", "other-shape", "other-dtype", "lost-contribution", "doubled-contribution",
+)
+# fmt: on
+
 KINDS: Registry[type[Fault]] = Registry(
     "rankproof.faults",
     Fault,
-    Package(
-        "harness.faults",
-        {
-            "pause": "pause:PauseFault",
-            "kill": "kill:KillFault",
-            "delay": "delay:DelayFault",
-            "env": "env:EnvFault",
-            "start-late": "start_late:StartLateFault",
-            "raise": "raise_:RaiseFault",
-            "exit": "exit:ExitFault",
-            "perturb": "perturb:PerturbFault",
-            "hub": "hub:HubFault",
-            "starve": "starve:StarveFault",
-            "open-files": "open_files:OpenFilesFault",
-            "file-size": "file_size:FileSizeFault",
-            "address-space": "address_space:AddressSpaceFault",
-            "memory": "memory:MemoryFault",
-            "start-order": "start_order:StartOrderFault",
-            "read-only": "read_only:ReadOnlyFault",
-            "no-space": "no_space:NoSpaceFault",
-            "permission-denied": "permission_denied:PermissionDeniedFault",
-            "truncated": "truncated:TruncatedFault",
-            "replaced": "replaced:ReplacedFault",
-            "clock-skew": "clock_skew:ClockSkewFault",
-            "monotonic-skew": "monotonic_skew:MonotonicSkewFault",
-            "torch-settings": "torch_settings:TorchSettingsFault",
-            "latency": "latency:LatencyFault",
-            "bandwidth": "bandwidth:BandwidthFault",
-            "loss": "loss:LossFault",
-            "duplicate": "duplicate:DuplicateFault",
-            "reorder": "reorder:ReorderFault",
-            "flip": "flip:FlipFault",
-            "flip-frame": "flip_frame:FlipFrameFault",
-            "partition": "partition:PartitionFault",
-            "half-open": "half_open:HalfOpenFault",
-            "reset": "reset:ResetFault",
-            "cut-off": "cut_off:CutOffFault",
-            "skip-call": "skip_call:SkipCallFault",
-            "repeat-call": "repeat_call:RepeatCallFault",
-            "reorder-calls": "reorder_calls:ReorderCallsFault",
-            "stale-payload": "stale_payload:StalePayloadFault",
-            "swapped-halves": "swapped_halves:SwappedHalvesFault",
-            "other-shape": "other_shape:OtherShapeFault",
-            "other-dtype": "other_dtype:OtherDtypeFault",
-            "lost-contribution": "lost_contribution:LostContributionFault",
-            "doubled-contribution": "doubled_contribution:DoubledContributionFault",
-        },
-    ),
+    Package("harness.faults", declared_in(Path(__file__).parent, first=LISTED_FIRST)),
 )
 
 if TYPE_CHECKING:
@@ -130,12 +97,13 @@ def for_test_machines(faults: Sequence[Fault]) -> str:
 
 def _proof(fault: Fault, history: History, rank: int) -> Proof:
     with KINDS.guarded(fault.kind):
-        found: object = fault.proof(history, rank=rank)
-        if not isinstance(found, Proof):
+        # A plug-in may return anything.
+        proof: object = fault.proof(history, rank=rank)
+        if not isinstance(proof, Proof):
             raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
-        if fault.kind in KINDS.plugins and found.proved and not found.lines:
+        if fault.kind in KINDS.plugins and proof.proved and not proof.lines:
             raise ValueError(f"its proof of the fault {fault.id} names no event that shows it")
-        return found
+        return proof
 
 
 def of_arm(faults: Sequence[Fault], arm: str) -> list[Fault]:
@@ -157,7 +125,7 @@ def refusal(faults: Sequence[Fault]) -> str:
 
 
 def description(fault: Fault, *, whose: str = "") -> str:
-    """What a fault does, in words: `ranks [1]: stopped for 0.2 s at tokenizer.load.begin`.
+    """Describe a fault in words: `ranks [1]: stopped for 0.2 s at tokenizer.load.begin`.
 
     Args:
         fault: one of a scenario.

@@ -1,4 +1,4 @@
-"""What every fault of a collective call is: which call of the rank it strikes, and how that is
+"""Base of the faults of a collective call: which call of the rank it strikes, and how that is
 proved.
 
 It strikes one call, at the seam where the ledger stands, from an event of the rank on. Proof: the
@@ -16,17 +16,14 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties, Place
-from harness.faults.proof import Landing, Proof
-from harness.forms.draft import Draft
-from harness.forms.fields import Event
-from harness.forms.problem import Problem, closest
+from harness.faults.fault import FROM_INSIDE, FaultAtEvent, Place
+from harness.faults.proof import Landing, Proof, not_proved
+from harness.forms.model import Event
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.history import FAULT_IN_CALL, History
 from harness.ledger.file import OPERATIONS, RECEIVE
 
-NEEDS = "a subject in Python whose calls are observed (`observe: [collectives]`)"
-OF_A_CALL = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
 REDUCING = frozenset(
     {
         *(
@@ -59,8 +56,8 @@ class CallFault(FaultAtEvent):
         unordered: whether it cannot be done where a library runs calls later than they are made.
     """
 
-    needs: ClassVar = NEEDS
-    properties: ClassVar = OF_A_CALL
+    needs: ClassVar = "a subject in Python whose calls are observed (`observe: [collectives]`)"
+    properties: ClassVar = FROM_INSIDE
     inside_file: ClassVar = Path(__file__).with_name("call_inside.py")
     effect: ClassVar[Literal["silent", "breaking"]]
     what: ClassVar[str]
@@ -99,8 +96,9 @@ class CallFault(FaultAtEvent):
         for index, fault in faults.items():
             place = ("faults", index)
             if not isinstance(observed, list) or "collectives" not in observed:
-                message = "strikes where the ledger stands; add observe: [collectives]"
-                yield draft.problem((*place, "kind"), message)
+                yield draft.problem(
+                    (*place, "kind"), "strikes where the ledger stands; add observe: [collectives]"
+                )
             if fault.operation is not None and fault.operation not in cls.only:
                 known = fault.operation in OPERATIONS
                 message = (
@@ -109,8 +107,11 @@ class CallFault(FaultAtEvent):
                     else "is not an operation that a ledger names"
                 )
                 suggestion = closest(fault.operation, sorted(cls.only))
-                message = f"{message}; it can be {', '.join(sorted(cls.only))}"
-                yield draft.problem((*place, "operation"), message, suggestion=suggestion)
+                yield draft.problem(
+                    (*place, "operation"),
+                    f"{message}; it can be {', '.join(sorted(cls.only))}",
+                    suggestion=suggestion,
+                )
 
     def description(self) -> str:
         where = f" at {self.line}" if self.line else ""
@@ -120,7 +121,7 @@ class CallFault(FaultAtEvent):
         )
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         only = list[JSON](sorted(self.only))
         return {
             "what": self.what,
@@ -130,14 +131,14 @@ class CallFault(FaultAtEvent):
             "only": only,
         }
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and the rank's word of the call that it struck."""
         reports = [
             seen
             for seen in history.said(rank, FAULT_IN_CALL)
             if seen.event.values.get("fault") == self.id
         ]
-        reports = [seen for seen in reports if seen.line > found.struck.line]
+        reports = [seen for seen in reports if seen.line > landed.struck.line]
         if not reports:
             where = f" at {self.line}" if self.line else ""
             what = (
@@ -147,24 +148,24 @@ class CallFault(FaultAtEvent):
             return proof.missed(history, rank=rank, what=f"{what} that was struck")
         seen = reports[0]
         values = reports[0].event.values
-        lines = (*found.lines, seen.line)
+        lines = (*landed.lines, seen.line)
         operation = values.get("operation")
         site = values.get("site")
         if len(reports) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
-            return Proof(
-                proved=False, description="it struck otherwise than it was to", lines=lines
-            )
-        if operation not in self.only or self.operation not in (None, operation):
-            return Proof(proved=False, description=f"it struck a call of {operation}", lines=lines)
+            return not_proved("it struck otherwise than it was to", lines)
+        # A rank may say anything: what is not a text cannot be looked for in a set.
+        known = isinstance(operation, str) and operation in self.only
+        if not known or self.operation not in (None, operation):
+            return not_proved(f"it struck a call of {operation}", lines)
         if not isinstance(site, str) or (
             self.line is not None and site.partition(" in ")[0] != self.line
         ):
-            return Proof(proved=False, description=f"it struck a call at {site}", lines=lines)
+            return not_proved(f"it struck a call at {site}", lines)
         shown = f"{operation} at {site or 'a place that is not known'}"
         if "why" in values:
-            return Proof(proved=False, description=f"{shown}: {values['why']}", lines=lines)
+            return not_proved(f"{shown}: {values['why']}", lines)
         if wrong := self.unproved(values):
-            return Proof(proved=False, description=f"{shown}: {wrong}", lines=lines)
+            return not_proved(f"{shown}: {wrong}", lines)
         return Proof(
             proved=True, description=f"{shown} {self.verb}{self.shown(values)}", lines=lines
         )
@@ -181,7 +182,7 @@ class CallFault(FaultAtEvent):
         return "" if whole and before != after else "its payload is what it was"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
-        """What else the rank's word shows."""
+        """Describe what else the rank's word shows."""
         return (
             f": {str(values.get('before'))[:12]} became {str(values.get('after'))[:12]}"
             if self.alters

@@ -1,4 +1,4 @@
-"""What faults of calls do inside a rank, at the seam where the ledger stands.
+"""Faults of calls inside a rank, at the seam of the ledger.
 
 Standard library and `harness.rank` only.
 
@@ -15,11 +15,9 @@ from typing import Any
 from harness.ledger.inside import seam
 from harness.ledger.inside.seam import StruckCall, Unfit
 
+# What the rank tells: fault, what, operation, nth, site, and what more the kind proves. Or `why` it
+# could not.
 TOLD = "fault.call"
-"""What the rank tells: fault, what, operation, nth, site, and what more the kind proves.
-
-Or `why` it could not.
-"""
 # Types of as many bytes, in which the same bits mean something else.
 OTHER_TYPES = {
     "float64": "int64",

@@ -1,4 +1,4 @@
-"""What `clock-skew` does inside a rank: Python's functions tell another time.
+"""`clock-skew` inside a rank: Python's functions tell another time.
 
 Standard library only.
 """

@@ -1,5 +1,5 @@
-"""What faults share that put a rank under a condition, for some time or to its end: a limit, a
-folder that is full.
+"""Base of the faults that put a rank under a condition for some time or to its end, such as a limit
+or a full folder.
 
 The process that forked the rank sets it from outside, while the rank stands at its event, and reads
 it back from the kernel. That is the proof: its word that the condition was in force after the
@@ -9,22 +9,17 @@ ended before.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import ClassVar
 
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History, Seen
-
-LIMITED = "rank.limited"
-# What every kind here declares: it strikes at an event, from outside.
-FROM_OUTSIDE = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
 
 
 class ConditionFault(FaultAtEvent):
@@ -36,6 +31,7 @@ class ConditionFault(FaultAtEvent):
     """
 
     needs: ClassVar = "an event of the subject to strike at; Linux"
+    properties: ClassVar = FROM_OUTSIDE
     told: ClassVar[str]
 
     for_: Duration | None = Field(
@@ -44,17 +40,13 @@ class ConditionFault(FaultAtEvent):
         description="How long, with a unit: 200ms, 60s. Default: to the end of the rank.",
     )
 
-    @property
-    def duration(self) -> float | None:
-        return self.for_
-
     def description(self) -> str:
         time = "" if self.for_ is None else f" for {self.for_:g} s"
         return f"{self.condition} from {self.at} on{time}"
 
     @property
     def condition(self) -> str:
-        """The condition in words."""
+        """Words for the condition."""
         raise NotImplementedError
 
     def impose(self, world: WorldControl, *, rank: int) -> None:
@@ -62,15 +54,15 @@ class ConditionFault(FaultAtEvent):
         raise NotImplementedError
 
     def is_told_by(self, seen: Seen) -> bool:
-        """Whether an event of this name is about this very condition."""
+        """Tell whether an event of this name is about this very condition."""
         raise NotImplementedError
 
     def is_in_force(self, seen: Seen) -> bool:
-        """Whether what was read back is the condition, and was not before."""
+        """Tell whether what was read back is the condition, and was not before."""
         raise NotImplementedError
 
     def shown(self, seen: Seen) -> str:
-        """What was read back, in words."""
+        """Describe what was read back."""
         raise NotImplementedError
 
     def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
@@ -79,19 +71,17 @@ class ConditionFault(FaultAtEvent):
             world.once(self.told, rank=rank, do=lambda: world.after(seconds, done))
         self.impose(world, rank=rank)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, struck, set; and where it is for some time, that time, and taken back."""
         about = [seen for seen in history.served(rank, self.told) if self.is_told_by(seen)]
-        imposed = proof.first_after(about, found.struck)
+        imposed = proof.first_after(about, landed.struck)
         if imposed is None:
-            return Proof(proved=False, description="nobody set the condition", lines=found.lines)
-        lines = (*found.lines, imposed.line)
+            return not_proved("nobody set the condition", landed.lines)
+        lines = (*landed.lines, imposed.line)
         if "why" in imposed.event.values or not self.is_in_force(imposed):
             what = imposed.event.values.get("why") or f"found {self.shown(imposed)}"
-            return Proof(
-                proved=False, description=f"the condition was not set: {what}", lines=lines
-            )
-        shown = f"{self.shown(imposed)}, {proof.milliseconds(found.gate, imposed)} after {self.at}"
+            return not_proved(f"the condition was not set: {what}", lines)
+        shown = f"{self.shown(imposed)}, {proof.milliseconds(landed.gate, imposed)} after {self.at}"
         if self.for_ is None:
             return Proof(proved=True, description=shown, lines=lines)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
@@ -103,8 +93,11 @@ class ConditionFault(FaultAtEvent):
                 and "why" not in back.event.values
                 and proof.lasted(imposed, undone, seconds=self.for_)
             ):
-                shown = f"{shown}, taken back {proof.milliseconds(imposed, back)} later"
-                return Proof(proved=True, description=shown, lines=(*lines, undone.line, back.line))
+                return Proof(
+                    proved=True,
+                    description=f"{shown}, taken back {proof.milliseconds(imposed, back)} later",
+                    lines=(*lines, undone.line, back.line),
+                )
             ended = end is not None and imposed.event.ns <= end.event.ns <= undone.event.ns
             if end is not None and ended and not history.was_stopped(rank):
                 return Proof(
@@ -115,46 +108,3 @@ class ConditionFault(FaultAtEvent):
         return proof.cut_short(
             history, rank=rank, description=f"it was not so for {self.for_:g} s", lines=lines
         )
-
-
-class LimitFault(ConditionFault):
-    """The rank's process has a lower limit of something."""
-
-    told: ClassVar = LIMITED
-    resource: ClassVar[str]
-
-    @staticmethod
-    def refusal() -> str:
-        return (
-            ""
-            if sys.platform.startswith("linux")
-            else "this system lets no process change another one's limits"
-        )
-
-    @property
-    def amount(self) -> int:
-        """The limit that is asked for, as the process that forked the rank is told."""
-        raise NotImplementedError
-
-    def impose(self, world: WorldControl, *, rank: int) -> None:
-        world.press(rank, "limit", name=self.resource, to=self.amount)
-
-    def undo(self, world: WorldControl, *, rank: int) -> None:
-        """Set the limit before, as far as the rank still lives."""
-        world.press(rank, "limit", name=self.resource, to=None)
-
-    def is_told_by(self, seen: Seen) -> bool:
-        return seen.event.values.get("resource") == self.resource
-
-    def is_in_force(self, seen: Seen) -> bool:
-        """Whether the kernel holds the rank to what was asked for, and did not before."""
-        now, before, mapped = (seen.event.values.get(key) for key in ("now", "before", "mapped"))
-        if type(now) is not int or type(before) is not int:
-            return False
-        wanted = self.amount + (mapped if type(mapped) is int else 0)
-        return now == wanted and (before < 0 or before > now)
-
-    def shown(self, seen: Seen) -> str:
-        now = seen.event.values.get("now")
-        before = seen.event.values.get("before")
-        return f"{self.resource} limited to {now} from {'no limit' if before == -1 else before}"

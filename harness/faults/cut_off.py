@@ -17,10 +17,9 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
-from harness.forms.draft import Draft
-from harness.forms.problem import Problem
+from harness.forms.problem import Draft, Problem
 from harness.forms.units import Duration
 from harness.history import (
     MACHINE_CUT,
@@ -28,7 +27,7 @@ from harness.history import (
     MACHINE_LOST,
     History,
     machine_called,
-    ranks_beside,
+    neighbours,
 )
 
 # The lease of a machine and the second that control waits beyond it: what is shorter, nobody has to
@@ -51,7 +50,10 @@ class CutOffFault(FaultAtEvent):
     )
     effect: ClassVar = "stopping"
     over_machines: ClassVar = True
-    test_machines: ClassVar = "nobody can pull the cable of a machine from here: run it over test machines, --hosts test:3"
+    test_machines: ClassVar = (
+        "nobody can pull the cable of a machine from here: run it over test machines,"
+        " --hosts test:3"
+    )
     example: ClassVar = (
         "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
     )
@@ -67,10 +69,6 @@ class CutOffFault(FaultAtEvent):
         json_schema_extra={"default": "0s"},
     )
     for_: Duration = Field(alias="for", description=FOR)
-
-    @property
-    def duration(self) -> float | None:
-        return self.for_
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -110,21 +108,22 @@ class CutOffFault(FaultAtEvent):
         """Join it again; what it wrote down can be collected."""
         world.join(rank, fault=self.id)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Link down, machine lost, link up, in this order by control's clock."""
         machine = machine_called(history, rank)
-        lines = found.lines
+        lines = landed.lines
         cut = proof.first_after(
             [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, machine)],
-            found.struck,
+            landed.struck,
         )
         if cut is None:
             return proof.missed(
                 history, rank=rank, what=f"its machine was not cut off after {self.at}"
             )
         if cut.event.values.get("link") != "down":
-            shown = f"the link of its machine was {cut.event.values.get('link')}"
-            return Proof(proved=False, description=shown, lines=(*lines, cut.line))
+            return not_proved(
+                f"the link of its machine was {cut.event.values.get('link')}", (*lines, cut.line)
+            )
         lost = proof.first_after(
             [
                 seen
@@ -134,8 +133,12 @@ class CutOffFault(FaultAtEvent):
             cut,
         )
         if lost is None:
-            shown = "its machine was not missed"
-            return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, cut.line))
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description="its machine was not missed",
+                lines=(*lines, cut.line),
+            )
         joined = proof.first_after(
             [
                 seen
@@ -149,8 +152,10 @@ class CutOffFault(FaultAtEvent):
             or joined.event.values.get("link") != "up"
             or not proof.lasted(cut, joined, seconds=self.for_)
         ):
-            shown = f"its machine was not cut off for {self.for_:g} s and joined again"
-            return Proof(proved=False, description=shown, lines=(*lines, cut.line, lost.line))
+            return not_proved(
+                f"its machine was not cut off for {self.for_:g} s and joined again",
+                (*lines, cut.line, lost.line),
+            )
         shown = f"its machine cut off, missed after {proof.milliseconds(cut, lost)}, joined after"
         return Proof(
             proved=True,
@@ -158,7 +163,7 @@ class CutOffFault(FaultAtEvent):
             lines=(*lines, cut.line, lost.line, joined.line),
             ends=_was_ended(history, rank),
             beside=tuple(
-                other for other in ranks_beside(history, rank) if _was_ended(history, other)
+                other for other in neighbours(history, rank) if _was_ended(history, other)
             ),
         )
 
@@ -167,9 +172,7 @@ class CutOffFault(FaultAtEvent):
 
 
 def _was_ended(history: History, rank: int) -> bool:
-    """Whether somebody else ended it: what returned, or ended by an error of its own, did not end
-    by the fault.
-    """
+    """Tell whether somebody else ended a rank, not its own return or error."""
     end = history.exit(rank)
     return (
         end is not None

@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.fault import FOR, FROM_OUTSIDE, FaultAtEvent
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History
@@ -24,9 +24,7 @@ class DelayFault(FaultAtEvent):
 
     does: ClassVar = "holds the rank inside emitting `at` for `for`; its other threads go on"
     needs: ClassVar = "an event of the subject to strike at"
-    properties: ClassVar = FaultProperties(
-        needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False
-    )
+    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "masked"
     over_machines: ClassVar = True
     example: ClassVar = (
@@ -35,10 +33,6 @@ class DelayFault(FaultAtEvent):
 
     kind: Literal["delay"]
     for_: Duration = Field(alias="for", description=FOR)
-
-    @property
-    def duration(self) -> float | None:
-        return self.for_
 
     def description(self) -> str:
         return f"held for {self.for_:g} s at {self.at}"
@@ -52,22 +46,28 @@ class DelayFault(FaultAtEvent):
         """Open the gate."""
         world.release(rank)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, held, nothing, opened, and what the rank did next."""
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
-        if undone is None or not proof.lasted(found.struck, undone, seconds=self.for_):
-            shown = f"it was not held for {self.for_:g} s"
-            return proof.cut_short(history, rank=rank, description=shown, lines=found.lines)
-        lines = (*found.lines, undone.line)
-        if (said := proof.said_between(history, rank, found.gate, undone)) is not None:
-            return Proof(
-                proved=False, description="it spoke while it was held", lines=(*lines, said.line)
+        if undone is None or not proof.lasted(landed.struck, undone, seconds=self.for_):
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description=f"it was not held for {self.for_:g} s",
+                lines=landed.lines,
             )
-        following = proof.next_of(history, rank, found.gate)
+        lines = (*landed.lines, undone.line)
+        if (said := proof.said_between(history, rank, landed.gate, undone)) is not None:
+            return not_proved("it spoke while it was held", (*lines, said.line))
+        following = proof.next_of(history, rank, landed.gate)
         if following is None or not proof.after(following, undone):
-            shown = "it did nothing after it was held"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
-        held = proof.milliseconds(found.struck, undone)
-        later = proof.milliseconds(found.gate, following)
-        shown = f"held for {held}, next heard of {later} after {self.at}"
-        return Proof(proved=True, description=shown, lines=(*lines, following.line))
+            return proof.cut_short(
+                history, rank=rank, description="it did nothing after it was held", lines=lines
+            )
+        held = proof.milliseconds(landed.struck, undone)
+        later = proof.milliseconds(landed.gate, following)
+        return Proof(
+            proved=True,
+            description=f"held for {held}, next heard of {later} after {self.at}",
+            lines=(*lines, following.line),
+        )

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import Fault, FaultProperties, Place
-from harness.faults.proof import Proof
+from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import L
-from harness.forms.fields import Plain, Variable
+from harness.forms.model import Plain, Variable
 from harness.history import History
 
 SEEN = "fault.env"
@@ -73,7 +73,7 @@ class EnvFault(Fault):
                 continue  # a system that does not say
             wrong = self._wrong(values)
             if wrong:
-                return Proof(proved=False, description=wrong, lines=lines)
+                return not_proved(wrong, lines)
         shown = ", ".join(f"{name} is {value!r}" for name, value in self.set.items())
         return Proof(proved=True, description=f"there {shown}", lines=lines)
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.forms.strict_json import JSON
 from harness.history import History, ended
 
@@ -40,30 +40,21 @@ class ExitFault(FaultAtEvent):
         return f"made to exit with code {self.code} at {self.at}"
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return {"code": self.code}
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and the end with that code."""
-        returned = proof.first_after(history.said(rank, "subject.end"), found.struck)
+        returned = proof.first_after(history.said(rank, "subject.end"), landed.struck)
         if returned is not None:
-            return Proof(
-                proved=False,
-                description="it went on and returned",
-                lines=(*found.lines, returned.line),
-            )
+            return not_proved("it went on and returned", (*landed.lines, returned.line))
         end = history.exit(rank)
-        if end is None or not proof.after(end, found.struck):
-            return Proof(proved=False, description="nobody saw it end", lines=found.lines)
-        lines = (*found.lines, end.line)
+        if end is None or not proof.after(end, landed.struck):
+            return not_proved("nobody saw it end", landed.lines)
+        lines = (*landed.lines, end.line)
         if end.event.values.get("code") != self.code:
             how = ended(end.event.values)
-            return Proof(
-                proved=False,
-                description=f"it ended with {how}, not with code {self.code}",
-                lines=lines,
-            )
-        shown = (
-            f"exited with code {self.code} {proof.milliseconds(found.gate, end)} after {self.at}"
-        )
+            return not_proved(f"it ended with {how}, not with code {self.code}", lines)
+        time = proof.milliseconds(landed.gate, end)
+        shown = f"exited with code {self.code} {time} after {self.at}"
         return Proof(proved=True, description=shown, lines=lines, ends=True)

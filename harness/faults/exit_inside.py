@@ -1,4 +1,4 @@
-"""What `exit` does inside a rank: the process ends there and then. Standard library only."""
+"""`exit` inside a rank: the process ends at once. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""What every kind of fault is: its options as the scenario gives them, its properties, what it
-does, and its proof.
+"""Base classes of every kind of fault: its options as the scenario gives them, its properties, what
+it does, and its proof.
 
 A fault has five parts. In the harness: `prepare` changes the launch, `strike` acts on the world
 through its control object, `undo` takes it back. In the rank: `inside`, the order that the function
 of the same name carries out, in the file that `inside_file` names. For whoever judges: `proof`, a
-pure function of the trial's events. So this package knows no process. A kind is a subclass in a
-file of its own, named in `harness.faults.KINDS` or by an entry point.
+pure function of the trial's events. So this package knows no process. A kind is a subclass
+with the field `kind: Literal["NAME"]`, in a file of this package or named by an entry point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
@@ -19,11 +19,8 @@ from pydantic import Field
 
 from harness.faults.proof import Landing, Proof, landing
 from harness.faults.world_control import L, WorldControl
-from harness.forms.draft import Draft
-from harness.forms.fields import Event, Id
-from harness.forms.model import Model
-from harness.forms.problem import Problem
-from harness.forms.ranks import Ranks
+from harness.forms.model import Event, Id, Model, Ranks
+from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import History
 
@@ -56,6 +53,12 @@ class FaultProperties:
     inside: bool
     ends_rank: bool
     needs_a_hub: bool
+
+
+# A fault that strikes at an event, by what the harness or the rank itself does, and leaves the rank
+# alive.
+FROM_OUTSIDE = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+FROM_INSIDE = replace(FROM_OUTSIDE, inside=True)
 
 
 class Place(NamedTuple):
@@ -114,13 +117,16 @@ class Fault(Model):
 
     @property
     def event(self) -> str | None:
-        """The event of the rank at which it strikes; None where it strikes as the rank starts."""
+        """Event of the rank at which it strikes; None where it strikes as the rank starts."""
         return None
 
     @property
     def duration(self) -> float | None:
-        """For how long it is in force, in seconds; None where nothing limits it."""
-        return None
+        """For how long it is in force, in seconds: its option `for`; None where nothing limits
+        it.
+        """
+        seconds: float | None = getattr(self, "for_", None)
+        return seconds
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -134,22 +140,22 @@ class Fault(Model):
 
     @staticmethod
     def refusal() -> str:
-        """Why it cannot run on this machine; empty where it can."""
+        """Say why it cannot run on this machine; empty where it can."""
         return ""
 
     @classmethod
     def is_over_machines(cls) -> bool:
-        """Whether this very kind says that it strikes ranks on several machines."""
+        """Tell whether this very kind says that it strikes ranks on several machines."""
         return vars(cls).get("over_machines") is True
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """What is wrong about a scenario's faults of this kind, by their place in the list."""
+        """Yield the problems of a scenario's faults of this kind, by their place in the list."""
         del faults, draft
         yield from ()
 
     def description(self) -> str:
-        """What is done to a rank, in words."""
+        """Describe what is done to a rank."""
         raise NotImplementedError
 
     def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
@@ -165,7 +171,7 @@ class Fault(Model):
         done()
 
     def inside(self) -> Mapping[str, JSON] | None:
-        """The order for the rank itself, which it gets when its gate opens, or None.
+        """Return the order for the rank itself, which it gets when its gate opens, or None.
 
         With it go the fault's id and kind, the rank, and the seed of the trial, as text.
         """
@@ -208,9 +214,9 @@ class FaultAtEvent(Fault):
         return launch.gated(at=self.at)
 
     def proof(self, history: History, *, rank: int) -> Proof:
-        found = landing(history, fault=self.id, at=self.at, rank=rank)
-        return found if isinstance(found, Proof) else self.proof_after(found, history, rank=rank)
+        landed = landing(history, fault=self.id, at=self.at, rank=rank)
+        return landed if isinstance(landed, Proof) else self.proof_after(landed, history, rank=rank)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Work out from the events what came of it where it struck."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""What faults on folders and files share: the places that a scenario can name, and who may be
-struck there.
+"""Faults of folders and files: `read-only`, `no-space`, `permission-denied`, `truncated` and
+`replaced`.
 
 A place is `shared` (the folder that all ranks of the trial share), `home`, `temporary`, `work` (the
-rank's current folder when it starts) or `inputs/NAME`, and what lies below it:
+rank's current folder when it starts) or `inputs/NAME`, or a folder or file below it:
 `shared/cache/blobs`.
 """
 
@@ -13,22 +13,25 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from os import _exit
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
 from harness.faults.condition import ConditionFault
-from harness.faults.fault import FaultAtEvent
-from harness.faults.proof import Landing, Proof, first_after, milliseconds
+from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent
+from harness.faults.proof import Landing, Proof, first_after, milliseconds, not_proved
 from harness.faults.world_control import L, WorldControl
-from harness.forms.draft import Draft
-from harness.forms.fields import Line
-from harness.forms.problem import Problem, complaint
+from harness.forms.model import Line
+from harness.forms.problem import Draft, Problem, complaint
+from harness.forms.units import Size
 from harness.history import History, Seen
 
 COVERED = "rank.covered"
 SPOILED = "rank.spoiled"
 FIRST = ("shared", "home", "temporary", "work", "inputs")
+# A page: a file system in memory has at least one.
+LEAST_SPACE = 4096
+# Flags of unshare(2).
 NEWNS = 0x00020000
 NEWUSER = 0x10000000
 
@@ -50,14 +53,16 @@ Place = Annotated[Line, Field(max_length=300), AfterValidator(_place)]
 
 
 def belongs_to_the_user(place: str, draft: Draft) -> bool:
-    """Whether a place holds files that are not the trial's own: what is done to them would stay."""
+    """Tell whether a place holds files that are not the trial's own: a change to them would
+    stay.
+    """
     first = place.partition("/")[0]
     shared_home = draft.at("world", "home") == "shared"
     return first == "inputs" or (shared_home and first in ("home", "temporary"))
 
 
 def unknown_input(place: str, draft: Draft) -> str:
-    """Why a place is not there; empty where it may be."""
+    """Say why a place does not exist; empty where it may."""
     parts = place.split("/")
     inputs = draft.at("inputs")
     known = list(inputs) if isinstance(inputs, dict) else []
@@ -88,7 +93,7 @@ class FolderFault(ConditionFault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """The folder can be there."""
+        """Yield the folders that cannot exist."""
         for index, fault in faults.items():
             if why := unknown_input(fault.folder, draft):
                 yield draft.problem(("faults", index, "folder"), why)
@@ -122,6 +127,7 @@ class FileFault(FaultAtEvent):
     digest and inode of the file before and after.
     """
 
+    properties: ClassVar = FROM_OUTSIDE
     needs: ClassVar = (
         "an event of the subject to strike at, and a file of the trial's own that is there by then"
     )
@@ -133,7 +139,7 @@ class FileFault(FaultAtEvent):
 
     @property
     def keep(self) -> int:
-        """The number that says how."""
+        """Number that says how the file is spoiled."""
         raise NotImplementedError
 
     @classmethod
@@ -155,7 +161,7 @@ class FileFault(FaultAtEvent):
         del done
         world.press(rank, "spoil", place=self.file, how=self.how, keep=self.keep)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, struck, spoiled; the file is another one than before."""
         about = [
             seen
@@ -163,12 +169,12 @@ class FileFault(FaultAtEvent):
             if seen.event.values.get("place") == self.file
         ]
         spoiled = first_after(
-            [seen for seen in about if seen.event.values.get("how") == self.how], found.struck
+            [seen for seen in about if seen.event.values.get("how") == self.how], landed.struck
         )
         if spoiled is None:
-            return Proof(proved=False, description="nobody touched the file", lines=found.lines)
+            return not_proved("nobody touched the file", landed.lines)
         values = spoiled.event.values
-        lines = (*found.lines, spoiled.line)
+        lines = (*landed.lines, spoiled.line)
         before = values.get("before")
         now = values.get("now")
         if (
@@ -177,19 +183,16 @@ class FileFault(FaultAtEvent):
             or before.get("sha256") == now.get("sha256")
         ):
             why = values.get("why") or "it is as it was"
-            return Proof(
-                proved=False, description=f"{self.file} was not {self.how}: {why}", lines=lines
-            )
+            return not_proved(f"{self.file} was not {self.how}: {why}", lines)
         sizes = f"{before.get('bytes')} bytes before, {now.get('bytes')} now"
-        shown = (
-            f"{self.file} {self.how} {milliseconds(found.gate, spoiled)} after {self.at}: {sizes}"
-        )
+        time = milliseconds(landed.gate, spoiled)
+        shown = f"{self.file} {self.how} {time} after {self.at}: {sizes}"
         return Proof(proved=True, description=shown, lines=lines)
 
 
 @cache
 def no_own_mounts() -> str:
-    """Why no process here can have mounts of its own; empty where it can."""
+    """Say why no process here can have its own mounts; empty where it can."""
     if not sys.platform.startswith("linux"):
         return "this system has no mount namespaces"
     if may_unshare(NEWNS):
@@ -201,8 +204,8 @@ def no_own_mounts() -> str:
 
 
 def may_unshare(flags: int) -> bool:
-    """Whether a process here may make such namespaces, around which one makes a user namespace who
-    is not root.
+    """Tell whether a process here may make such namespaces, in a user namespace if it is not
+    root.
     """
     import ctypes
 
@@ -211,3 +214,210 @@ def may_unshare(flags: int) -> bool:
     if (child := os.fork()) == 0:
         _exit(unshare(flags if os.geteuid() == 0 else flags | NEWUSER) != 0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# Proof: the process that forked the rank mounted the folder so in the rank's own mount namespace,
+# and found it so there.
+class ReadOnlyFault(FolderFault):
+    """A folder is read-only for the rank."""
+
+    does: ClassVar = (
+        "makes `folder` read-only for the rank alone, from `at` on: writing fails with EROFS"
+    )
+    effect: ClassVar = "breaking"
+    example: ClassVar = (
+        "{id: cache-is-read-only, kind: read-only, ranks: [1], at: load.begin, folder: home}"
+    )
+    how: ClassVar = "read-only"
+
+    kind: Literal["read-only"]
+
+    @property
+    def condition(self) -> str:
+        return f"{self.folder} read-only"
+
+    def is_in_force(self, seen: Seen) -> bool:
+        before = seen.event.values.get("before")
+        was = before.get("read_only") if isinstance(before, dict) else None
+        return was is False and seen.event.values.get("read_only") is True
+
+    def shown(self, seen: Seen) -> str:
+        return (
+            f"{self.folder}"
+            f" {'read-only' if seen.event.values.get('read_only') is True else 'not read-only'}"
+        )
+
+
+# What the folder holds stays to be seen. What the rank writes there from then on lies in memory,
+# up to `left` bytes, and its peers do not see it: a full disk lets nothing through either.
+#
+# Proof: the process that forked the rank mounted the folder so in the rank's own mount namespace,
+# and found there how much can be written.
+class NoSpaceFault(FolderFault):
+    """A folder has no space left for the rank."""
+
+    does: ClassVar = (
+        "leaves the rank, not its peers, `left` bytes of space in `folder`: then writing fails with"
+        " ENOSPC"
+    )
+    effect: ClassVar = "breaking"
+    example: ClassVar = (
+        "{id: disk-is-full, kind: no-space, ranks: [1], at: download.begin, folder: home, left:"
+        " 64KiB}"
+    )
+    how: ClassVar = "full"
+
+    kind: Literal["no-space"]
+    left: Size = Field(
+        LEAST_SPACE, description="How much can still be written, with a unit, at least 4KiB."
+    )
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """And a page is left: no file system has less."""
+        yield from super().lint(faults, draft)
+        for index, fault in faults.items():
+            if fault.left < LEAST_SPACE:
+                yield draft.problem(
+                    ("faults", index, "left"), f"must be at least {LEAST_SPACE}B, a page of memory"
+                )
+
+    @property
+    def condition(self) -> str:
+        return f"{self.left} bytes left in {self.folder}"
+
+    def impose(self, world: WorldControl, *, rank: int) -> None:
+        world.press(rank, "cover", place=self.folder, how=self.how, space=self.left)
+
+    def is_in_force(self, seen: Seen) -> bool:
+        """Pages are whole; and there was more before."""
+        free = seen.event.values.get("free")
+        before = seen.event.values.get("before")
+        was = before.get("free") if isinstance(before, dict) else None
+        return (
+            type(free) is int
+            and type(was) is int
+            and free <= self.left + LEAST_SPACE
+            and free < was
+        )
+
+    def shown(self, seen: Seen) -> str:
+        return f"{seen.event.values.get('free')} bytes left in {self.folder}"
+
+
+# Proof: the process that forked the rank took all permissions away while the rank stood at its
+# event, and read that back.
+class PermissionDeniedFault(FolderFault):
+    """A folder lets nobody in."""
+
+    does: ClassVar = (
+        "takes all permissions of `folder` away, for every rank, from `at` on: using it fails with"
+        " EACCES"
+    )
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a user who is not root, whom nothing is denied"
+    )
+    effect: ClassVar = "breaking"
+    example: ClassVar = (
+        "{id: cache-is-denied, kind: permission-denied, ranks: [1], at: load.begin, folder: shared}"
+    )
+    how: ClassVar = "denied"
+
+    kind: Literal["permission-denied"]
+
+    @staticmethod
+    def refusal() -> str:
+        return (
+            "root may read and write whatever the permissions are: run as another user"
+            if os.geteuid() == 0
+            else ""
+        )
+
+    @classmethod
+    def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
+        """Nothing of the user's is touched: a harness that is killed could not give it back."""
+        yield from super().lint(
+            {
+                index: fault
+                for index, fault in faults.items()
+                if not belongs_to_the_user(fault.folder, draft)
+            },
+            draft,
+        )
+        for index, fault in faults.items():
+            if belongs_to_the_user(fault.folder, draft):
+                message = (
+                    "is a folder of yours, and would stay denied if the harness were killed; name"
+                    " one of the trial's"
+                )
+                yield draft.problem(("faults", index, "folder"), message)
+
+    @property
+    def condition(self) -> str:
+        return f"{self.folder} without permissions"
+
+    def prepare(self, launch: L, *, ranks: Collection[int]) -> L:
+        """Permissions are the file system's own: no mount namespace is needed."""
+        return FaultAtEvent.prepare(self, launch, ranks=ranks)
+
+    def is_in_force(self, seen: Seen) -> bool:
+        return seen.event.values.get("mode") == 0 and seen.event.values.get("before") not in (
+            0,
+            None,
+        )
+
+    def shown(self, seen: Seen) -> str:
+        mode = seen.event.values.get("mode")
+        return (
+            f"{self.folder} with permissions {mode:o}"
+            if type(mode) is int
+            else f"{self.folder} unchanged"
+        )
+
+
+class TruncatedFault(FileFault):
+    """A file is cut off."""
+
+    does: ClassVar = "cuts `file` off after `left` bytes while the rank stands at `at`"
+    effect: ClassVar = "silent"
+    example: ClassVar = (
+        "{id: half-a-file, kind: truncated, ranks: [0], at: saved, file: shared/model.safetensors,"
+        " left: 1KiB}"
+    )
+    how: ClassVar = "truncated"
+
+    kind: Literal["truncated"]
+    left: Size = Field(
+        0, description="How much of it stays, with a unit.", json_schema_extra={"default": "0B"}
+    )
+
+    @property
+    def keep(self) -> int:
+        return self.left
+
+
+class ReplacedFault(FileFault):
+    """A file is replaced by one in which a byte differs."""
+
+    does: ClassVar = (
+        "puts another file in the place of `file` while the rank stands at `at`: a new one, of the"
+        " same size, in which all bits of the byte at `offset` are turned; who has the old one open"
+        " keeps it"
+    )
+    effect: ClassVar = "silent"
+    example: ClassVar = (
+        "{id: another-file, kind: replaced, ranks: [0], at: saved, file: shared/model.safetensors,"
+        " offset: 4KiB}"
+    )
+    how: ClassVar = "replaced"
+
+    kind: Literal["replaced"]
+    offset: Size = Field(
+        0,
+        description="Where the byte lies that differs, with a unit.",
+        json_schema_extra={"default": "0B"},
+    )
+
+    @property
+    def keep(self) -> int:
+        return self.offset

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import Fault, FaultProperties
-from harness.faults.proof import Proof
+from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import WorldControl
-from harness.forms.fields import Line
+from harness.forms.model import Line
 from harness.history import History, Seen, all_hub_requests, hub_log_flaw, hub_requests
 from harness.hub import rules, target
 
@@ -25,7 +25,10 @@ class HubFault(Fault):
     """The scenario's hub answers some requests of the rank otherwise than it should."""
 
     does: ClassVar = "answers some of the rank's requests to the scenario's hub with a fault"
-    needs: ClassVar = "a hub in the scenario; one for certain ranks only makes every rank of the world start fresh"
+    needs: ClassVar = (
+        "a hub in the scenario; one for certain ranks only makes every rank of the world start"
+        " fresh"
+    )
     properties: ClassVar = FaultProperties(
         needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True
     )
@@ -53,7 +56,7 @@ class HubFault(Fault):
     )
 
     def rule(self, *, clients: tuple[str, ...] | None) -> rules.Rule:
-        """The hub's rule for it, for these clients or for all."""
+        """Make the hub's rule, for these clients or for all."""
         return rules.Rule(
             id=self.id,
             role=self.role,
@@ -89,7 +92,7 @@ class HubFault(Fault):
         if struck is None:
             return proof.missed(history, rank=rank, what="the harness did not see it start")
         if why := hub_log_flaw(history):
-            return Proof(proved=False, description=why, lines=(struck.line,))
+            return not_proved(why, (struck.line,))
         requests = hub_requests(history, rank)
         if hit := _hit(requests, self.id):
             shown = f"{len(hit)} of its {len(requests)} requests, the first: {_shown(hit[0])}"

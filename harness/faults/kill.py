@@ -14,7 +14,7 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.history import History, Seen, ended
 
@@ -48,39 +48,34 @@ class KillFault(FaultAtEvent):
         world.signal(Signals[self._sig], rank=rank)
         done()
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, signal, and the end by that signal."""
         sent = next(
             (
                 seen
                 for seen in history.served(None, "world.signalled")
-                if self._hit(seen, rank, found)
+                if self._hit(seen, rank, landed)
             ),
             None,
         )
         if sent is None:
-            return Proof(
-                proved=False, description=f"{self._sig} did not reach it", lines=found.lines
-            )
+            return not_proved(f"{self._sig} did not reach it", landed.lines)
         end = history.exit(rank)
-        lines = (*found.lines, sent.line)
-        if end is None or not proof.after(end, found.struck):
-            return Proof(proved=False, description=f"nobody saw it end by {self._sig}", lines=lines)
+        lines = (*landed.lines, sent.line)
+        if end is None or not proof.after(end, landed.struck):
+            return not_proved(f"nobody saw it end by {self._sig}", lines)
         if end.event.values.get("signal") != self._sig:
             how = ended(end.event.values)
-            return Proof(
-                proved=False,
-                description=f"it ended with {how}, not by {self._sig}",
-                lines=(*lines, end.line),
-            )
-        shown = f"ended by {self._sig} {proof.milliseconds(found.gate, end)} after {self.at}"
+            return not_proved(f"it ended with {how}, not by {self._sig}", (*lines, end.line))
+        time = proof.milliseconds(landed.gate, end)
+        shown = f"ended by {self._sig} {time} after {self.at}"
         return Proof(proved=True, description=shown, lines=(*lines, end.line), ends=True)
 
-    def _hit(self, seen: Seen, rank: int, found: Landing) -> bool:
+    def _hit(self, seen: Seen, rank: int, landed: Landing) -> bool:
         ranks = seen.event.values.get("ranks")
         named = (
             seen.event.values.get("signal") == self._sig
             and isinstance(ranks, list | tuple)
             and rank in ranks
         )
-        return named and proof.after(seen, found.struck)
+        return named and proof.after(seen, landed.struck)

@@ -1,4 +1,4 @@
-"""What every fault of a wire is: which links between test hosts it strikes, from when on, and how
+"""Base of the faults of a wire: which links between test hosts it strikes, from when on, and how
 that is proved.
 
 It strikes the links of the host of a rank, from an event of that rank on. Proof: the wire's own
@@ -15,19 +15,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties, Place
-from harness.faults.proof import Landing, Proof
+from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent, Place
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
-from harness.forms.draft import Draft
-from harness.forms.fields import Distinct
-from harness.forms.problem import Problem, complaint
+from harness.forms.model import Distinct
+from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.forms.units import Duration
 from harness.history import History, Seen
 
-NEEDS = "test hosts (`world.hosts`), and an event of the subject to strike at"
-OF_A_LINK = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
-STRUCK, UNDONE, COUNTED = "wire.struck", "wire.undone", "wire.counted"
+STRUCK = "wire.struck"
+UNDONE = "wire.undone"
+COUNTED = "wire.counted"
 
 
 def _some(seconds: float) -> float:
@@ -42,8 +41,10 @@ Delay = Annotated[Duration, AfterValidator(_some)]
 class LinkFault(FaultAtEvent):
     """A fault of the wire, on the links of a rank's host."""
 
+    needs: ClassVar = "test hosts (`world.hosts`), and an event of the subject to strike at"
+    properties: ClassVar = FROM_OUTSIDE
+    # The word that the wire knows it by.
     what: ClassVar[str]
-    """The word that the wire knows it by."""
 
     to: Distinct[Annotated[int, Field(ge=0)]] | None = Field(
         None, description="The hosts at the other end of the links; every other host by default."
@@ -59,10 +60,6 @@ class LinkFault(FaultAtEvent):
         alias="for",
         description="How long, with a unit: 200ms, 60s; to the end of the world by default.",
     )
-
-    @property
-    def duration(self) -> float | None:
-        return self.for_
 
     @property
     def place(self) -> Place:
@@ -84,15 +81,17 @@ class LinkFault(FaultAtEvent):
         for index, fault in faults.items():
             for position, host in enumerate(fault.to or ()):
                 if host >= count:
-                    message = f"is not a host; the hosts are 0 to {count - 1}"
-                    yield draft.problem(("faults", index, "to", position), message)
+                    yield draft.problem(
+                        ("faults", index, "to", position),
+                        f"is not a host; the hosts are 0 to {count - 1}",
+                    )
 
     def options(self) -> dict[str, JSON]:
-        """What the wire has to know of it."""
+        """Return what else the wire has to know."""
         return {}
 
     def done(self) -> str:
-        """What is done to packets, in words."""
+        """Describe what is done to packets."""
         raise NotImplementedError
 
     def description(self) -> str:
@@ -117,9 +116,8 @@ class LinkFault(FaultAtEvent):
         return {"fault": self.id, "rank": rank, "what": self.what}
 
     def links(self, history: History, rank: int) -> list[list[int]]:
-        """The links that it strikes for a rank, as the trial's hosts are: source and target.
-
-        None where none are.
+        """List the links that it strikes for a rank, as the trial's hosts are: source and
+        target.
         """
         placed = history.about().get("hosts")
         made = history.served(None, "hosts.made")
@@ -130,53 +128,60 @@ class LinkFault(FaultAtEvent):
         is_one = type(host) is int and 0 <= host < len(listed)
         return links_of(host, count=len(listed), to=self.to, way=self.way) if is_one else []
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, in force on its links, and packets that it was done to."""
-        struck = proof.first_after(self._said(history, rank, STRUCK), found.struck)
+        struck = proof.first_after(self._said(history, rank, STRUCK), landed.struck)
         if struck is None:
-            return Proof(
-                proved=False,
-                description="the wire did not say that it was in force",
-                lines=found.lines,
-            )
-        lines: tuple[int, ...] = (*found.lines, struck.line)
+            return not_proved("the wire did not say that it was in force", landed.lines)
+        lines: tuple[int, ...] = (*landed.lines, struck.line)
         links = self.links(history, rank)
         if not links or struck.event.values.get("links") != links:
-            shown = f"the wire struck {struck.event.values.get('links')}, not {links}"
-            return Proof(proved=False, description=shown, lines=lines)
+            return not_proved(
+                f"the wire struck {struck.event.values.get('links')}, not {links}", lines
+            )
         undone = proof.first_after(self._said(history, rank, UNDONE), struck)
         counted = undone or proof.first_after(self._said(history, rank, COUNTED), struck)
         if counted is None:
-            shown = "nobody counted what it was done to"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
+            return proof.cut_short(
+                history, rank=rank, description="nobody counted what it was done to", lines=lines
+            )
         lines = (*lines, counted.line)
         if self.for_ is not None and (
             undone is None or not proof.lasted(struck, undone, seconds=self.for_)
         ):
-            shown = f"it was not in force for {self.for_:g} s"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
-        numbers = [counted.event.values.get(name) for name in ("matched", "struck")]
-        if not all(type(number) is int for number in numbers) or not 1 <= numbers[1] <= numbers[0]:  # type: ignore[operator]
-            shown = f"it was done to {numbers[1]} of {numbers[0]} packets that passed"
-            return proof.missed(history, rank=rank, what=shown)
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description=f"it was not in force for {self.for_:g} s",
+                lines=lines,
+            )
+        passed = counted.event.values.get("matched")
+        packets = counted.event.values.get("struck")
+        if type(passed) is not int or type(packets) is not int or not 1 <= packets <= passed:
+            return proof.missed(
+                history,
+                rank=rank,
+                what=f"it was done to {packets} of {passed} packets that passed",
+            )
         payload = counted.event.values.get("payload")
-        if type(payload) is not int or not 1 <= payload <= numbers[1]:  # type: ignore[operator]
+        if type(payload) is not int or not 1 <= payload <= packets:
             shown = (
-                f"it was done to {numbers[1]} packets, and none carried new payload of a rank or"
+                f"it was done to {packets} packets, and none carried new payload of a rank or"
                 " began a connection"
             )
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)
         if wrong := wrong or _elsewhere(counted.event.values, history, links):
-            return Proof(proved=False, description=wrong, lines=lines)
+            return not_proved(wrong, lines)
         time = proof.milliseconds(struck, counted)
-        shown = f"done to {numbers[1]} of {numbers[0]} packets in {time}{more}"
-        return Proof(proved=True, description=shown, lines=lines)
+        return Proof(
+            proved=True,
+            description=f"done to {packets} of {passed} packets in {time}{more}",
+            lines=lines,
+        )
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
-        """What else its count shows: why it proves nothing, if so, and what to say beside the
-        packets.
-        """
+        """Return why its count proves nothing, if so, and what to add to the number of packets."""
         del values
         return "", ""
 
@@ -187,19 +192,16 @@ class LinkFault(FaultAtEvent):
 
 
 def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[int]]) -> str:
-    """A connection that the wire's log names and that these links do not carry, in words.
-
-    Empty where there is none.
+    """Name a connection of the wire's log that these links do not carry; empty where there is
+    none.
     """
     made: Any = history.served(None, "hosts.made")[0].event.values["hosts"]
     known = [str(host.get("address")) if isinstance(host, dict) else "" for host in made]
-    flows, flips = values.get("flows"), values.get("flips")
+    flows = values.get("flows")
+    flips = values.get("flips")
     named = list(flows) if isinstance(flows, list) else []
-    named += (
-        [one.get("flow") for one in flips if isinstance(one, dict)]
-        if isinstance(flips, list)
-        else []
-    )
+    if isinstance(flips, list):
+        named += [flip.get("flow") for flip in flips if isinstance(flip, dict)]
     carried = {(known[source], known[target]) for source, target in links}
     for flow in named:
         ends = str(flow).partition(">")
@@ -209,7 +211,7 @@ def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[in
 
 
 def links_of(host: Any, *, count: int, to: tuple[int, ...] | None, way: str) -> list[list[int]]:
-    """The links of a host: source and target, out before in.
+    """List the links of a host: source and target, out before in.
 
     Args:
         host: the rank's.

@@ -16,8 +16,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.fault import FOR, FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.fault import FOR, FROM_OUTSIDE, FaultAtEvent
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History
@@ -28,9 +28,7 @@ class PauseFault(FaultAtEvent):
 
     does: ClassVar = "stops the rank's process where it emits `at`, and continues it after `for`"
     needs: ClassVar = "an event of the subject to strike at"
-    properties: ClassVar = FaultProperties(
-        needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False
-    )
+    properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "masked"
     over_machines: ClassVar = True
     example: ClassVar = (
@@ -39,10 +37,6 @@ class PauseFault(FaultAtEvent):
 
     kind: Literal["pause"]
     for_: Duration = Field(alias="for", description=FOR)
-
-    @property
-    def duration(self) -> float | None:
-        return self.for_
 
     @staticmethod
     def refusal() -> str:
@@ -66,20 +60,22 @@ class PauseFault(FaultAtEvent):
         world.signal(signal.SIGCONT, rank=rank)
         world.release(rank)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, stopped, nothing, resumed, and the time between."""
-        stopped = proof.first_after(history.served(rank, "rank.stopped"), found.struck)
+        stopped = proof.first_after(history.served(rank, "rank.stopped"), landed.struck)
         if stopped is None or stopped.event.values.get("signal") != "SIGSTOP":
-            return Proof(proved=False, description="nobody saw it stop", lines=found.lines)
-        lines = (*found.lines, stopped.line)
+            return not_proved("nobody saw it stop", landed.lines)
+        lines = (*landed.lines, stopped.line)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         if undone is None or not proof.lasted(stopped, undone, seconds=self.for_):
-            shown = f"it was not stopped for {self.for_:g} s"
-            return proof.cut_short(history, rank=rank, description=shown, lines=lines)
-        if (said := proof.said_between(history, rank, stopped, undone)) is not None:
-            return Proof(
-                proved=False, description="it spoke while it was stopped", lines=(*lines, said.line)
+            return proof.cut_short(
+                history,
+                rank=rank,
+                description=f"it was not stopped for {self.for_:g} s",
+                lines=lines,
             )
+        if (said := proof.said_between(history, rank, stopped, undone)) is not None:
+            return not_proved("it spoke while it was stopped", (*lines, said.line))
         resumed = proof.first_after(history.served(rank, "rank.continued"), undone)
         if resumed is None:
             shown = "nobody saw it continue"
@@ -91,7 +87,7 @@ class PauseFault(FaultAtEvent):
             )
         time = proof.milliseconds(stopped, resumed)
         shown = (
-            f"stopped {proof.milliseconds(found.gate, stopped)} after {self.at}, continued {time}"
+            f"stopped {proof.milliseconds(landed.gate, stopped)} after {self.at}, continued {time}"
             " later"
         )
         if resumed.event.values.get("shown_by"):

@@ -15,10 +15,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.faults.fault import Effect, FaultAtEvent, FaultProperties, Place
-from harness.faults.proof import Landing, Proof
-from harness.forms.fields import Event, EventValue
-from harness.forms.model import Model, demand_one
+from harness.faults.fault import FROM_INSIDE, Effect, FaultAtEvent, Place
+from harness.faults.proof import Landing, Proof, not_proved
+from harness.forms.model import Event, EventValue, Model, demand_one
 from harness.forms.strict_json import JSON
 from harness.history import History, Seen, artefact_found, artefact_was_changed
 from harness.numeric.change import (
@@ -33,10 +32,9 @@ from harness.numeric.change import (
     verb,
 )
 
+# What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`) and
+# now; or `why`.
 TOLD = "fault.perturbed"
-"""What the rank tells: fault, of, position, before, after, and of a file its sha256 then (`was`)
-and now; or `why`.
-"""
 
 
 class Change(Model):
@@ -78,12 +76,12 @@ class Change(Model):
 
     @property
     def what(self) -> str:
-        """The value or the artefact."""
+        """Name of the value or the artefact."""
         return self.value or self.artefact or ""
 
     @property
     def order(self) -> dict[str, Any]:
-        """What the rank has to know."""
+        """Order for the rank."""
         sizes = {ABSOLUTE: self.absolute, RELATIVE: self.relative, ULP: self.ulp}
         name = next((name for name, size in sizes.items() if size is not None), str(self.one))
         return {
@@ -95,7 +93,7 @@ class Change(Model):
 
     @property
     def size(self) -> str:
-        """What is done to an element, in words."""
+        """Words for what is done to an element."""
         return verb(self.order)
 
 
@@ -107,9 +105,7 @@ class PerturbFault(Change, FaultAtEvent):
         " the array"
     )
     needs: ClassVar = "a subject in Python (`subject.entry`)"
-    properties: ClassVar = FaultProperties(
-        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
-    )
+    properties: ClassVar = FROM_INSIDE
     effect: ClassVar[Effect | None] = "silent"
     over_machines: ClassVar = True
     example: ClassVar = "{id: off, kind: perturb, ranks: [1], value: score.loss, absolute: 0.01}"
@@ -131,31 +127,27 @@ class PerturbFault(Change, FaultAtEvent):
         return f"an element of {self.what} {self.size}"
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return self.order
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, the rank's word, and what the harness has of it."""
         reports = [
             seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id
         ]
-        reports = [seen for seen in reports if seen.line > found.struck.line]
+        reports = [seen for seen in reports if seen.line > landed.struck.line]
         if len(reports) != 1:
             what = (
                 f"{self.what} was not reported or kept"
                 if not reports
                 else f"{self.what} was changed {len(reports)} times"
             )
-            return Proof(proved=False, description=what, lines=found.lines)
+            return not_proved(what, landed.lines)
         (seen,) = reports
-        lines = (*found.lines, seen.line)
+        lines = (*landed.lines, seen.line)
         values = seen.event.values
         if values.get("of") != self.what or "why" in values:
-            return Proof(
-                proved=False,
-                description=f"{self.what}: {values.get('why', 'another was changed')}",
-                lines=lines,
-            )
+            return not_proved(f"{self.what}: {values.get('why', 'another was changed')}", lines)
         shown = f"{self.what}{_index(values.get('position'))} was {_short(values.get('before'))}"
         shown = f"{shown}, made {_short(values.get('after'))} ({self.size})"
         evidence = (
@@ -164,17 +156,18 @@ class PerturbFault(Change, FaultAtEvent):
             else self._reported(history, rank, seen)
         )
         if evidence is None:
-            what = f"what the harness has of {self.what} is not what the change makes of it"
-            return Proof(proved=False, description=what, lines=lines)
+            return not_proved(
+                f"what the harness has of {self.what} is not what the change makes of it", lines
+            )
         return Proof(proved=True, description=shown, lines=(*lines, evidence.line))
 
     def asked(self, history: History, rank: int) -> dict[str, Any]:
-        """The order as the rank got it in this trial."""
+        """Return the order as the rank got it in this trial."""
         seed = str(history.about().get("seed", "0"))
         return {**self.order, "fault": self.id, "kind": self.kind, "rank": rank, "seed": seed}
 
     def _reported(self, history: History, rank: int, told: Seen) -> Seen | None:
-        """The report that was changed, if the change makes it of what it was."""
+        """Find the report that was changed, if the change makes it of what it was."""
         event, _, key = str(self.value).rpartition(".")
         reports = [
             seen
@@ -195,7 +188,7 @@ class PerturbFault(Change, FaultAtEvent):
         return reports[0] if again is not None and _text(list(again)) == _text(stated) else None
 
     def _kept(self, history: History, rank: int, values: Mapping[str, JSON]) -> Seen | None:
-        """The file as the harness found it, if it is the one that the rank made.
+        """Find the file, if it is the one that the rank made.
 
         Its content is judged with it.
         """
@@ -227,9 +220,8 @@ class PerturbFault(Change, FaultAtEvent):
     def before(
         self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]
     ) -> bytes:
-        """The file that a rank changed as it was before, by what the rank told.
-
-        Nothing where it was not so.
+        """Restore a changed file by what the rank reported; nothing where the report does not
+        fit.
         """
         position = _position(told.get("position"))
         before = _number(told.get("before"))

@@ -1,4 +1,4 @@
-"""What `perturb` does inside a rank: it changes one element of what is reported or kept next."""
+"""`perturb` inside a rank: it changes one element of what is reported or kept next."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 
 from harness.numeric.array import NotAnArray
 from harness.numeric.change import ArrayInFile, change_value, verb
-from harness.rank import alterations
+from harness.rank.inside import expect_file, expect_report
 
+# The event that tells of it: fault, of, position, before, after, and of a file its sha256 then and
+# now; or why not.
 TOLD = "fault.perturbed"
-"""The event that tells of it: fault, of, position, before, after, and of a file its sha256 then and
-now; or why not.
-"""
 
 Emit = Callable[[str, dict[str, Any]], None]
 
@@ -29,10 +28,10 @@ def inside(order: Mapping[str, Any], emit: Emit) -> None:
         emit: emits an event.
     """
     if order["artefact"] is not None:
-        alterations.expect_file(order["artefact"], partial(_keep, order, emit))
+        expect_file(order["artefact"], partial(_keep, order, emit))
     else:
         event, _, key = order["value"].rpartition(".")
-        alterations.expect_report(event, partial(_report, order, emit, key))
+        expect_report(event, partial(_report, order, emit, key))
 
 
 def _report(

@@ -1,4 +1,4 @@
-"""The proof of a fault: what the events of a trial show of it.
+"""Proof of a fault: what the events of a trial show of it.
 
 Pure: whoever verifies a report proves it again.
 
@@ -51,8 +51,13 @@ class Landing:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The two lines."""
+        """Lines of the two events."""
         return self.gate.line, self.struck.line
+
+
+def not_proved(description: str, lines: tuple[int, ...] = ()) -> Proof:
+    """Say why the events do not prove a fault."""
+    return Proof(proved=False, description=description, lines=lines)
 
 
 def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Proof:
@@ -66,14 +71,12 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
             what=f"the harness did not strike at {at}" if said else f"it never said {at}",
         )
     if not said or said[0].event.ns > struck.event.ns:
-        return Proof(
-            proved=False, description=f"it was struck before it said {at}", lines=(struck.line,)
-        )
+        return not_proved(f"it was struck before it said {at}", (struck.line,))
     return Landing(gate=said[0], struck=struck)
 
 
 def missed(history: History, *, rank: int, what: str) -> Proof:
-    """A fault that could not land, and why. A rank that returned had its chance.
+    """Prove that a fault could not land, and say why. A rank that returned had its chance.
 
     One that did not had failed before.
     """
@@ -81,7 +84,7 @@ def missed(history: History, *, rank: int, what: str) -> Proof:
     returned = history.said(rank, "subject.end")
     error = history.error(rank)
     if returned:
-        return Proof(proved=False, description=f"{what}, and returned", lines=(returned[0].line,))
+        return not_proved(f"{what}, and returned", (returned[0].line,))
     seen = error or end
     if error is not None:
         how = f": it raised {error.event.values.get('type')} before"
@@ -106,7 +109,7 @@ def _stopped(history: History, rank: int) -> Seen | None:
 
 
 def cut_short(history: History, *, rank: int, description: str, lines: tuple[int, ...]) -> Proof:
-    """A fault that was not in force for as long as it was meant to be.
+    """Prove that a fault was not in force for as long as it was meant to be.
 
     What failed meanwhile is why, if anything did.
 
@@ -127,14 +130,14 @@ def cut_short(history: History, *, rank: int, description: str, lines: tuple[int
         why = f"it ended with {ended(end.event.values)} meanwhile"
         seen = end
     else:
-        return Proof(proved=False, description=description, lines=lines)
+        return not_proved(description, lines)
     return Proof(
         proved=False, description=f"{description}: {why}", lines=(*lines, seen.line), overtaken=True
     )
 
 
 def noted(history: History, name: str, *, fault: str, rank: int | None = None) -> Seen | None:
-    """The harness' first word of this name about this fault on this rank."""
+    """Return the harness' first event of this name about this fault on this rank."""
     return next(
         (seen for seen in history.noted(name, rank) if seen.event.values.get("fault") == fault),
         None,
@@ -142,17 +145,17 @@ def noted(history: History, name: str, *, fault: str, rank: int | None = None) -
 
 
 def after(seen: Seen, moment: Seen) -> bool:
-    """Whether something was not before a moment."""
+    """Tell whether something was not before a moment."""
     return seen.event.ns >= moment.event.ns
 
 
 def first_after(found: Sequence[Seen], moment: Seen) -> Seen | None:
-    """The first of these that is not before a moment."""
+    """Return the first of these that is not before a moment."""
     return next((seen for seen in found if seen.event.ns >= moment.event.ns), None)
 
 
 def said_between(history: History, rank: int, start: Seen, end: Seen) -> Seen | None:
-    """What the rank said after `start` and before `end`, if anything."""
+    """Return what the rank said after `start` and before `end`, if anything."""
     for seen in history.seen:
         event = seen.event
         if (event.by, event.rank) == ("rank", rank) and start.event.ns < event.ns < end.event.ns:
@@ -161,7 +164,7 @@ def said_between(history: History, rank: int, start: Seen, end: Seen) -> Seen | 
 
 
 def next_of(history: History, rank: int, moment: Seen) -> Seen | None:
-    """What is first heard of the rank after a moment: what it says, or its end."""
+    """Return what is first heard of the rank after a moment: what it says, or its end."""
     for seen in history.seen:
         event = seen.event
         heard = event.by == "rank" or (event.by == "server" and event.name == "rank.exited")
@@ -171,10 +174,10 @@ def next_of(history: History, rank: int, moment: Seen) -> Seen | None:
 
 
 def lasted(start: Seen, end: Seen, *, seconds: float) -> bool:
-    """Whether at least so many seconds lie between."""
+    """Tell whether at least so many seconds lie between two events."""
     return end.event.ns - start.event.ns >= round(seconds * 1e9)
 
 
 def milliseconds(start: Seen, end: Seen) -> str:
-    """The time between, for a reader."""
+    """Write the time between two events for a reader."""
     return f"{(end.event.ns - start.event.ns) / 1e6:.1f} ms"

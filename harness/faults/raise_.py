@@ -16,10 +16,9 @@ from pydantic import Field
 
 from harness.faults import proof
 from harness.faults.fault import FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
-from harness.forms.draft import Draft
-from harness.forms.fields import ExceptionName, Message
-from harness.forms.problem import Problem, closest
+from harness.faults.proof import Landing, Proof, not_proved
+from harness.forms.model import ExceptionName, Message
+from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.history import History, Seen
 
@@ -66,23 +65,21 @@ class RaiseFault(FaultAtEvent):
         return f"made to raise {self.error} at {self.at}"
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return {"error": self.error, "message": self.message}
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, raised, and how the rank ended where that ended it."""
         raised = next(
-            (seen for seen in history.said(rank, "fault.raised") if self._is(seen, found)), None
+            (seen for seen in history.said(rank, "fault.raised") if self._is(seen, landed)), None
         )
         if raised is None:
-            return Proof(
-                proved=False, description=f"{self.error} was not raised in it", lines=found.lines
-            )
-        lines = (*found.lines, raised.line)
+            return not_proved(f"{self.error} was not raised in it", landed.lines)
+        lines = (*landed.lines, raised.line)
         error = history.error(rank)
         values = error.event.values if error else {}
         uncaught = (values.get("type"), values.get("message")) == (self.error, self.message)
-        shown = f"{self.error} raised {proof.milliseconds(found.gate, raised)} after {self.at}"
+        shown = f"{self.error} raised {proof.milliseconds(landed.gate, raised)} after {self.at}"
         if error is None or not uncaught or history.said(rank, "subject.end"):
             return Proof(
                 proved=True, description=f"{shown}, and caught by the subject", lines=lines
@@ -94,11 +91,11 @@ class RaiseFault(FaultAtEvent):
             ends=True,
         )
 
-    def _is(self, seen: Seen, found: Landing) -> bool:
+    def _is(self, seen: Seen, landed: Landing) -> bool:
         values = seen.event.values
         stated = (self.id, self.error, self.message)
         said = (values.get("fault"), values.get("error"), values.get("message"))
-        return said == stated and proof.after(seen, found.struck)
+        return said == stated and proof.after(seen, landed.struck)
 
 
 def _is_raisable(name: str) -> bool:

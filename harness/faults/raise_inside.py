@@ -1,4 +1,4 @@
-"""What `raise` does inside a rank: it tells that it raises, and raises. Standard library only."""
+"""`raise` inside a rank: it reports what it raises, and raises it. Standard library only."""
 
 from __future__ import annotations
 

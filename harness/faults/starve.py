@@ -15,9 +15,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.faults import proof
-from harness.faults.condition import FROM_OUTSIDE
-from harness.faults.fault import FOR, FaultAtEvent
-from harness.faults.proof import Landing, Proof
+from harness.faults.fault import FOR, FROM_OUTSIDE, FaultAtEvent
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.units import Duration
 from harness.history import History, Seen
@@ -45,10 +44,6 @@ class StarveFault(FaultAtEvent):
         4, description="How many processes compute beside it."
     )
 
-    @property
-    def duration(self) -> float | None:
-        return self.for_
-
     @staticmethod
     def refusal() -> str:
         if not hasattr(os, "sched_setaffinity"):
@@ -74,17 +69,15 @@ class StarveFault(FaultAtEvent):
         """End the company, and give the rank its cores back."""
         world.press(rank, "crowd", burners=0)
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, struck, crowded, the time asked, taken back, and what the threads waited
         between.
         """
-        crowded = proof.first_after(_told(history, rank, self.burners), found.struck)
+        crowded = proof.first_after(_told(history, rank, self.burners), landed.struck)
         if crowded is None or "why" in crowded.event.values:
             why = f": {crowded.event.values['why']}" if crowded is not None else ""
-            return Proof(
-                proved=False, description=f"nobody computed beside it{why}", lines=found.lines
-            )
-        lines = (*found.lines, crowded.line)
+            return not_proved(f"nobody computed beside it{why}", landed.lines)
+        lines = (*landed.lines, crowded.line)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         shown = f"it was not starved for {self.for_:g} s"
         if undone is None or not proof.lasted(crowded, undone, seconds=self.for_):

@@ -1,4 +1,4 @@
-"""The faults of one trial while it runs: who is struck when, and that everything is taken back.
+"""Faults of one trial while it runs: who is struck when, and that everything is taken back.
 
 It speaks to the evidence: `fault.planned` once per fault, `fault.struck` and `fault.undone` per
 rank.

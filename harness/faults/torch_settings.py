@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.faults import proof
-from harness.faults.fault import FaultAtEvent, FaultProperties
-from harness.faults.proof import Landing, Proof
+from harness.faults.fault import FROM_INSIDE, FaultAtEvent
+from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.problem import complaint
 from harness.forms.strict_json import JSON
@@ -26,11 +26,15 @@ SET = "fault.torch-set"
 class TorchSettingsFault(FaultAtEvent):
     """torch has other settings in the rank than in its peers."""
 
-    does: ClassVar = "sets torch's number of threads, its default dtype or both in the rank, from `at` to its end"
-    needs: ClassVar = "an event of the subject to strike at, and a subject in Python that has loaded torch by then"
-    properties: ClassVar = FaultProperties(
-        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
+    does: ClassVar = (
+        "sets torch's number of threads, its default dtype or both in the rank, from `at` to its"
+        " end"
     )
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a subject in Python that has loaded torch by"
+        " then"
+    )
+    properties: ClassVar = FROM_INSIDE
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
     example: ClassVar = (
@@ -70,26 +74,27 @@ class TorchSettingsFault(FaultAtEvent):
         """It is in force as long as the rank lives."""
 
     def inside(self) -> dict[str, JSON]:
-        """The order that goes with the answer to the gate."""
+        """Return the order that goes with the answer to the gate."""
         return {"wanted": self._wanted}
 
-    def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
+    def proof_after(self, landed: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and what torch says it has now and had before."""
         reports = [
             seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id
         ]
-        seen = proof.first_after(reports, found.struck)
+        seen = proof.first_after(reports, landed.struck)
         if seen is None:
-            return Proof(proved=False, description="nothing was set", lines=found.lines)
-        lines = (*found.lines, seen.line)
+            return not_proved("nothing was set", landed.lines)
+        lines = (*landed.lines, seen.line)
         before = seen.event.values.get("before")
         now = seen.event.values.get("now")
         if not isinstance(before, dict) or not isinstance(now, dict):
-            return Proof(proved=False, description="the rank has not loaded torch", lines=lines)
+            return not_proved("the rank has not loaded torch", lines)
         for name, value in self._wanted.items():
             if now.get(name) != value or before.get(name) == value:
-                shown = f"torch's {name} is {now.get(name)}, and was {before.get(name)}"
-                return Proof(proved=False, description=shown, lines=lines)
+                return not_proved(
+                    f"torch's {name} is {now.get(name)}, and was {before.get(name)}", lines
+                )
         changes = ", ".join(
             f"{name} {before.get(name)} to {value}" for name, value in self._wanted.items()
         )

@@ -1,4 +1,4 @@
-"""What `torch-settings` does inside a rank. Standard library only.
+"""`torch-settings` inside a rank. Standard library only.
 
 Torch is asked where the subject has loaded it.
 """

@@ -1,5 +1,5 @@
-"""What a fault may touch: a launch before its ranks are forked, and a world through its control
-object.
+"""Interfaces that a fault may touch: a launch before its ranks are forked, and a world through its
+control object.
 
 Both are described here as protocols, so that this package knows no process: whoever judges a trial
 imports its proofs. `harness.world.control.launch.Launch` and `harness.world.control.world.World`
@@ -16,7 +16,7 @@ from harness.forms.strict_json import JSON
 
 
 class Startable(Protocol):
-    """What is going to be started. Every method returns a changed copy."""
+    """Launch before its ranks start. Every method returns a changed copy."""
 
     def gated(self, *, at: str) -> Self:
         """With the event `at` as a gate: emitting it blocks the rank until the harness has
@@ -49,7 +49,7 @@ L = TypeVar("L", bound=Startable)
 
 
 class WorldControl(Protocol):
-    """A world while its ranks live, seen from its own thread. Nothing here blocks."""
+    """World while its ranks live, seen from its own thread. Nothing here blocks."""
 
     def signal(self, number: int, *, rank: int | None = None) -> None:
         """Have the process that forked the rank send it a signal.
@@ -117,5 +117,5 @@ class WorldControl(Protocol):
         ...
 
     def expect_end(self, rank: int) -> None:
-        """The end of this rank is meant: it is not a failure that ends the others' time."""
+        """Note that the end of this rank is meant, so that it does not end the others' time."""
         ...

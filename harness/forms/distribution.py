@@ -1,13 +1,16 @@
-"""Distributions: their names, and one digest of their files.
+"""Distributions: their names and digests, wheels as evidence, and the extras of our own.
 
-Standard library only: ranks use it too.
+Standard library only: ranks use it too, and its text is sent to machines that have nothing of ours.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import importlib.util
+import io
 import re
+from collections.abc import Mapping
 
 # Where a RECORD lists scripts: not among the packages.
 OUTSIDE = ("../", "/")
@@ -16,7 +19,7 @@ INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_
 
 
 def normal(name: str) -> str:
-    """The one name of a distribution, whichever way it is written (PEP 503)."""
+    """Normalise the name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -51,4 +54,124 @@ def _plain(line: str) -> str:
 def _is_installers(line: str) -> bool:
     return (
         ".dist-info/" in line and line.partition(".dist-info/")[2].partition(",")[0] in INSTALLERS
+    )
+
+
+MODULE_SUFFIXES = (".py", ".so", ".pyd")
+ABOUT = ".dist-info"
+
+
+class WheelError(ValueError):
+    """It is not a wheel, or not in our form; the message says why."""
+
+
+def pack_wheel(files: Mapping[str, bytes]) -> bytes:
+    """Pack files as evidence: the same files give the same bytes on every machine.
+
+    They are sorted by their path in the wheel, and neither compressed nor dated.
+    """
+    # Imported here, as below: a rank that asks for a digest has no use for archives.
+    import zipfile
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(files, key=str.encode):
+            about = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
+            # What the machine that packs would write there of itself.
+            about.create_system = 3
+            about.external_attr = 0o100644 << 16
+            archive.writestr(about, files[path])
+    return packed.getvalue()
+
+
+def unpack_wheel(wheel: bytes, *, most: int) -> dict[str, bytes]:
+    """Read the files of any wheel, by their path in it, `most` bytes altogether.
+
+    Raises:
+        WheelError: it cannot be read, holds a name twice, or more than that.
+    """
+    import struct
+    import zipfile
+    import zlib
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+            listed = [about for about in archive.infolist() if not about.is_dir()]
+            held = sum(about.file_size for about in listed)
+            files = (
+                {about.filename: archive.read(about) for about in listed} if held <= most else {}
+            )
+    # What zipfile raises for archives that are none, or that somebody made to be read in two ways.
+    except (
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+        struct.error,
+        OSError,
+        EOFError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        raise WheelError(f"it cannot be read: {error}") from None
+    if held > most:
+        raise WheelError("it holds more than evidence may")
+    if len(files) < len(listed):
+        raise WheelError("it holds a file of one name twice")
+    return files
+
+
+def evident_wheel(wheel: bytes) -> dict[str, bytes]:
+    """Read the files of a wheel that `pack_wheel` wrote.
+
+    Raises:
+        WheelError: it is not what `pack_wheel` writes, byte for byte.
+    """
+    files = unpack_wheel(wheel, most=len(wheel))
+    if pack_wheel(files) != wheel:
+        raise WheelError("it is not packed as a run packs it")
+    return files
+
+
+def wheel_identity(files: Mapping[str, bytes]) -> tuple[str, str]:
+    """Read name, in its normal form, and version from a wheel's files.
+
+    Raises:
+        WheelError: they tell none, or two.
+    """
+    about = {path.partition("/")[0] for path in files if path.partition("/")[0].endswith(ABOUT)}
+    if len(about) != 1:
+        raise WheelError("it does not tell its name and version")
+    name, _, version = next(iter(about)).removesuffix(ABOUT).rpartition("-")
+    return normal(name), version
+
+
+# Each library that is imported from an extra, with that extra: a test keeps them equal to
+# pyproject.toml.
+EXTRAS = {
+    "huggingface_hub": "tokenizer",
+    "jinja2": "tokenizer",
+    "mlx": "mlx",
+    "mlx_lm": "mlx",
+    "numpy": "numeric",
+    "sentencepiece": "tokenizer",
+    "tokenizers": "tokenizer",
+    "torch": "torch",
+    "transformers": "tokenizer",
+    "xxhash": "torch",
+}
+
+
+def absence(library: str) -> str:
+    """Say that a library is not here, and which extra brings it: `torch is not installed here: pip install
+    'rankproof[torch]'`.
+    """
+    return f"{library} is not installed here: pip install 'rankproof[{EXTRAS[library]}]'"
+
+
+def missing(*libraries: str) -> str | None:
+    """Say which of these libraries is not here, the first of them, without importing any; None if
+    all are.
+    """
+    return next(
+        (absence(name) for name in libraries if importlib.util.find_spec(name) is None), None
     )

@@ -1,12 +1,12 @@
-"""A problem of a file that people write: what is wrong, where, and what to do about it."""
+"""Problems of a file that people write: what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic_core import PydanticCustomError
 
@@ -123,3 +123,47 @@ def closest(word: object, allowed: Sequence[str]) -> str | None:
     folded = {name.lower().replace("_", "-"): name for name in allowed}
     near = difflib.get_close_matches(word.lower().replace("_", "-"), list(folded), n=1, cutoff=0.6)
     return folded[near[0]] if near else None
+
+
+class Draft(Protocol):
+    """The parts of a scenario that could be read: a kind's lint asks them of the document it is in."""
+
+    @property
+    def checks(self) -> Mapping[int, Any]:
+        """Checks that could be read, by their place in the list."""
+
+    @property
+    def faults(self) -> Mapping[int, Any]:
+        """Faults that could be read, by their place in the list."""
+
+    @property
+    def must_fail(self) -> Any:
+        """How the control must fail, or None."""
+
+    @property
+    def deadline(self) -> float | None:
+        """`world.deadline` in seconds; None where it could not be read."""
+
+    @property
+    def after_failure(self) -> float | None:
+        """`world.after_failure` in seconds; None where it could not be read."""
+
+    def sizes(self) -> tuple[int, ...]:
+        """World sizes that occur, ascending."""
+
+    def has(self, *path: str | int) -> bool:
+        """Tell whether the document has a value at a path."""
+
+    def at(self, *path: str | int) -> Any:
+        """Return the value at a path, or None."""
+
+    def problem(
+        self,
+        path: Path,
+        message: str,
+        *,
+        at_key: bool = False,
+        suggestion: str | None = None,
+        kind: Literal["error", "note"] = "error",
+    ) -> Problem:
+        """Build a problem at a path of the document."""

@@ -15,8 +15,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from harness.forms.fields import Distinct, Id, Inside, Line, Listed, SchemaVersion, Sha256
-from harness.forms.model import Model
+from harness.forms.model import Distinct, Id, Inside, Line, Listed, Model, SchemaVersion, Sha256
 from harness.forms.problem import complaint
 from harness.forms.units import Age
 from harness.forms.validation import parse_model

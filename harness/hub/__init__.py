@@ -7,14 +7,15 @@ docs/hub.md.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.forms.problem import Problem
     from harness.hub.access import Access, count, read_log
     from harness.hub.hub import Hub
-    from harness.hub.problem import HubError, LogLost, RulesError
+    from harness.hub.protocol import Limits
     from harness.hub.rules import Rules, load_rules, parse_rules
-    from harness.hub.wire import Limits
 
 __all__ = [
     "Access",
@@ -30,13 +31,36 @@ __all__ = [
     "read_log",
 ]
 
+
+class HubError(Exception):
+    """The hub cannot start, or had to stop; the message says what, where and what to do."""
+
+
+class RulesError(HubError):
+    """A rules file cannot be used.
+
+    ``problems`` holds one line for each mistake, ``file:line:column: key: message``, in the order
+    of the file.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(map(str, problems))
+        super().__init__("\n".join(self.problems))
+
+
+class LogLost(HubError):
+    """The access log could not be written.
+
+    The hub stopped, because an answer without its line is not evidence.
+    """
+
+
 # Taken from their modules when asked for: a scenario is read without a server's libraries.
 _HOMES = {
     "access": ("Access", "count", "read_log"),
     "hub": ("Hub",),
-    "problem": ("HubError", "LogLost", "RulesError"),
+    "protocol": ("Limits",),
     "rules": ("Rules", "load_rules", "parse_rules"),
-    "wire": ("Limits",),
 }
 
 

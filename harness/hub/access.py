@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.forms.strict_json import strict_json
-from harness.hub.problem import LogLost
+from harness.hub import LogLost
 
 End = Literal[
     "whole", "truncated", "reset", "closed", "peer-left", "timed-out", "stopped", "refused"

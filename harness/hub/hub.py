@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from harness.hub import HubError
 from harness.hub.access import Access, AccessLog
 from harness.hub.place import OwnAddress, Place
-from harness.hub.problem import HubError
+from harness.hub.protocol import Limits
 from harness.hub.repository import ServedRepository, read_folder
 from harness.hub.rules import Rules, load_rules
 from harness.hub.server import Server
 from harness.hub.target import CLIENT
-from harness.hub.wire import Limits
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import yaml
 
 from harness.forms.digest import git_blob
-from harness.hub.problem import HubError
+from harness.hub import HubError
 
 NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 MAIN = "main"

@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from harness.forms import units
-from harness.forms.fields import Id, SchemaVersion
-from harness.forms.model import Model
+from harness.forms.model import Id, Model, SchemaVersion
 from harness.forms.problem import ScenarioError, complaint
 from harness.forms.source import read_source
 from harness.forms.validation import parse_model
-from harness.hub.problem import RulesError
+from harness.hub import RulesError
 from harness.hub.target import CLIENT, Roles, one_or_list
 
 T = TypeVar("T")

@@ -15,15 +15,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from harness.hub import HubError, LogLost
 from harness.hub.access import Access, AccessLog, End
-from harness.hub.answer import Answer, answer, failure
 from harness.hub.place import Peers, Place
-from harness.hub.problem import HubError, LogLost
+from harness.hub.protocol import (
+    HEAD_LIMIT,
+    Answer,
+    BadRequest,
+    Limits,
+    Request,
+    Silent,
+    answer,
+    failure,
+    read_request,
+)
 from harness.hub.repository import ServedRepository
 from harness.hub.rules import Rules
 from harness.hub.strikes import Outgoing, Strikes, changes, spoiled, truly
 from harness.hub.target import BadTarget, Target, parse
-from harness.hub.wire import HEAD_LIMIT, BadRequest, Limits, Request, Silent, read_request
 
 CHUNK = 256 * 1024
 ADDRESS_SHOWN = 512

@@ -16,7 +16,7 @@ from typing import Literal
 
 from harness.forms.digest import sha256
 from harness.hub import rules
-from harness.hub.answer import Answer, failure
+from harness.hub.protocol import Answer, failure
 from harness.hub.rules import Latency, Rule, Rules
 from harness.hub.target import Target
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.numeric.array import HEADER_LIMIT, ArrayHeader, NotAnArray, header
-from harness.numeric.comparison import Comparison, ComparisonTally, coarser
-from harness.numeric.tolerance import Tolerance
+from harness.numeric.comparison import Comparison, ComparisonTally, Tolerance, coarser
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,8 +20,7 @@ from pydantic import Field
 
 from harness.forms.model import Model
 from harness.numeric.arrays import ArrayFile, numbers
-from harness.numeric.comparison import Told, compare_values
-from harness.numeric.tolerance import Number, Tolerance
+from harness.numeric.comparison import Number, Told, Tolerance, compare_values
 
 if TYPE_CHECKING:
     import numpy as np

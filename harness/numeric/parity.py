@@ -15,18 +15,22 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from harness.numeric.account import Flip, LayerDeparture, Parity, RankParity, Sensitivity
 from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile, numbers
 from harness.numeric.envelope import (
     Departure,
     Envelope,
+    Flip,
+    LayerDeparture,
     OtherArray,
+    Parity,
+    RankParity,
+    Sensitivity,
     Sequences,
     Slack,
     departure,
@@ -41,8 +45,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 PHASES = ("prefill", "decode")
 ROUTER = "router"

@@ -1,11 +1,10 @@
-"""What a rank keeps beside its events: arrays and bytes, a file each.
+"""Artefacts, which a rank keeps next to its events: arrays and bytes, a file each.
 
 The standard library writes NumPy's format.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -14,23 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from harness.events import is_name
+from harness.forms.digest import sha256_of
 from harness.forms.strict_json import JSON
-from harness.rank import alterations
+from harness.rank.inside import alter_file
 
+# Name of the folder of a rank in which a program puts its files, and functions have theirs put.
 FOLDER = "kept"
-"""Name of the folder of a rank in which a program puts its files, and functions have theirs put."""
-ARRAY, BFLOAT16, BYTES = ".npy", ".bfloat16.npy", ".bin"
+ARRAY = ".npy"
+BFLOAT16 = ".bfloat16.npy"
+BYTES = ".bin"
 CODES = {
     "?": "b1",
     **dict.fromkeys("bhilqn", "i"),
     **dict.fromkeys("BHILQN", "u"),
     **dict.fromkeys("efd", "f"),
 }
-CHUNK = 1 << 20
 
 
 class CannotKeep(ValueError):
-    """What was given cannot be kept; the message says why, and what can."""
+    """Raised where data cannot be kept; the message says why, and what can."""
 
 
 def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
@@ -69,9 +70,8 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
             shutil.copyfile(data, partial)
         else:
             suffix = _write(partial, data)
-        alterations.of_file(name, partial, suffix)
-        with partial.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        alter_file(name, partial, suffix)
+        digest = sha256_of(partial)
         size = partial.stat().st_size
         partial.rename(folder / (name + suffix))
     finally:
@@ -101,14 +101,16 @@ def _write(path: Path, data: Any) -> str:
 
 
 def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
-    """The array's memory, on the CPU."""
+    """Return the array's memory, on the CPU."""
     if hasattr(data, "full_tensor"):
         raise CannotKeep(
             "it is a DTensor: keep x.to_local() or x.full_tensor(), which every rank has to call"
         )
     if hasattr(data, "detach") and hasattr(data, "cpu"):  # torch has no buffer protocol of its own
         data = data.detach().cpu().resolve_conj().resolve_neg()
-        data = (data.contiguous().view(sys.modules["torch"].int16) if is_bfloat16 else data).numpy()
+        if is_bfloat16:
+            data = data.contiguous().view(sys.modules["torch"].int16)
+        data = data.numpy()
     try:
         return memoryview(data)  # an array of MLX is evaluated by this
     except (TypeError, ValueError, BufferError) as error:
@@ -119,7 +121,7 @@ def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
 
 
 def _descr(view: memoryview) -> str:
-    """NumPy's name of the dtype of a view."""
+    """Return NumPy's name of the dtype of a view."""
     match = re.fullmatch(r"([<>=@|]?)([A-Za-z?])", view.format)
     kind = CODES.get(match[2]) if match else None
     if match is None or kind is None:

@@ -1,5 +1,5 @@
-"""The rank's end of the event channel: one JSON line per event, and gates that block until the
-harness has answered.
+"""Event channel, at the rank's end: one JSON line per event, and gates that block until the harness
+has answered.
 
 A rank in any language can do the same: write `{"event": NAME, "ns": CLOCK_MONOTONIC, "values":
 {...}}` and a newline; at a gate, read one line. That line is empty, or holds a JSON list of the
@@ -17,14 +17,13 @@ from collections.abc import Iterable, Mapping
 
 from harness.events import is_name
 from harness.forms.strict_json import JSON
-from harness.rank import alterations
-from harness.rank.inside import load
+from harness.rank.inside import alter_report, load
 
 LINE_LIMIT = 256 * 1024
 
 
 class Emitter:
-    """Writes events of one rank; safe to call from several threads."""
+    """Writer of the events of one rank. Several threads may call it."""
 
     def __init__(
         self,
@@ -38,6 +37,7 @@ class Emitter:
         self._gates_fd = gates_fd
         self._gates = frozenset(gates)
         self._inside = inside or {}
+        # Held for a line and for the answer to its gate: lines of two threads must not mix.
         self._lock = threading.Lock()
 
     def emit(self, name: str, values: dict[str, JSON]) -> None:
@@ -55,9 +55,9 @@ class Emitter:
                 " 'tokenizer.ready'"
             )
         orders = b""
-        values = alterations.of_report(name, values)
+        values = alter_report(name, values)
         with self._lock:
-            # Stamped inside the lock: while a gate holds the rank, none of its threads says
+            # Stamped inside the lock: while a gate holds the rank, none of its threads reports
             # anything.
             self._write(name, values)
             if name in self._gates:

@@ -1,4 +1,4 @@
-"""What a rank runs in, as it finds it itself: so that ranks that should be alike can be held
+"""Surroundings of a rank, as it finds them itself, so that ranks that should be alike can be held
 against each other.
 
 Told where a check asks for it, as the subject begins and as it ends. Standard library only; of
@@ -55,36 +55,34 @@ def environment(at: Literal["begin", "end"], packages: Mapping[str, Any]) -> dic
 
 
 def versions(packages: Mapping[str, Any]) -> dict[str, str]:
-    """The interpreter's, those of loaded distributions, and digests of what no distribution
-    brought.
+    """Return the versions of the interpreter and of loaded distributions, and digests of files that
+    no distribution brought.
     """
-    found = {"python": sys.version.split()[0]}
-    for names in packages["installed"].values():
-        found |= {
-            name: version for name, _, version in (one.partition(" ") for one in names.split(", "))
-        }
-    for one in packages["others"]:
-        name = one["distribution"] or one["package"]
-        found[f"{name} (files)"] = f"{one['version'] or ''} {fold(one['files'])}".strip()
-    return found
+    known = {"python": sys.version.split()[0]}
+    for releases in packages["installed"].values():
+        known |= dict(release.split(" ", 1) for release in releases.split(", "))
+    for other in packages["others"]:
+        name = other["distribution"] or other["package"]
+        known[f"{name} (files)"] = f"{other['version'] or ''} {fold(other['files'])}".strip()
+    return known
 
 
 def libraries() -> dict[str, str]:
-    """Native libraries, by file name. One name in two folders has its digests joined.
+    """Return digests of native libraries by file name, joined where two folders have one name.
 
-    A file that is gone has none.
+    A file that is gone has a word in place of its digest.
     """
     try:
         lines = MAPS.read_text(errors="replace").splitlines()
     except OSError:
         return {}
     paths = sorted({parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6})
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for path in paths:
         name = Path(path).name
         if path.startswith(os.sep) and (name.endswith(".so") or ".so." in name):
-            found[name] = " ".join(filter(None, [found.get(name), _digest(path)]))
-    return found
+            digests[name] = " ".join(filter(None, [digests.get(name), _digest(path)]))
+    return digests
 
 
 def _digest(path: str) -> str:
@@ -99,9 +97,7 @@ def _digest(path: str) -> str:
 
 
 def _sampled(path: Path, size: int) -> str:
-    """The digest of a file; of one that is large, of its beginning and its end, where its tables
-    lie, and its size.
-    """
+    """Digest a file; of a large one only its size, beginning and end, where its tables are."""
     with path.open("rb") as file:
         ends = file.read(SAMPLE)
         if size > 2 * SAMPLE:
@@ -110,7 +106,7 @@ def _sampled(path: Path, size: int) -> str:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment, but for what every rank has its own of."""
+    """Return the environment without the variables that differ between ranks by design."""
     return {
         name: f"sha256:{sha256(os.fsencode(value))[:SHORT]}" if os.sep in value else value
         for name, value in environ.items()
@@ -119,41 +115,31 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def threads() -> dict[str, int]:
-    """How many cores it may run on, and how many threads torch computes with."""
+    """Return how many cores it may run on, and how many threads torch computes with."""
     affinity = getattr(os, "sched_getaffinity", None)
-    found = {"cores": len(affinity(0)) if affinity is not None else os.cpu_count() or 0}
+    counts = {"cores": len(affinity(0)) if affinity is not None else os.cpu_count() or 0}
     if (torch := sys.modules.get("torch")) is not None:
-        found |= {
-            "torch": torch.get_num_threads(),
-            "torch.interop": torch.get_num_interop_threads(),
-        }
-    return found
+        counts["torch"] = torch.get_num_threads()
+        counts["torch.interop"] = torch.get_num_interop_threads()
+    return counts
 
 
 def numerics() -> dict[str, str]:
-    """What decides how numbers are computed where nobody says it."""
-    found: dict[str, str] = {}
+    """Return the defaults by which torch and MLX compute."""
+    defaults: dict[str, str] = {}
     if (torch := sys.modules.get("torch")) is not None:
-        found |= {
+        defaults |= {
             "torch.dtype": str(torch.get_default_dtype()),
             "torch.float32-matmul-precision": str(torch.get_float32_matmul_precision()),
             "torch.deterministic": str(torch.are_deterministic_algorithms_enabled()),
         }
     if (mlx := sys.modules.get("mlx.core")) is not None:
-        found["mlx.device"] = str(mlx.default_device())
-    return found
+        defaults["mlx.device"] = str(mlx.default_device())
+    return defaults
 
 
 def clock_offset() -> int:
-    """Wall clock minus monotonic clock, in nanoseconds: the reading of several that took the
-    shortest time.
-    """
-    best: tuple[int, int] | None = None
-    for _ in range(READINGS):
-        before = time.monotonic_ns()
-        wall = time.time_ns()
-        after = time.monotonic_ns()
-        if best is None or after - before < best[0]:
-            best = after - before, wall - (before + after) // 2
-    assert best is not None
-    return best[1]
+    """Return wall clock minus monotonic clock in nanoseconds, from the quickest of some readings."""
+    readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(READINGS)]
+    before, wall, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return wall - (before + after) // 2

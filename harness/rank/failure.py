@@ -47,12 +47,10 @@ def record(error: BaseException, *, scratch: str, folder: str) -> None:
     # The failure must be told even if it cannot be described.
     except BaseException as broken:  # noqa: BLE001
         # Of the nearest built-in class that it descends from.
-        known = next(found for found in type(error).__mro__ if found.__flags__ & IMMUTABLE_TYPE)
+        known = next(kind for kind in type(error).__mro__ if kind.__flags__ & IMMUTABLE_TYPE)
         with contextlib.suppress(BaseException):
-            write(
-                scratch,
-                _plain(known, message=f"(it could not be described: {type(broken).__name__})"),
-            )
+            message = f"(it could not be described: {type(broken).__name__})"
+            write(scratch, _plain(known, message=message))
 
 
 def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
@@ -74,24 +72,24 @@ def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
     if isinstance(error, SyntaxError) and error.filename:
         # The file that could not be read has no frame of its own.
         frames.append(_frame(error.filename, error.lineno or 0, function="<module>", folder=folder))
-    own = [frame for frame in frames if frame["subject"]]
+    of_subject = [frame for frame in frames if frame["subject"]]
     return {
         **_plain(type(error), message=_text(error)),
         "ours": _is_ours(error.__traceback__),
-        **({key: own[-1][key] for key in ("file", "line", "source")} if own else {}),
+        **{key: frame[key] for frame in of_subject[-1:] for key in ("file", "line", "source")},
         "frames": frames,
         "causes": _causes(error),
     }
 
 
 def _plain(kind: type, *, message: str) -> dict[str, Any]:
-    """A description that asks nothing of the exception but its class."""
+    """Describe an exception by its class alone."""
     return {
         "ns": time.monotonic_ns(),
         "type": str(kind.__name__),
         "module": str(kind.__module__),
         "message": message,
-        "mro": [str(found.__name__)[:NAME_LIMIT] for found in kind.__mro__[:CLASS_LIMIT]],
+        "mro": [str(above.__name__)[:NAME_LIMIT] for above in kind.__mro__[:CLASS_LIMIT]],
         "ours": False,
         **dict.fromkeys(("file", "line", "source")),
         "frames": [],
@@ -100,7 +98,7 @@ def _plain(kind: type, *, message: str) -> dict[str, Any]:
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
-    """Whether the innermost frame is the runtime's own."""
+    """Return True if the innermost frame is the runtime's own."""
     file = ""
     while trace is not None:
         if not _is_watch(trace):
@@ -140,16 +138,14 @@ def _causes(error: BaseException) -> list[dict[str, str]]:
     queue = deque([error])
     while queue and len(causes) < CHAIN_LIMIT:
         above = queue.popleft()
-        below: list[BaseException] = [
-            found for found in (above.__cause__ or above.__context__,) if found is not None
-        ]
+        below = [above.__cause__ or above.__context__]
         if isinstance(above, BaseExceptionGroup):
             below += above.exceptions
-        for found in below:
-            if id(found) not in seen and len(causes) < CHAIN_LIMIT:
-                seen.add(id(found))
-                causes.append({"type": str(type(found).__name__), "message": _text(found)})
-                queue.append(found)
+        for cause in below:
+            if cause is not None and id(cause) not in seen and len(causes) < CHAIN_LIMIT:
+                seen.add(id(cause))
+                causes.append({"type": str(type(cause).__name__), "message": _text(cause)})
+                queue.append(cause)
     return causes
 
 
@@ -160,26 +156,22 @@ def _text(error: BaseException) -> str:
     # A subject's __str__ may do anything, and the failure must still be told.
     except BaseException as broken:  # noqa: BLE001
         text = f"(its message could not be read: {type(broken).__name__})"
-    return (
-        text
-        if len(text) <= TEXT_LIMIT
-        else text[:TEXT_LIMIT] + f"… ({len(text) - TEXT_LIMIT} more characters)"
-    )
+    if len(text) > TEXT_LIMIT:
+        text = text[:TEXT_LIMIT] + f"… ({len(text) - TEXT_LIMIT} more characters)"
+    return text
 
 
 def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]:
-    """Both ends of the stack: a recursion may be a million frames deep, and only the ends tell
-    anything.
+    """Describe both ends of the stack.
+
+    A recursion may be a million frames deep, and only the ends of it matter.
     """
     first: list[TracebackType] = []
     last: deque[TracebackType] = deque(maxlen=FRAME_LIMIT // 2)
     while trace is not None:
-        if _is_watch(trace):
-            pass
-        elif len(first) < FRAME_LIMIT // 2:
-            first.append(trace)
-        else:
-            last.append(trace)
+        if not _is_watch(trace):
+            end = first if len(first) < FRAME_LIMIT // 2 else last
+            end.append(trace)
         trace = trace.tb_next
     return [
         _frame(

@@ -30,8 +30,8 @@ GROUPLESS = ("init", "is_available")
 
 
 class Watch:
-    """Watches the two libraries for as long as the subject runs, also where it is the subject that
-    imports them.
+    """Watch over the two libraries for as long as the subject runs, also where the subject imports
+    them.
 
     Attributes:
         tell: emits an event.
@@ -47,7 +47,7 @@ class Watch:
         self._book = book
         self._conclude: list[Callable[[], None]] = []
         self._pid = os.getpid()
-        self._told: set[tuple[str, int, int]] = set()
+        self._noted: set[tuple[str, int, int]] = set()
 
     def begin(self) -> None:
         """Begin, after the rank has joined its own group."""
@@ -78,7 +78,9 @@ class Watch:
         if name not in (TORCH, MLX):
             return None
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
+            # The import system passes over a finder without `find_spec`, too.
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
                     loader: Any = _Loader(spec.loader, functools.partial(self._watch, name))
@@ -94,19 +96,20 @@ class Watch:
             else:
                 self._watch_mlx(sys.modules[MLX].distributed)
         if self._book is not None:
-            install = hook_torch.install if name == TORCH else hook_mlx.install
-            self._conclude.append(
-                install(self._book, sys.modules["torch" if name == TORCH else MLX])
-            )
+            if name == TORCH:
+                conclude = hook_torch.install(self._book, sys.modules["torch"])
+            else:
+                conclude = hook_mlx.install(self._book, sys.modules[MLX])
+            self._conclude.append(conclude)
 
     def _watch_torch(self, distributed: Any) -> None:
         original = distributed.init_process_group
 
         @functools.wraps(original)
         def init_process_group(*arguments: Any, **options: Any) -> Any:
-            found = original(*arguments, **options)
+            group = original(*arguments, **options)
             self._note_torch(distributed)
-            return found
+            return group
 
         for place in PLACES:
             module = sys.modules.get(place)
@@ -148,31 +151,32 @@ class Watch:
         self._note(TORCH, distributed.get_rank(), distributed.get_world_size())
 
     def _note(self, library: str, rank: int, size: int) -> None:
-        """Tell of each group once. A child that the subject forked does not speak for the rank."""
-        if (library, rank, size) in self._told or os.getpid() != self._pid:
+        """Report each group once. A child that the subject forked does not report for the rank."""
+        if (library, rank, size) in self._noted or os.getpid() != self._pid:
             return
-        self._told.add((library, rank, size))
+        self._noted.add((library, rank, size))
         # The subject may have closed the channel, which is found out elsewhere.
         with contextlib.suppress(OSError):
             self._tell(MADE, {"library": library, "rank": rank, "size": size})
 
 
 class _Loader:
-    """Loads a module as its own loader does, which takes its place again before anything of the
-    module runs.
+    """Loader that calls another one, and then a function.
+
+    The other takes its place in the module again before anything of the module runs.
     """
 
-    def __init__(self, own: Any, then: Callable[[], None]) -> None:
-        self._own = own
+    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
+        self._loader = loader
         self._then = then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._own.create_module(spec)
+        module: ModuleType | None = self._loader.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._own
+        module.__loader__ = self._loader
         if module.__spec__ is not None:
-            module.__spec__.loader = self._own
-        self._own.exec_module(module)
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
         self._then()

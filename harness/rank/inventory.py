@@ -1,4 +1,4 @@
-"""What an environment's files are: of which distribution, and whether they are as its RECORD says.
+"""Files of an environment: of which distribution they are, and whether they are as its RECORD says.
 
 Read by hand, not with `importlib.metadata`: a rank that starts anew pays for every import.
 """
@@ -26,6 +26,7 @@ from harness.forms.distribution import normal, wheel_digest
 # distributions.
 PACKAGES = ("site-packages", "dist-packages")
 SUFFIXES = (".py", ".so", ".pyd")
+UNREADABLE = "unreadable: "
 # Lines of a RECORD: there are tens of thousands in an environment, of which few are quoted.
 ROW = re.compile(r'^([^",\n]+\.(?:py|so|pyd)),sha256=([\w-]+)', re.MULTILINE)
 QUOTED = re.compile(r'^".*$', re.MULTILINE)
@@ -50,7 +51,7 @@ TOOL = os.path.dirname(harness.__file__ or "") + os.sep
 
 
 class Entry(NamedTuple):
-    """A file that was loaded.
+    """File that was loaded.
 
     Attributes:
         file: its path below the folder that it was imported from, without the machine's folders.
@@ -69,7 +70,7 @@ class Entry(NamedTuple):
 
 
 class Inventory:
-    """Looks files up. What a warm server has looked up, its ranks inherit."""
+    """Files that were looked up. What a warm server has looked up, its ranks inherit."""
 
     def __init__(self) -> None:
         # Folder to path in it to what each RECORD there says of it, a line "distribution version
@@ -97,19 +98,16 @@ class Inventory:
         place, file = self._place_of(path)
         stated = self._read(place).get(file) if place else None
         if stated:
-            recorded = (
-                base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode()
-                if len(sha256) == 64
-                else ""
-            )
+            recorded = ""
+            if not sha256.startswith(UNREADABLE):
+                recorded = base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode()
             rows = [line.split(" ") for line in stated.split("\n")]
             right = next((row for row in rows if row[2] == recorded), None)
             name, version, _ = right or rows[0]
             return Entry(file, sha256, "as" if right else "differs", name, version)
         if path.startswith(TOOL):
-            return Entry(
-                f"harness/{path[len(TOOL) :]}", sha256, "tool", "rankproof", harness.__version__
-            )
+            file = f"harness/{path[len(TOOL) :]}"
+            return Entry(file, sha256, "tool", "rankproof", harness.__version__)
         if re.split(r"[./]", file, maxsplit=1)[0] in AT_START and path.startswith(OWN):
             return Entry(file, sha256, "start")
         for folder in sys.path:
@@ -120,9 +118,9 @@ class Inventory:
         return Entry(file, sha256, "made" if 0 < begun <= changed else "absent")
 
     def _place_of(self, path: str) -> tuple[str, str]:
-        """The folder that packages are installed in around a file, empty if there is none.
+        """Find the folder around a file that packages are installed in, and the path from there.
 
-        And the path from there.
+        The folder is empty where there is none.
         """
         known = set(sys.path)
         folder = os.path.dirname(path)
@@ -133,10 +131,7 @@ class Inventory:
         return "", from_package(path)
 
     def _read(self, folder: str) -> dict[str, str]:
-        """Every RECORD of a folder, and the editable installs of it.
-
-        Nothing where there is none.
-        """
+        """Read every RECORD of a folder, and its editable installs."""
         if (known := self._places.get(folder)) is not None:
             return known
         place = self._places[folder] = {}
@@ -151,16 +146,15 @@ class Inventory:
                 line = f"{name} {version} {recorded}"
                 place[file] = f"{place[file]}\n{line}" if file in place else line
             if (root := _editable(Path(info.path, "direct_url.json"))) is not None:
-                self._editable |= dict.fromkeys(
-                    (root + os.sep, os.path.realpath(root) + os.sep), (name, version)
-                )
+                for path in (root, os.path.realpath(root)):
+                    self._editable[path + os.sep] = (name, version)
         return place
 
 
 def _rows(record: Path) -> list[tuple[str, str]]:
-    """The modules of a RECORD, each with what it says of their sha256 (urlsafe base64).
+    """List the modules of a RECORD, each with its sha256 there (urlsafe base64).
 
-    A compiled copy stands there without a digest: nothing is said of it.
+    A compiled copy is there without a digest, so it is left out.
     """
     try:
         text = record.read_text(encoding="utf-8", errors="surrogateescape")
@@ -175,7 +169,7 @@ def _rows(record: Path) -> list[tuple[str, str]]:
 
 
 def _editable(about: Path) -> str | None:
-    """The folder that an editable install leads to."""
+    """Return the folder that an editable install leads to."""
     try:
         origin = json.loads(about.read_bytes())
         if origin["dir_info"]["editable"] is not True:
@@ -186,13 +180,12 @@ def _editable(about: Path) -> str | None:
 
 
 def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
-    """The data in the package of a file, of an editable install for example: nothing imports it.
+    """List the data in the package of a file, which nothing imports: of an editable install, say.
 
     Args:
         path: of the file.
         entry: of the file.
-        most: files that are read; of the others the names stand there, with a word in place of
-            their digest.
+        most: files that are read. The others have a word in place of their digest.
     """
     package, slash, _ = entry.file.partition("/")
     if (
@@ -202,20 +195,20 @@ def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
     ):
         return []
     top = path[: -len(entry.file)]
-    found: list[Entry] = []
+    data: list[Entry] = []
     for place in _files_below(os.path.join(top, package)):
         name = os.path.basename(place)
         if name.endswith((*SUFFIXES, ".pyc")) or name.startswith("."):
             continue
-        sha256 = digest(place)[0] if len(found) < most else "unread: too many files"
-        found.append(entry._replace(file=place[len(top) :], sha256=sha256))
-    return found
+        sha256 = digest(place)[0] if len(data) < most else "unread: too many files"
+        data.append(entry._replace(file=place[len(top) :], sha256=sha256))
+    return data
 
 
 def _files_below(folder: str) -> Iterator[str]:
-    """The paths of the files of a folder, in order.
+    """Yield the paths of the files of a folder in order.
 
-    In an archive too, which is named as if it were a folder.
+    An archive is a folder here, too: the import system names it as if it were one.
     """
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(
@@ -238,9 +231,7 @@ def _files_below(folder: str) -> Iterator[str]:
 
 
 def is_standard(path: str) -> bool:
-    """Whether a file lies in the interpreter's standard library, and not among packages below
-    it.
-    """
+    """Return True if a file is in the interpreter's standard library, and in no package below."""
     return any(
         path.startswith(root) and path[len(root) :].partition(os.sep)[0] not in PACKAGES
         for root in STANDARD
@@ -248,10 +239,7 @@ def is_standard(path: str) -> bool:
 
 
 def from_package(path: str) -> str:
-    """A file's path from the folder above its outermost package.
-
-    Only its name where it lies in none.
-    """
+    """Return a file's path from the folder above its outermost package; without one, its name."""
     folder, name = os.path.split(path)
     parts = [name]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
@@ -261,11 +249,9 @@ def from_package(path: str) -> str:
 
 
 def digest(path: str) -> tuple[str, int]:
-    """The sha256 of a file in hex and when it last changed, in nanoseconds since 1970.
+    """Return the sha256 of a file in hex and when it last changed, in nanoseconds since 1970.
 
-    Of one in an archive too.
-
-    What cannot be read has a word in place of its digest.
+    The file may be in an archive. One that cannot be read has a word in place of its digest.
     """
     try:
         with open(path, "rb", buffering=0) as file:
@@ -274,11 +260,11 @@ def digest(path: str) -> tuple[str, int]:
     except NotADirectoryError:
         return _archived(path)
     except OSError as error:
-        return f"unreadable: {error.strerror}", 0
+        return f"{UNREADABLE}{error.strerror}", 0
 
 
 def _archived(path: str) -> tuple[str, int]:
-    """The same of a module in a zip or an egg, which is named as if the archive were a folder."""
+    """Return the same of a module in a zip or an egg."""
     archive = path
     while len(archive) > 1 and not os.path.isfile(archive):
         archive = os.path.dirname(archive)
@@ -286,7 +272,7 @@ def _archived(path: str) -> tuple[str, int]:
         content = zipimport.zipimporter(archive).get_data(path)
         return hashlib.sha256(content).hexdigest(), os.stat(archive).st_ctime_ns
     except (OSError, ImportError):
-        return "unreadable: no file", 0
+        return f"{UNREADABLE}no file", 0
 
 
 def describe(distributions: Iterable[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The life of one rank: prepare the process, join the group, load the subject, call it, end.
+"""Life of one rank: prepare the process, join the group, load the subject, call it, end.
 
 The order of its events is the order of its life: `rank.begin`, `backend.ready`, `subject.loaded`,
 `subject.begin`, whatever the subject emits, `subject.end`. A rank that exits without `subject.end`
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import fcntl
 import importlib
 import json
 import os
@@ -25,12 +26,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from harness.forms.strict_json import JSON
 from harness.history import ENVIRONMENT_TOLD
 from harness.ledger.file import ARTEFACT
 from harness.ledger.inside.book import Book
 from harness.ledger.inside.recorder import module_of
 from harness.rank import failure
-from harness.rank.arm_finder import prefer, strays
+from harness.rank.arm import LOOKED, look, names_swallowed, parameters, prefer, strays
 from harness.rank.artefacts import BYTES
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.context import Context, Group
@@ -40,7 +42,6 @@ from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
 from harness.rank.loaded import Loaded, file_of
-from harness.rank.look import LOOKED, look, names_swallowed, parameters
 from harness.rank.spec import RankSpec
 
 STACKS = "stacks.txt"
@@ -49,11 +50,11 @@ STACK_SIGNAL: int = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else sign
 
 
 class SubjectNotFound(ImportError):
-    """The entry does not name a function in the arm's folder."""
+    """Raised where the entry does not name a function in the arm's folder."""
 
 
 def main(path: str) -> None:
-    """Live the rank that the spec at `path` describes, in an interpreter that was started for it.
+    """Live the rank that the spec at `path` describes, in an interpreter started for it alone.
 
     Never returns.
     """
@@ -69,21 +70,23 @@ def live(spec: RankSpec) -> None:
     Raises:
         Exception: what the file raises that joins the backend's group, while it is loaded.
     """
-    join, recorder = load(spec.group).join, module_of(spec.recorder)
+    join = load(spec.group).join
+    recorder = module_of(spec.recorder)
     with contextlib.suppress(OSError):  # a full disk costs the stacks, not the rank
         # faulthandler keeps the file open for life
         stacks = Path(spec.scratch, STACKS).open("wb", buffering=0)  # noqa: SIM115
         faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
     os.environ.update(spec.env)
-    # The subject may close or write to low descriptors; the channel lives on where a plain program
-    # would not reach.
+    # A subject may close low descriptors or write to them, so the channel moves to where a plain
+    # program does not reach.
     emitter = Emitter(
         events_fd=_out_of_reach(spec.events_fd),
         gates_fd=_out_of_reach(spec.gates_fd),
         gates=spec.gates,
         inside=spec.inside,
     )
-    code, pid = 0, os.getpid()
+    code = 0
+    pid = os.getpid()
     loaded = Loaded(spec.folder, declared=spec.declared, differing=spec.differing, begun=spec.begun)
     try:
         if spec.looks:
@@ -96,9 +99,10 @@ def live(spec: RankSpec) -> None:
         code = 1
         if os.getpid() == pid:
             failure.record(error, scratch=spec.scratch, folder=spec.folder)
-        _print(error)
+        with contextlib.suppress(BaseException):
+            sys.excepthook(type(error), error, error.__traceback__)
     if os.getpid() != pid:
-        # The subject forked, and its child came back here: a child does not speak for the rank.
+        # The subject forked, and its child came back here. A child does not report for the rank.
         _exit(code)
     with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
         _tell(spec, emitter, loaded)
@@ -113,23 +117,22 @@ def _run(
     *,
     recorder: ModuleType | None,
 ) -> None:
-    own: dict[str, Any] = {
+    process: dict[str, JSON] = {
         "python": sys.version.split()[0],
         "threads": threading.active_count(),
         "world": spec.world,
     }
-    emitter.emit("rank.begin", {**own, "host": os.uname().nodename} if spec.on_host else own)
+    if spec.on_host:
+        process["host"] = os.uname().nodename
+    emitter.emit("rank.begin", process)
     if spec.reported:
-        emitter.emit(
-            "fault.env",
-            {"values": {name: os.environ.get(name) for name in spec.reported}, **_at_start(spec)},
-        )
+        values = {name: os.environ.get(name) for name in spec.reported}
+        emitter.emit("fault.env", {"values": values, "at_start": _at_start(spec)})
     seed(spec.seed)
     group = join(spec)
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
-    watch = Watch(
-        emitter.emit, size=spec.size, book=_book(spec, recorder) if spec.observe else None
-    )
+    book = _book(spec, recorder) if spec.observe else None
+    watch = Watch(emitter.emit, size=spec.size, book=book)
     watch.begin()
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
@@ -161,8 +164,9 @@ def _run(
 
 
 def _book(spec: RankSpec, recorder: ModuleType | None) -> Book | None:
-    """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds
-    out.
+    """Make the rank's ledger.
+
+    Without one the rank goes on, and the harness reports that it is missing.
     """
     try:
         path = Path(spec.scratch, KEPT_FOLDER, ARTEFACT + BYTES)
@@ -181,30 +185,43 @@ def seed(number: int) -> None:
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(number % 2**32)
     if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(number)
+        _seed_torch(torch, number)
     if (mlx := sys.modules.get("mlx.core")) is not None:
         mlx.random.seed(number)
 
 
+def _seed_torch(torch: Any, number: int) -> None:
+    """Seed the generators of all devices that this torch was built for.
+
+    `torch.manual_seed` keeps the seed for each kind of device with a stack trace, for which it reads
+    source files, even in a build without any such device: 150 page faults of a forked rank
+    (docs/adr/0154).
+    """
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None or accelerator.current_accelerator() is not None:
+        torch.manual_seed(number)
+    else:
+        torch.default_generator.manual_seed(number)
+
+
 def _look(spec: RankSpec, emitter: Emitter) -> None:
-    """Import the entry's module as a trial would, and tell what its function is."""
+    """Import the entry's module as a trial would, and describe its function."""
     name, _, attribute = spec.entry.partition(":")
     prefer(spec.folder, entry=name.partition(".")[0])
     emitter.emit(LOOKED, look(importlib.import_module(name), attribute))
 
 
-def _at_start(spec: RankSpec) -> dict[str, Any]:
-    """The same variables as the kernel gave them to this process: what a library reads while it is
-    imported.
+def _at_start(spec: RankSpec) -> dict[str, JSON] | None:
+    """Read the same variables as the kernel gave them to this process.
+
+    A library reads these while it is imported. None where the system does not keep them.
     """
     try:
-        given = (
-            Path("/proc/self/environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
-        )
+        text = Path("/proc/self/environ").read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
-        return {"at_start": None}
-    known = dict(variable.split("=", 1) for variable in given if "=" in variable)
-    return {"at_start": {name: known.get(name) for name in spec.reported}}
+        return None
+    known = dict(variable.split("=", 1) for variable in text.split("\0") if "=" in variable)
+    return {name: known.get(name) for name in spec.reported}
 
 
 def _entry(spec: RankSpec) -> Callable[..., Any]:
@@ -229,38 +246,35 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
 
 
 def _tell(spec: RankSpec, emitter: Emitter, loaded: Loaded) -> None:
-    """Tell what this process has loaded: after the entry's import, and at the end for what was
+    """Report what this process has loaded: after the entry's import, and at the end for what was
     loaded late.
     """
     name = spec.entry.partition(":")[0]
     modules = loaded.of_arm()
-    entry = next((found["file"] for found in modules if found["module"] == name), None)
-    elsewhere = None if entry else file_of(sys.modules.get(name))
+    entry = next((module["file"] for module in modules if module["module"] == name), None)
+    elsewhere = not entry and file_of(sys.modules.get(name)) is not None
     with contextlib.suppress(OSError, ValueError):
-        values: dict[str, Any] = {"entry": entry, "elsewhere": bool(elsewhere), "modules": modules}
+        values: dict[str, Any] = {"entry": entry, "elsewhere": elsewhere, "modules": modules}
         values["packages"] = loaded.packages()
-        if found := strays(spec.folder, loaded.since()):
-            values["strays"] = found
-        if children := loaded.children:
-            values["children"] = children
+        if strangers := strays(spec.folder, loaded.since()):
+            values["strays"] = strangers
+        if loaded.children:
+            values["children"] = loaded.children
         if spec.distributions is not None:
             values["environment"] = describe(spec.distributions)
         emitter.emit("subject.loaded", values)
 
 
 def _out_of_reach(descriptor: int) -> int:
-    """Duplicate a descriptor high up, closed on exec: the subject's programs must not hold the
-    channel open.
-    """
-    import fcntl
-
+    """Move a descriptor to a high number, and return that."""
+    # Closed on exec: a program that the subject starts must not hold the channel open.
     high: int = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200)
     os.close(descriptor)
     return high
 
 
 def _exit_code(leaving: SystemExit) -> int:
-    """What Python would make of it: anything that is not a number is printed."""
+    """Return the code that Python would exit with, and print what is not a number."""
     with contextlib.suppress(BaseException):
         if leaving.code is None:
             return 0
@@ -270,17 +284,11 @@ def _exit_code(leaving: SystemExit) -> int:
     return 1
 
 
-def _print(error: BaseException) -> None:
-    with contextlib.suppress(BaseException):
-        sys.excepthook(type(error), error, error.__traceback__)
-
-
 def _leave(code: int) -> None:
     """End a forked rank as the interpreter would: non-daemon threads, exit handlers, buffers.
 
-    Then without teardown.
-
-    A forked process must not run its server's teardown, and torch's costs a second.
+    The teardown itself is left out. A forked process must not run that of its server, and torch's
+    takes a second.
     """
     with contextlib.suppress(BaseException):
         # What the interpreter itself calls.

@@ -18,11 +18,13 @@ PR_SET_DUMPABLE = 4
 PROC = Path("/proc")
 # A flag of /proc/PID/stat: the kernel has begun to end this process.
 PF_EXITING = 0x4
+# Made once, before the fork: a `CDLL` is a class of its own, which costs a forked rank 30 pages.
+_LIBRARY = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process as the kernel lists it.
+    """Process as the kernel lists it.
 
     `state` is the letter of ps: R, S, D, T (stopped), Z (zombie).
     """
@@ -39,13 +41,15 @@ def die_with_parent(parent: int) -> None:
 
     For single-threaded parents: the signal follows the forking thread.
     """
+    # The parent may have ended before the request, of which the kernel then says nothing.
     if prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
         _exit(127)
 
 
 def keep_private(*, private: bool) -> None:
-    """Whether other processes of this user may look into this one and take its descriptors (Linux;
-    root still may).
+    """Keep other processes of this user from looking into this one and taking its descriptors.
+
+    Linux only, and root still may. With `private=False` they may again.
     """
     prctl(PR_SET_DUMPABLE, 0 if private else 1)
 
@@ -54,13 +58,13 @@ def prctl(option: int, value: int) -> bool:
     """Set an attribute of this process. False where the system has no such call (macOS)."""
     if not sys.platform.startswith("linux"):
         return False
-    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    return bool(_LIBRARY.prctl(option, value, 0, 0, 0) == 0)
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; `SIGRTMIN+3` for a real-time signal.
+    """Name a signal: `SIGKILL` for 9, `SIGRTMIN+3` for a real-time signal.
 
-    The number for what this system does not know.
+    One that this system does not know is named by its number.
     """
     try:
         return signal.Signals(number).name
@@ -70,9 +74,7 @@ def signal_name(number: int) -> str:
 
 
 def lives_on(pid: int) -> bool:
-    """Whether a process runs on: the kernel has not begun to end it.
-
-    False where the system does not tell.
+    """Return True if the kernel has not begun to end a process; False where that is not known.
 
     The kernel closes what a process had open after it marked the process as ending (PF_EXITING). So
     whoever finds a pipe closed and its process without the mark knows that the process itself
@@ -87,7 +89,7 @@ def lives_on(pid: int) -> bool:
 
 
 def inspect(pid: int) -> Process | None:
-    """One process, or None when it is gone."""
+    """Return a process as the kernel lists it, or None when it is gone."""
     try:
         text = (PROC / str(pid) / "stat").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a rank process is told before it starts."""
+"""Order for one rank: everything that its process needs to start."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from harness.forms.strict_json import JSON
 from harness.ledger.inside.book import DigestLevel
 
+# Name of the folder that ranks share, next to their own.
 SHARED = "shared"
-"""Name of the folder that ranks share, beside their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +99,8 @@ class RankSpec:
         return str(Path(self.scratch).with_name(SHARED))
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> RankSpec:
+    def from_json(cls, values: Mapping[str, Any]) -> RankSpec:
         """Read back what `dataclasses.asdict` gave."""
         names = ("gates", "reported", "distributions", "declared", "differing")
-        lists = {name: tuple(found[name]) for name in names if found.get(name) is not None}
-        return cls(**{**found, **lists})
+        lists = {name: tuple(values[name]) for name in names if values.get(name) is not None}
+        return cls(**{**values, **lists})

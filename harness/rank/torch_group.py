@@ -1,22 +1,48 @@
-"""The default process group of torch.distributed, as ranks of gloo and nccl join it over a store of
-the harness.
+"""Default process group of torch.distributed, as ranks of gloo and nccl join it over a store of the
+harness, without asking a name server.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import datetime as dt
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from harness.rank.resolver import without_name_server
 from harness.rank.spec import RankSpec
 
+SERVICES = Path("/etc/nsswitch.conf")
 # Where the scenario sets no bound, the world's deadline is the judge of a hang. This only has to be
 # longer than the longest deadline that a scenario may set.
 TIMEOUT = dt.timedelta(hours=2)
 
 
+@contextlib.contextmanager
+def without_name_server() -> Iterator[None]:
+    """Look up names in this machine's own file of hosts alone, and afterwards as configured again.
+
+    Nothing changes where the C library has no such switch, or nsswitch.conf(5) has no line for it.
+    """
+    # In glibc, declared in nss.h.
+    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
+    text = SERVICES.read_bytes() if os.access(SERVICES, os.R_OK) else b""
+    usual = re.search(rb"^\s*hosts:\s*(\S[^#\n]*)", text, re.MULTILINE)
+    if configure is None or usual is None:
+        yield
+        return
+    configure(b"hosts", b"files")
+    try:
+        yield
+    finally:
+        configure(b"hosts", usual[1])
+
+
 class TorchGroup:
-    """The group, once it is joined; what it sends lies on `device`."""
+    """Group that is joined. What it sends is on `device`."""
 
     def __init__(self, device: str = "cpu") -> None:
         import torch.distributed
@@ -38,26 +64,24 @@ class TorchGroup:
     def all_gather(self, data: bytes) -> list[bytes]:
         import torch
 
-        lengths = [
-            int(found) for found in self._gather(torch.tensor([len(data)], dtype=torch.int64))
-        ]
+        lengths = [int(row) for row in self._gather(torch.tensor([len(data)], dtype=torch.int64))]
         mine = torch.frombuffer(bytearray(data.ljust(max(1, *lengths), b"\0")), dtype=torch.uint8)
         return [
-            bytes(found[:size].tolist())
-            for found, size in zip(self._gather(mine), lengths, strict=True)
+            bytes(row[:size].tolist())
+            for row, size in zip(self._gather(mine), lengths, strict=True)
         ]
 
     def leave(self) -> None:
         self.native.destroy_process_group()
 
     def _gather(self, mine: Any) -> list[Any]:
-        """Every rank's tensor, in rank order, back on the CPU."""
+        """Return every rank's tensor, in rank order, back on the CPU."""
         import torch
 
         sent = mine.to(self._device)
         everyone = [torch.zeros_like(sent) for _ in range(self.size)]
         self.native.all_gather(everyone, sent)
-        return [found.cpu() for found in everyone]
+        return [row.cpu() for row in everyone]
 
 
 def join(backend: str, spec: RankSpec, **options: Any) -> None:
@@ -73,26 +97,23 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
     # Not declared by the module, though documented:
     # https://docs.pytorch.org/docs/stable/distributed.html
     distributed: Any = torch.distributed
-    port, listener = spec.rendezvous["port"], spec.rendezvous["listener"]
-    address = spec.rendezvous["address"]
+    listener = spec.rendezvous["listener"]
     # TCPStore writes the name of whatever it connects to into its log. That of 127.0.0.1 in the
     # form of IPv6 stands in no file: each rank would ask a name server, and wait 5 s for an answer
     # that is lost (docs/adr/0045).
     with without_name_server():
         store = distributed.TCPStore(
-            address,
-            port,
+            spec.rendezvous["address"],
+            spec.rendezvous["port"],
             world_size=spec.size,
             is_master=listener is not None,
             timeout=TIMEOUT,
             wait_for_workers=False,
             master_listen_fd=listener,
         )
-    timeout = (
-        TIMEOUT
-        if spec.collective_timeout is None
-        else dt.timedelta(seconds=spec.collective_timeout)
-    )
+    timeout = TIMEOUT
+    if spec.collective_timeout is not None:
+        timeout = dt.timedelta(seconds=spec.collective_timeout)
     distributed.init_process_group(
         backend, store=store, rank=spec.rank, world_size=spec.size, timeout=timeout, **options
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from harness.checks.accounted import accounted, files_of, found_of, is_asked, note_accounts
 from harness.checks.finding import canonical
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACTS_ACCOUNTED, History
 from harness.numeric.arrays import ArrayFile

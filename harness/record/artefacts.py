@@ -12,12 +12,19 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from harness.checks.arrays import AgainstCheck, compares_arrays
+from harness.checks.arrays import (
+    AgainstCheck,
+    Known,
+    compares_arrays,
+    needled,
+    needles_in,
+    note_needles,
+    sides_of,
+)
 from harness.checks.finding import canonical
-from harness.checks.needled import Known, needled, needles_in, note_needles, sides_of
 from harness.faults.perturb import TOLD, PerturbFault
 from harness.forms.digest import sha256
-from harness.forms.extras import absence, missing
+from harness.forms.distribution import absence, missing
 from harness.forms.strict_json import JSON
 from harness.history import (
     ARTEFACT_COMPARED,

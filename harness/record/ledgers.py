@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.checks.finding import canonical
-from harness.checks.ledger_agrees import asks_ledgers
-from harness.checks.transfers_intact import asks_digests
+from harness.checks.ledgers import asks_digests, asks_ledgers
 from harness.forms.digest import mark
 from harness.history import LEDGERS_COMPARED, History, artefact_found
 from harness.ledger.file import ARTEFACT, LARGEST

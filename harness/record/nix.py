@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.forms.digest import sha256
 from harness.record import repository
 from harness.record.facts import NixFacts
-from harness.world.control import driver
+from harness.world.control import rank_environment
 from harness.world.control.names import ROOT
 
 SOURCES = (
@@ -79,8 +79,8 @@ def describe(*, wheels_sha256: str | None, project: Path = Path(ROOT)) -> NixFac
             else [name for name in _new(status) if name.startswith(SOURCES)][:SHOWN]
         ),
         driver=(
-            sorted(path.resolve().name for path in driver.find().values())
-            if driver.is_wanted()
+            sorted(path.resolve().name for path in rank_environment.find_driver().values())
+            if rank_environment.is_driver_wanted()
             else []
         ),
     )

@@ -13,9 +13,10 @@ from typing import Any
 from harness import backends, checks, faults, plugins
 from harness.forms.digest import sha256
 from harness.forms.document import parse_document
-from harness.plugins import Plugin, Registry
+from harness.plugins import Plugin
 from harness.record.facts import RunFacts
 from harness.record.model import RecordError, Unknown
+from harness.registry import Registry
 from harness.scenario import Scenario, ScenarioError, override
 from harness.subjects import READY
 

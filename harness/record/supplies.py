@@ -7,8 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from harness.forms.digest import sha256
-from harness.forms.distribution import wheel_digest
-from harness.forms.wheel import MODULES, WheelError, evident, identity
+from harness.forms.distribution import (
+    MODULE_SUFFIXES,
+    WheelError,
+    evident_wheel,
+    wheel_digest,
+    wheel_identity,
+)
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
     REQUIREMENTS,
@@ -112,8 +117,8 @@ def _checkout(
     if sha256(data) != package.wheel:
         raise RecordError(f"{path} is not the wheel that {package.name} was installed from")
     try:
-        files = evident(data)
-        name, version = identity(files)
+        files = evident_wheel(data)
+        name, version = wheel_identity(files)
     except WheelError as error:
         raise RecordError(f"{path} is not a wheel as runs keep them: {error}") from None
     if (name, version) != (package.name, package.version):
@@ -124,5 +129,7 @@ def _checkout(
     elsewhere = any(file.partition("/")[0].endswith(".data") for file in files)
     if not elsewhere and wheel_digest(told.decode("utf-8", "surrogateescape")) != package.record:
         raise RecordError(f"{path} has other files than {package.name} that was installed")
-    modules = frozenset(sha256(text) for file, text in files.items() if file.endswith(MODULES))
+    modules = frozenset(
+        sha256(text) for file, text in files.items() if file.endswith(MODULE_SUFFIXES)
+    )
     return Checkout(commit=facts.commit, files=facts.files, wheel=modules)

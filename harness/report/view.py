@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from harness.forms import manifest
 from harness.forms.digest import sha256
-from harness.plugins import Package, Registry
 from harness.record.model import PATH, Record
+from harness.registry import Package, Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,5 +78,5 @@ def checked() -> Mapping[str, View]:
     Nothing in a scenario names a view, so RANKPROOF_VIEWS does, with names separated by commas.
     """
     asked = [name for name in os.environ.get(ASKED, "").split(",") if name in VIEWS]
-    views = {name: VIEWS[name] for name in (*VIEWS.own, *asked)}
+    views = {name: VIEWS[name] for name in (*VIEWS.ours, *asked)}
     return {name: view for name, view in views.items() if view.checked}

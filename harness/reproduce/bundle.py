@@ -20,7 +20,7 @@ from typing import BinaryIO, Literal, get_args
 from harness import __version__
 from harness.forms import manifest
 from harness.forms.digest import sha256, sha256_of
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts

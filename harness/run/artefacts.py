@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.checks.accounted import note_accounts
-from harness.checks.arrays import AgainstCheck
+from harness.checks.arrays import AgainstCheck, Known, needled, needles_in, note_needles
 from harness.checks.check import Check
-from harness.checks.ledger_agrees import asks_ledgers
-from harness.checks.needled import Known, needled, needles_in, note_needles
-from harness.checks.transfers_intact import asks_digests
+from harness.checks.ledgers import asks_digests, asks_ledgers
 from harness.events import is_name
 from harness.forms.digest import sha256_of
 from harness.forms.regular_file import read_regular

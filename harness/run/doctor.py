@@ -19,20 +19,20 @@ from harness.backends import KINDS as BACKENDS
 from harness.backends import refusal
 from harness.checks import KINDS as CHECKS
 from harness.faults import KINDS as FAULTS
-from harness.forms.extras import missing
-from harness.forms.ranks import MOST_RANKS
-from harness.plugins import PluginFailed, Registry
+from harness.forms.distribution import missing
+from harness.forms.model import MOST_RANKS
+from harness.plugins import PluginFailed
 from harness.record import environment
 from harness.record.facts import Environment
+from harness.registry import Registry
 from harness.report.view import VIEWS
 from harness.run.environments.cache import cached
 from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
-from harness.world.below.namespaces import has_clocks
-from harness.world.control import cost, driver, limits
-from harness.world.control.pool import ServerPool, is_linux
-from harness.world.control.ports import NoPort, PortLease
+from harness.world.below.isolation import has_clocks
+from harness.world.control import capacity, rank_environment
+from harness.world.control.pool import NoPort, PortLease, ServerPool, is_linux
 from harness.world.control.server_handle import ServerFailed
 from harness.world.hosts import host as hosts
 
@@ -70,7 +70,7 @@ def examine(*, results: Path, measure: bool = True) -> list[Answer]:
     """
     machine = environment.capture()
     costs = _costs() if measure else {}
-    sizes = [found.private for found in costs.values() if isinstance(found, cost.Cost)]
+    sizes = [found.private for found in costs.values() if isinstance(found, capacity.RankCost)]
     looks = (
         *(
             _starts(),
@@ -204,7 +204,7 @@ def _signing() -> Iterator[Answer]:
         yield Answer("signing", "passed over", "note", reason)
 
 
-def _costs() -> dict[str, cost.Cost | str]:
+def _costs() -> dict[str, capacity.RankCost | str]:
     """What a rank costs, by how it is started; or why it could not be."""
     joined = [name for name in ("gloo", "mlx-ring") if refusal(name, size=2) is None]
     kinds: dict[str, dict[str, Any]] = {}
@@ -213,17 +213,17 @@ def _costs() -> dict[str, cost.Cost | str]:
     first = next(iter(joined), "none")
     kinds[f"{first}, fresh"] = {"backend": first, "warm": False, "size": 2}
     kinds["program (sh)"] = {"backend": "none", "warm": False, "program": True}
-    found: dict[str, cost.Cost | str] = {}
+    found: dict[str, capacity.RankCost | str] = {}
     with ServerPool() as pool:
         for name, how in kinds.items():
             try:
-                found[name] = cost.measure(pool, **how)
+                found[name] = capacity.measure_cost(pool, **how)
             except (ServerFailed, OSError) as error:
                 found[name] = str(error)
     return found
 
 
-def _ranks(costs: Mapping[str, cost.Cost | str]) -> Iterator[Answer]:
+def _ranks(costs: Mapping[str, capacity.RankCost | str]) -> Iterator[Answer]:
     for name, found in costs.items():
         if isinstance(found, str):
             yield Answer("a rank costs", name, "no", found, "see `rankproof run SCENARIO --try`")
@@ -241,8 +241,8 @@ def _ranks(costs: Mapping[str, cost.Cost | str]) -> Iterator[Answer]:
 
 def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
     """How many ranks of one world each limit bears; memory for the dearest that was measured."""
-    least: dict[str, limits.Limit] = {}
-    for limit in limits.limits(memory=max(sizes, default=limits.LEAST_MEMORY)):
+    least: dict[str, capacity.Limit] = {}
+    for limit in capacity.limits(memory=max(sizes, default=capacity.LEAST_MEMORY)):
         least[limit.what] = min(limit, least.get(limit.what, limit), key=lambda one: one.bears)
     for what, limit in least.items():
         word: Literal["yes", "no", "note"] = (
@@ -342,6 +342,6 @@ def _nix(machine: Environment) -> Iterator[Answer]:
         if names:
             yield Answer("environment", "flake", "note", f"{what}: {', '.join(names)}")
     if machine.variant == "cuda":
-        remedy = f"set {driver.GIVEN} to the folder that holds {driver.WANTED[0]}"
+        remedy = f"set {rank_environment.DRIVER_VARIABLE} to the folder that holds {rank_environment.DRIVER_LIBRARIES[0]}"
         listed = ", ".join(nix.driver) or "no NVIDIA driver found for the ranks"
         yield _whether("environment", "driver", nix.driver, listed, remedy)

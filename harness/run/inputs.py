@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.source import real_place
+from harness.forms.variables import cache_folder
 from harness.record.facts import HOME_INPUT, InputFacts
 from harness.scenario import Input, Scenario
 

@@ -9,7 +9,7 @@ from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
 from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.reason import Skip, SkipCode
 from harness.record import environment, sources
 from harness.record.facts import Environment
@@ -23,7 +23,7 @@ from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
 from harness.subjects import READY
-from harness.world.control import limits, program
+from harness.world.control import capacity, program
 from harness.world.hosts import host as hosts
 
 
@@ -163,8 +163,8 @@ def _refusal(
     if scenario.world.hosts > 1 and (forbidden := hosts.refusal()):
         return forbidden
     # What a program takes is known of none.
-    if lacking := limits.shortage(
-        cell.ranks, memory=1 if scenario.subject.program else limits.LEAST_MEMORY
+    if lacking := capacity.shortage(
+        cell.ranks, memory=1 if scenario.subject.program else capacity.LEAST_MEMORY
     ):
         return Skip(SkipCode.CELL_LIMIT, lacking)
     if (words := scenario.subject.program) is not None:

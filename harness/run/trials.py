@@ -30,11 +30,10 @@ from harness.scenario import Cell, ScenarioError
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
-from harness.world.control import limits
+from harness.world.control import capacity
 from harness.world.control.capture import Capture
 from harness.world.control.hang import Hang
-from harness.world.control.pool import ServerPool
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.server_handle import ServerFailed
 
 
@@ -393,7 +392,7 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
 def _borne(jobs: int, runnable: Sequence[Cell], progress: Progress) -> int:
     """How many worlds side by side, of those that are asked for, the system's limits bear."""
     largest = max(cell.ranks for cell in runnable)
-    while jobs > 1 and (lacking := limits.shortage(largest, worlds=jobs)):
+    while jobs > 1 and (lacking := capacity.shortage(largest, worlds=jobs)):
         progress.says(f"{jobs} worlds side by side are too many here: {lacking}")
         jobs -= 1
     return jobs

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from harness.checks import Finding
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, History
@@ -41,8 +41,7 @@ from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
 from harness.stats.reference import doubts, read_reference
 from harness.stats.verdict import ArmCode
-from harness.world.control.pool import ServerPool
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import Cancelled
 

@@ -12,7 +12,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
 from harness.history import History
-from harness.rank.look import LOOKED
+from harness.rank.arm import LOOKED
 from harness.record.facts import HOME_INPUT
 from harness.run import hub
 from harness.run.arms import signature

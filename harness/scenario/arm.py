@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from harness.forms.fields import (
+from harness.forms.model import (
     Argument,
     Distinct,
     Event,
@@ -24,14 +24,15 @@ from harness.forms.fields import (
     Line,
     Listed,
     Message,
+    Model,
+    Ranks,
     Repo,
     Rev,
     Scalar,
+    demand_one,
     form,
 )
-from harness.forms.model import Model, demand_one
 from harness.forms.problem import closest, complaint
-from harness.forms.ranks import Ranks
 from harness.forms.units import NUMBER, Duration, percent_of, written
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import same

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from harness.forms.distribution import normal
-from harness.forms.fields import Inside, Relative, Rev, form
-from harness.forms.model import Model
+from harness.forms.model import Inside, Model, Relative, Rev, form
 from harness.forms.problem import Problem, ScenarioError, complaint
 
 _NAME = "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"

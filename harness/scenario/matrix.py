@@ -11,10 +11,8 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from harness.backends import KINDS
-from harness.forms.fields import Distinct, Listed, Scalar
-from harness.forms.model import Model
+from harness.forms.model import MOST_RANKS, Distinct, Listed, Model, Scalar
 from harness.forms.problem import closest, complaint
-from harness.forms.ranks import MOST_RANKS
 from harness.forms.text import listed
 from harness.forms.units import written
 

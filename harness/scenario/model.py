@@ -14,7 +14,8 @@ from harness.checks import KINDS as CHECKS
 from harness.checks import AnyCheck
 from harness.faults import KINDS as FAULTS
 from harness.faults import AnyFault
-from harness.forms.fields import (
+from harness.forms.model import (
+    EVERY_RANK,
     AnyPath,
     Distinct,
     Event,
@@ -24,20 +25,21 @@ from harness.forms.fields import (
     Inside,
     Line,
     Listed,
+    Model,
     Name,
     Paragraph,
     Plain,
+    Ranks,
     SchemaVersion,
     SeedText,
     Sha256,
     Title,
     Variable,
+    demand_one,
 )
-from harness.forms.model import Model, demand_one
 from harness.forms.problem import complaint
-from harness.forms.ranks import EVERY_RANK, Ranks
 from harness.forms.units import Duration, Percent, Size
-from harness.plugins import Registry
+from harness.registry import Registry
 from harness.scenario.matrix import Matrix
 from harness.scenario.placement import MOST_HOSTS, Placement, hosts_of
 from harness.scenario.subject import Deadline, Subject, control_of, faults_of

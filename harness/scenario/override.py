@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 
 from harness.forms.document import Document, Mark, Tree, parse_value
-from harness.forms.fields import HUB_PATTERN
+from harness.forms.model import HUB_PATTERN
 from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path
-from harness.forms.schema import allowed_keys
 from harness.forms.text import printable
+from harness.forms.validation import allowed_keys
 from harness.scenario.environment import bare
 from harness.scenario.model import json_schema
 

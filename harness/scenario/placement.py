@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from harness.forms.model import MOST_RANKS
 from harness.forms.problem import closest, complaint
-from harness.forms.ranks import MOST_RANKS
 from harness.forms.units import written
 
 MOST_HOSTS = MOST_RANKS

@@ -16,10 +16,19 @@ from harness.checks import AnyCheck
 from harness.checks.arrays import AgainstCheck
 from harness.faults.fault import Fault
 from harness.faults.perturb import Change, PerturbFault
-from harness.forms.fields import Argument, Entry, Id, Listed, Plain, Relative
-from harness.forms.model import Model, demand_one
+from harness.forms.model import (
+    EVERY_RANK,
+    Argument,
+    Entry,
+    Id,
+    Listed,
+    Model,
+    Plain,
+    Ranks,
+    Relative,
+    demand_one,
+)
 from harness.forms.problem import Path, complaint
-from harness.forms.ranks import EVERY_RANK, Ranks
 from harness.forms.units import Duration
 from harness.scenario.arm import Arm, Control, Expected, MustFail
 from harness.scenario.environment import Environment

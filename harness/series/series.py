@@ -35,7 +35,7 @@ from harness.scenario import ScenarioError, load_scenario
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
-from harness.world.machines import tree
+from harness.world.machines import store
 
 FOLDER = "evidence/parts"
 SUFFIX = ".rankproof.tar.xz"
@@ -216,7 +216,7 @@ def code() -> str:
     return fold(
         {
             name: sha256(path.read_bytes())
-            for name, path in tree.files_of(top).items()
+            for name, path in store.files_of(top).items()
             if name.endswith(".py")
         }
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from harness.checks.check import ValueCheck
-from harness.checks.within import WithinCheck
+from harness.checks.event import WithinCheck
 from harness.forms.model import Model
 from harness.scenario import SIGNIFICANT, Scenario
 from harness.stats.outcome import Arm

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.checks import Finding
-from harness.checks.arrays import AgainstCheck
+from harness.checks.arrays import AgainstCheck, needles_of
 from harness.checks.close import CloseCheck
 from harness.checks.equivalent import EquivalentCheck, parity_of
-from harness.checks.needled import needles_of
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
 from harness.history import History

@@ -153,8 +153,8 @@ def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
 
     Only a ready subject is known to ask one by one.
     """
-    names = {scenario.subject.use, scenario.subject.beside} & READY.own.keys()
-    if not any("sampling" in READY.own[name].arguments for name in names if name is not None):
+    names = {scenario.subject.use, scenario.subject.beside} & READY.ours.keys()
+    if not any("sampling" in READY.ours[name].arguments for name in names if name is not None):
         return (
             ": nothing beyond that was looked at, and how requests were batched and sampled is not"
             " told"

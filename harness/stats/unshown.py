@@ -16,9 +16,8 @@ from harness.checks.arrays import A, AgainstCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
-from harness.checks.ledger_agrees import LedgerAgreesCheck
+from harness.checks.ledgers import LedgerAgreesCheck, TransfersIntactCheck
 from harness.checks.requests import RequestsCheck
-from harness.checks.transfers_intact import TransfersIntactCheck
 from harness.faults.proof import STRUCK, noted
 from harness.forms.digest import sha256
 from harness.forms.model import Model

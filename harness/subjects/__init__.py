@@ -7,7 +7,7 @@ in `harness.engines`. Signed scenarios name them, so none is ever renamed, and a
 added.
 """
 
-from harness.plugins import Package, Registry
+from harness.registry import Package, Registry
 from harness.subjects.subject import Argument, ReadySubject
 
 __all__ = ["READY", "Argument", "ReadySubject"]

@@ -17,9 +17,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.forms.cache import cache_folder
 from harness.forms.regular_file import read_regular
 from harness.forms.text import plural, quoted
+from harness.forms.variables import cache_folder
 from harness.tokenizer.files import is_there
 from harness.tokenizer.formats import gguf_form
 from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS, SPLITS

@@ -1,11 +1,11 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long
 verify and gate take.
 
-Also what verify, lint and list cost beside an import, what the identity of a large tokenizer costs,
-a look into a GGUF file, test hosts, the ledger of a rank's calls, and the transport and the
-validators of `harness._integrity`, one beside a bare socket, the others beside a decode step, a
-model over ranks, and, by name only, what a pipeline spends in both, and what a thousand recorded
-machines cost control.
+Also what a rank costs beside a bare fork, what verify, lint and list cost beside an import, what
+the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's
+calls, and the transport and the validators of `harness._integrity`, one beside a bare socket, the
+others beside a decode step, a model over ranks, and, by name only, what a pipeline spends in both,
+and what a thousand recorded machines cost control.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS
-from harness.forms.extras import missing
-from harness.forms.ranks import MOST_RANKS
+from harness.forms.distribution import missing
+from harness.forms.model import MOST_RANKS
 from harness.world.control.pool import ServerPool, prepare
 from harness.world.hosts.host import refusal
 from tests.bench import (
@@ -35,6 +35,7 @@ from tests.bench import (
     integrity,
     integrity_pipeline,
     ledger,
+    ranks,
     scale,
     transport,
     verifying,
@@ -96,6 +97,7 @@ def main() -> None:
     given.add_argument("--json", action="store_true")
     parts = (
         "worlds",
+        "ranks",
         "hosts",
         "verify",
         "commands",
@@ -118,6 +120,11 @@ def main() -> None:
             found["hosts"] = hosts.measure(pool, Path(name), rounds=options.rounds)
         if not options.json:
             hosts.show(found["hosts"])
+    if options.only in (None, "ranks") and KINDS["gloo"].refusal(size=ranks.RANKS) is None:
+        with tempfile.TemporaryDirectory() as name, ServerPool() as pool:
+            found["ranks"] = ranks.measure(pool, Path(name), rounds=options.rounds)
+        if not options.json:
+            ranks.show(found["ranks"])
     if options.only in (None, "tokenizers"):
         found["tokenizers"] = identity_seconds()
         if not options.json:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.control.pool import ServerPool
-from harness.world.control.recorder import compiled
+from harness.world.control.rank_environment import compiled_recorder
 from harness.world.control.world import World
 from tests.launches import launch_of
 
@@ -176,7 +176,7 @@ def measure(
             {
                 "rounds": rounds if entry == "ping_pong" else steps,
                 "digests": digests,
-                "recorder": compiled() if in_c else "",
+                "recorder": compiled_recorder() if in_c else "",
             },
         )
         for case, (entry, digests, in_c) in CASES.items()
@@ -220,8 +220,8 @@ def show(found: dict[str, Any]) -> None:
     print("the ledger, 2 ranks of gloo: 1 MiB to and fro, and decoding with 110 million parameters")
     print(
         "  with the recorder in C"
-        if compiled()
-        else "  without the recorder in C, which cannot be compiled here"
+        if compiled_recorder()
+        else "  without the recorder in C, which cannot be compiled_recorder here"
     )
     for case, figures in found.items():
         print(

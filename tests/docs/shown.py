@@ -40,7 +40,7 @@ FINDINGS = "docs/findings"
 SCENARIO = NotRun(
     "takes minutes, on demand; tests/run runs the shipped scenarios with fewer trials"
 )
-MACHINES = NotRun("needs machines; tests/machines runs it against a real sshd")
+MACHINES = NotRun("needs machines; tests/world/machines runs it against a real sshd")
 TESTS = NotRun("runs the tests, of which this is one")
 
 BENCH = NotRun("measures for a minute; tests/test_bench.py measures some of it")

@@ -48,7 +48,7 @@ def test_the_reference_is_up_to_date(path: Path) -> None:
 
 def test_a_changed_docstring_changes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page follows the code: another docstring, default or option is another page."""
-    from harness.checks.within import WithinCheck
+    from harness.checks.event import WithinCheck
     from harness.rank.context import Context
 
     api, kinds = REFERENCE.api(), REFERENCE.kinds()

@@ -18,8 +18,7 @@ from harness.faults.strikes import Strikes
 from harness.history import History
 from harness.run.hub import WorldHub
 from harness.scenario import Scenario, parse_scenario
-from harness.world.control.pool import ServerPool
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.world import World
 from tests.launches import launch_of
 from tests.world.conftest import ENGINES

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms import cgroup
+from harness.forms.process import cgroup_refusal
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, 
     """SIGKILL with a rank in a fault's grip for ten minutes: two seconds later no process, mount or
     folder is left.
     """
-    if kind == "memory" and (why := cgroup.refusal()):
+    if kind == "memory" and (why := cgroup_refusal()):
         pytest.skip(why)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.driver", kind],

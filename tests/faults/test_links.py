@@ -25,7 +25,7 @@ from harness.events import Event
 from harness.faults import prove
 from harness.history import History
 from harness.stats.wires import without_payload
-from harness.world.below.descendants import processes
+from harness.world.below.leftovers import processes
 from harness.world.control.hang import Hang
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import Hosts

@@ -16,8 +16,8 @@ from harness import plugins
 from harness.faults import KINDS, Fault
 from harness.faults.strikes import Strikes
 from harness.history import History
-from harness.plugins import Registry
 from harness.reason import SkipCode
+from harness.registry import Registry
 from harness.run.machines.over_machines import Hostfile, refusal, skip
 from harness.run.preparation import Preparation
 from harness.scenario import Scenario, cells, parse_scenario
@@ -99,7 +99,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scenar
     monkeypatch.syspath_prepend(str(tmp_path))
     plugins._by_group.cache_clear()
     # As a process would read it that starts now: the registry of this one was filled before.
-    started = Registry("rankproof.faults", Fault, KINDS.own)
+    started = Registry("rankproof.faults", Fault, KINDS.ours)
     monkeypatch.setattr(plugins, "TRIED", set())
     for name in ("_pending", "_brought", "plugins"):
         monkeypatch.setattr(KINDS, name, getattr(started, name))

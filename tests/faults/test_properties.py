@@ -245,3 +245,30 @@ def test_a_void_trial_of_the_candidate_never_hides_a_failed_check(
         and trial.void.code is VoidCode.FAULT_NOT_PROVED
     ):
         assert all(finding.passed for finding in findings)
+
+
+@pytest.mark.parametrize("word", [[], {}, 1, None, [["all_reduce"]]])
+@pytest.mark.parametrize("key", ["operation", "site", "what", "nth", "overtaken_by", "before"])
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_rank_that_names_no_call_proves_nothing(kind: str, key: str, word: Any) -> None:
+    """A rank may say anything of its call, also what cannot be looked for in a set."""
+    fault: Any = FAULTS[kind]
+    said = {
+        "fault": fault.id,
+        "what": fault.what,
+        "nth": fault.nth,
+        "operation": "all_reduce",
+        "site": "try.py:7",
+        "overtaken_by": "all_reduce",
+        "before": ["float32", [2]],
+        "after": ["int32", [1]],
+    }
+    events = [
+        Event(1, "rank", "door", 1),
+        Event(2, "harness", "fault.struck", 1, values={"fault": fault.id}),
+        Event(3, "rank", "fault.call", 1, values={**said, key: word}),
+    ]
+    (found,) = prove([fault], History(events, size=2))
+    assert found.struck
+    assert not (key in ("operation", "site", "what") and found.proof.proved)
+    assert not (kind == "reorder-calls" and key == "overtaken_by" and found.proof.proved)

@@ -253,7 +253,7 @@ HERE = [
     kind for kind in KINDS if not KINDS[kind].refusal() and kind not in CALLS and kind != "cut-off"
 ]
 """Nothing is denied to root; faults of calls are tried in test_calls, and the cut of a machine in
-tests/machines.
+tests/world/machines.
 """
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms.cache import cache_folder
+from harness.forms.variables import cache_folder
 
 
 def test_a_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:

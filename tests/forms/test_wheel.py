@@ -8,7 +8,13 @@ import zipfile
 
 import pytest
 
-from harness.forms.wheel import WheelError, evident, identity, pack, unpack
+from harness.forms.distribution import (
+    WheelError,
+    evident_wheel,
+    pack_wheel,
+    unpack_wheel,
+    wheel_identity,
+)
 
 FILES = {
     "own/b.py": b"B = 1\n",
@@ -22,17 +28,17 @@ def test_the_same_files_are_the_same_bytes() -> None:
 
     What was packed comes back.
     """
-    assert pack(FILES) == pack(dict(reversed(FILES.items())))
-    assert evident(pack(FILES)) == FILES
-    assert identity(FILES) == ("own", "1.0+x")
+    assert pack_wheel(FILES) == pack_wheel(dict(reversed(FILES.items())))
+    assert evident_wheel(pack_wheel(FILES)) == FILES
+    assert wheel_identity(FILES) == ("own", "1.0+x")
     other = io.BytesIO()
     with zipfile.ZipFile(other, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.mkdir("own")
         for path, text in FILES.items():
             archive.writestr(path, text)
-    assert pack(unpack(other.getvalue(), most=100)) == pack(FILES)
+    assert pack_wheel(unpack_wheel(other.getvalue(), most=100)) == pack_wheel(FILES)
     with pytest.raises(WheelError, match="not packed as a run packs it"):
-        evident(other.getvalue())
+        evident_wheel(other.getvalue())
 
 
 def test_what_is_not_a_wheel_is_refused_in_words() -> None:
@@ -40,32 +46,32 @@ def test_what_is_not_a_wheel_is_refused_in_words() -> None:
     raised.
     """
     with pytest.raises(WheelError, match="cannot be read"):
-        evident(b"no archive")
+        evident_wheel(b"no archive")
     with pytest.raises(WheelError, match="more than evidence may"):
-        unpack(pack({"large": bytes(1000)}), most=999)
+        unpack_wheel(pack_wheel({"large": bytes(1000)}), most=999)
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", bytes(10**6))
     with pytest.raises(WheelError, match="more than evidence may"):
-        evident(bomb.getvalue())
+        evident_wheel(bomb.getvalue())
     twice = io.BytesIO()
     with zipfile.ZipFile(twice, "w") as archive:
         archive.writestr("a", b"1")
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("a", b"2")
     with pytest.raises(WheelError, match="of one name twice"):
-        evident(twice.getvalue())
+        evident_wheel(twice.getvalue())
     for files in ({"a.py": b""}, {"a-1.dist-info/X": b"", "b-1.dist-info/X": b""}):
         with pytest.raises(WheelError, match="name and version"):
-            identity(files)
-    whole, dice = pack(FILES), random.Random(7)
+            wheel_identity(files)
+    whole, dice = pack_wheel(FILES), random.Random(7)
     for _ in range(1500):
         changed = bytearray(whole)
         for _ in range(dice.choice((1, 1, 2, 8))):
             changed[dice.randrange(len(changed))] = dice.randrange(256)
         if changed != whole:
             try:
-                found = evident(bytes(changed))
+                found = evident_wheel(bytes(changed))
             except WheelError:
                 continue
             assert found != FILES

@@ -208,7 +208,9 @@ def _start(order: Order, perform: Callable[[Order, Path], dict[str, object]], fo
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         told = perform(order, folder)
-        (folder / "told.json").write_text(json.dumps(told))
+        # Written beside and renamed: a session that is killed while it writes says nothing, not half.
+        (folder / "telling.json").write_text(json.dumps(told))
+        (folder / "telling.json").replace(folder / "told.json")
         os._exit(0)
     # A mutant that cannot be imported ends here; nothing is told.
     except BaseException:  # noqa: BLE001

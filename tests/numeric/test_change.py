@@ -21,7 +21,7 @@ from harness.numeric.change import (
     restored,
     restored_file,
 )
-from harness.numeric.tolerance import ulps
+from harness.numeric.comparison import ulps
 
 
 def order(change: str, size: float | None = None, *, seed: int = 0) -> dict[str, Any]:

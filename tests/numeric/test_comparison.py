@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from harness.numeric.array import BFLOAT16_SUFFIX, NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.numeric.arrays import compare as compare_files
-from harness.numeric.comparison import Comparison, ComparisonTally, compare_values
-from harness.numeric.tolerance import Tolerance, ulps
+from harness.numeric.comparison import Comparison, ComparisonTally, Tolerance, compare_values, ulps
 
 BIG = 1 << 62
 DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int64", "uint64", "bool")

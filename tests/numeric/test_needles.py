@@ -10,8 +10,8 @@ import pytest
 from harness.checks.close import CloseCheck
 from harness.checks.distribution import DistributionCheck
 from harness.numeric.arrays import ArrayFile, numbers
+from harness.numeric.comparison import Tolerance
 from harness.numeric.needles import extent, places_like, telling, try_values, unmasked, wrong_ones
-from harness.numeric.tolerance import Tolerance
 from tests.checks.worlds import content
 
 RANDOM = np.random.default_rng(3)

@@ -11,7 +11,7 @@ import pytest
 
 from harness.events import Event
 from harness.rank.emit import LINE_LIMIT, Emitter
-from harness.world.control.rank_channel import Channel
+from harness.world.control.ranks import RankChannel
 
 
 class Ends:
@@ -46,7 +46,7 @@ def test_what_is_emitted_is_what_the_harness_reads(ends: Ends) -> None:
     ends.emitter.emit("a.b", values)
     (line,) = ends.lines(1)
     assert line.isascii()
-    (event,) = Channel(3, not_before=0).feed(line + b"\n")
+    (event,) = RankChannel(3, not_before=0).feed(line + b"\n")
     assert (event.name, event.rank, event.by, event.values) == ("a.b", 3, "rank", values)
     assert Event.parse(event.line()) == event
 

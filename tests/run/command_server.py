@@ -116,7 +116,7 @@ def serve(control: int) -> None:
 
     # What reads a scenario and a record is made when the first is read, for every process anew.
     load_scenario(ROOT / "scenarios" / "late-rank")
-    for kind in (*checks.KINDS.own.values(), *faults.KINDS.own.values()):
+    for kind in (*checks.KINDS.ours.values(), *faults.KINDS.ours.values()):
         kind.model_rebuild()
     Record.model_rebuild()
     # What is worked out from the texts of installed distributions is kept; the texts are read each

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.forms.distribution import wheel_digest
-from harness.forms.wheel import evident, pack
+from harness.forms.distribution import evident_wheel, pack_wheel, wheel_digest
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
 from harness.run.arms.revision import RevisionError
@@ -312,7 +311,7 @@ def test_a_forged_checkout_is_refused(
     assert "is not the wheel that own was installed from" in verdict(other_wheel)
     assert "does not tell for each arm what its repository holds" in verdict(silent)
 
-    files = evident((ran.folder / WHEEL).read_bytes())
+    files = evident_wheel((ran.folder / WHEEL).read_bytes())
     text = b"NUMBER = 2 # other\n"
     line = f"own/__init__.py,sha256={wheels.digest(text)},{len(text)}"
     listed = [
@@ -320,16 +319,16 @@ def test_a_forged_checkout_is_refused(
         for one in files[RECORD].decode().splitlines()
     ]
     other = {**files, "own/__init__.py": text}
-    whole = pack({**other, RECORD: ("\n".join(listed) + "\n").encode()})
+    whole = pack_wheel({**other, RECORD: ("\n".join(listed) + "\n").encode()})
     assert "is not a wheel as runs keep them" in verdict(installed_from(b"x"), kept=b"x")
     assert "has other files than own that was installed" in verdict(
         installed_from(whole), kept=whole
     )
-    digest = wheel_digest(evident(whole)[RECORD].decode())
+    digest = wheel_digest(evident_wheel(whole)[RECORD].decode())
     found = "own 1.0 was installed, a rank found 1.0 or other files of it"
     assert found in verdict(installed_from(whole, record=digest), kept=whole)
     missing = "own/__init__.py is not in the wheel that was built of own 1.0"
-    assert missing in verdict(installed_from(pack(other)), kept=pack(other))
+    assert missing in verdict(installed_from(pack_wheel(other)), kept=pack_wheel(other))
 
 
 def installed_from(wheel: bytes, *, record: str | None = None) -> Callable[[dict[str, Any]], None]:

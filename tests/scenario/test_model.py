@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from harness.checks import Check
 from harness.checks.agree import AgreeCheck
 from harness.checks.equal import EqualCheck
-from harness.checks.within import WithinCheck
-from harness.forms.ranks import RankSet
+from harness.checks.event import WithinCheck
+from harness.forms.model import RankSet
 from harness.scenario import Scenario, Share, parse_scenario
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticCustomError
 
-from harness.forms.ranks import rank_set
+from harness.forms.model import rank_set
 from harness.scenario.arm import share
 
 

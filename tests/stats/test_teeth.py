@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.checks import Finding, RankFinding
-from harness.checks.needled import NEEDLES_TRIED
+from harness.checks.arrays import NEEDLES_TRIED
 from harness.events import Event
 from harness.history import ARTEFACT_COMPARED, ARTEFACTS_ACCOUNTED, History
 from harness.numeric.needles import LEAST, Needle, Needles

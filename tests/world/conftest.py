@@ -18,7 +18,7 @@ import pytest
 from harness.checks import Finding
 from harness.checks import world as world_checks
 from harness.events import Event
-from harness.forms.children import started_apart
+from harness.forms.process import started_apart
 from harness.history import History
 from harness.rank.process import inspect
 from harness.world.below.preload import MODULES, Preload

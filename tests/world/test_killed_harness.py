@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease
 from harness.world.control.world import World
 from harness.world.hosts import host as hosts
 from tests.world.conftest import ENGINES, dwellers, networks

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.stats.counterparts import Counterparts, InstalledCopy
 from harness.stats.provenance import Source, judge, told
 from tests.run import wheels
 
@@ -23,6 +24,15 @@ OURS = 'WHO = "the commit\'s"\n'
 COMMIT = Source(
     declared={"engine"}, files={"src/engine.py": hashlib.sha256(OURS.encode()).hexdigest()}
 )
+
+
+def repository(folder: str, text: str) -> Source:
+    """A repository that declares the engine, and holds its module in this folder."""
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    files = {f"{folder}engine.py": sha256}
+    copy = InstalledCopy(name="engine", version="2.0", files={"engine.py": sha256})
+    known = Counterparts(roots={"engine": [("", folder)]}, files=files, installed=[copy])
+    return Source(declared={"engine"}, files=files, counterparts=known)
 
 
 def run(live: Any, tmp_path: Path, body: str, *, warm: bool = False, **more: Any) -> Any:
@@ -141,9 +151,7 @@ def test_an_installed_distribution_is_told_by_its_record(
     assert "engine.py came from an installed copy (engine 2.0)" in str(
         judge(declared, COMMIT).unproven
     )
-    theirs = Source(
-        declared={"engine"}, files={"engine.py": hashlib.sha256(THEIRS.encode()).hexdigest()}
-    )
+    theirs = repository("", THEIRS)
     assert judge(declared, theirs).unproven == frozenset()
     (site / "engine.py").write_text(OURS)
     changed = listing(run(live, tmp_path, body, warm=warm))
@@ -151,7 +159,7 @@ def test_an_installed_distribution_is_told_by_its_record(
         judge(changed, other).unproven
     )
     # Of what was changed into the commit's very file nobody has to know where it came from.
-    assert judge(changed, COMMIT).unproven == frozenset()
+    assert judge(changed, repository("src/", OURS)).unproven == frozenset()
 
 
 def test_what_the_run_itself_wrote_is_no_stranger(live: Any, tmp_path: Path) -> None:

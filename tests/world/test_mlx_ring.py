@@ -14,7 +14,7 @@ import pytest
 
 from harness.backends import KINDS, mlx_ring, mlx_ring_inside
 from harness.rank.spec import RankSpec
-from harness.world.control.ports import NoPort, PortLease
+from harness.world.control.pool import NoPort, PortLease
 from harness.world.control.world import World
 
 Live = Callable[..., Any]

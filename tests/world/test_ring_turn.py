@@ -15,7 +15,7 @@ import pytest
 
 from harness.backends.backend import LOOPBACK
 from harness.rank.process import inspect
-from harness.world.control.ports import PortLease
+from harness.world.control.pool import PortLease
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the turn is for Linux"

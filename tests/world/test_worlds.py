@@ -15,9 +15,9 @@ import pytest
 
 from harness.events import Event
 from harness.world.below.preload import HUGE_PAGE
-from harness.world.control import driver
+from harness.world.control import rank_environment
 from harness.world.control.pool import ServerPool, prepare
-from harness.world.control.server_handle import Server, ServerFailed, ServerKey
+from harness.world.control.server_handle import ServerFailed, ServerHandle, ServerKey
 from harness.world.control.world import Cancelled, World
 from tests.world.conftest import ENGINES
 
@@ -241,7 +241,7 @@ def test_a_missing_interpreter_is_a_clear_error(
     )
     before, folders = len(list(Path("/proc/self/fd").iterdir())), set(ground.iterdir())
     with pytest.raises(ServerFailed, match="could not be started"):
-        Server(ServerKey(warm=True, environment=()))
+        ServerHandle(ServerKey(warm=True, environment=()))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert set(ground.iterdir()) == folders
 
@@ -268,14 +268,14 @@ def test_a_server_that_ended_before_its_folder_was_there_says_its_last_words(
         "harness.world.control.server_handle.BOOT", "raise SystemExit('torch is broken here')"
     )
     before = {child.pid for child in psutil.Process().children()}
-    link = driver.link
+    link = rank_environment.link_driver
 
     def link_when_it_has_ended(folder: Path, libraries: Mapping[str, Path]) -> None:
         link(folder, libraries)
         (pid,) = {child.pid for child in psutil.Process().children()} - before
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
-    monkeypatch.setattr(driver, "link", link_when_it_has_ended)
+    monkeypatch.setattr(rank_environment, "link_driver", link_when_it_has_ended)
     with ServerPool() as pool, pytest.raises(ServerFailed, match="torch is broken here"):
         pool.take(warm=True, env={}, preload=ENGINES)
 

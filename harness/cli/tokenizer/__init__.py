@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, USAGE, give_up
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.text import visible
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.cli import USAGE, give_up
-from harness.forms.switch import switch
+from harness.forms.variables import switch
 
 DEADLINE = 120.0
 LOCK_FILE = "tokenizer.lock.json"

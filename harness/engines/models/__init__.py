@@ -19,9 +19,9 @@ from harness.engines.models.catalogue import MODELS, ModelError, Recipe
 from harness.engines.models.vocabulary import as_json, tokenizer_files
 from harness.engines.models.weights import DrawnTensor, draw, safetensors
 from harness.forms import manifest
-from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
+from harness.forms.variables import cache_folder
 
 __all__ = ["MODELS", "ModelError", "cached", "digest", "files", "write"]
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from harness.forms.problem import closest
 from harness.forms.strict_json import JSON
 from harness.forms.text import listed
-from harness.rank.look import names_swallowed
+from harness.rank.arm import names_swallowed
 from harness.run.arms import signature
 from harness.run.arms.signature import Entry
 from harness.run.arms.staging import StagedArm, as_in

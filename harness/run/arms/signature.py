@@ -38,7 +38,7 @@ class Entry:
         there: whether there is a function of that name.
         names: what else could be called, where there is none.
         signature: None where nobody can tell.
-        late: why a call would run nothing, as `harness.rank.look` says it.
+        late: why a call would run nothing, as `harness.rank.arm.look` says it.
     """
 
     there: bool
@@ -95,7 +95,7 @@ def read(text: bytes, name: str) -> Entry | None:
 
 
 def of_values(values: JSON) -> Entry | None:
-    """What a rank said that looked at the function; None where it is not what `harness.rank.look`
+    """What a rank said that looked at the function; None where it is not what `harness.rank.arm.look`
     says.
     """
     try:

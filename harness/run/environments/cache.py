@@ -23,9 +23,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, lines, sha256, sha256_of
 from harness.forms.model import Model
+from harness.forms.variables import cache_folder
 from harness.reason import Skip, SkipCode
 from harness.record import start_files
 from harness.record.facts import ArmEnvironmentFacts

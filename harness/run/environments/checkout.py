@@ -14,8 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.forms.digest import sha256
+from harness.forms.distribution import (
+    MODULE_SUFFIXES,
+    WheelError,
+    pack_wheel,
+    unpack_wheel,
+    wheel_identity,
+)
 from harness.forms.source import real_place
-from harness.forms.wheel import MODULES, WheelError, identity, pack, unpack
 from harness.record.facts import CheckoutFacts
 from harness.run.arms.provenance import revision
 from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
@@ -81,12 +87,12 @@ class Found:
         most = LARGEST_FILE // 2**20
         try:
             files = (
-                unpack(made.read_bytes(), most=LARGEST_FILE)
+                unpack_wheel(made.read_bytes(), most=LARGEST_FILE)
                 if made.stat().st_size <= LARGEST_FILE
                 else {}
             )
-            packed = pack(files)
-            name, version = identity(files) if files else ("", "")
+            packed = pack_wheel(files)
+            name, version = wheel_identity(files) if files else ("", "")
         except WheelError as error:
             raise EnvironmentProblem(
                 f"{self._words} was built, and {error} (at most {most} MiB)"
@@ -100,7 +106,7 @@ class Found:
             raise EnvironmentProblem(
                 f"{self._words} is {name} {version}: name it {name} in environment.packages"
             )
-        wanted = {path for path in files if path.endswith(MODULES)}
+        wanted = {path for path in files if path.endswith(MODULE_SUFFIXES)}
         known = self.facts.model_copy(
             update={"wheel": made.name, "files": self._of_the_tree(wanted)}
         )

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.forms.children import start_apart
 from harness.forms.distribution import normal
+from harness.forms.process import start_apart
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
 from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter

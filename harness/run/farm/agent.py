@@ -36,7 +36,7 @@ from harness.world.control.hang import Hang
 from harness.world.control.pool import ServerPool
 from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import Cancelled
-from harness.world.machines.agent import Channel, Gone
+from harness.world.machines.agent import ControlChannel, Gone
 
 THREADS = 4
 """For what is asked beside trials."""
@@ -47,7 +47,7 @@ class Agent:
     the time.
     """
 
-    def __init__(self, channel: Channel, folder: Path) -> None:
+    def __init__(self, channel: ControlChannel, folder: Path) -> None:
         """Begin.
 
         Args:
@@ -235,7 +235,7 @@ def main(*, lease: float, folder: str) -> None:
     # A pipe that is not read takes part of a message, and then nothing.
     os.set_blocking(writes, False)
     try:
-        Agent(Channel(reads, writes, lease=lease), Path(folder)).serve()
+        Agent(ControlChannel(reads, writes, lease=lease), Path(folder)).serve()
     except Gone as why:
         print(why, file=sys.stderr)  # where control is there after all, it hears so
     finally:

@@ -12,14 +12,14 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import Field, JsonValue
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256_of
 from harness.forms.model import Model
+from harness.forms.variables import cache_folder
 from harness.record.facts import InputFacts
 from harness.run.arms.staging import StagedArm
 from harness.run.inputs import ResolvedInput
 from harness.world.control.names import ROOT
-from harness.world.machines import tree
+from harness.world.machines import store
 
 PIECE = 16 * 2**20
 CACHE = "farm"
@@ -72,7 +72,7 @@ def own_code() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         # Links are followed: in a checkout harness/_integrity is one.
-        for name, path in sorted(tree.files_of(Path(ROOT, "harness")).items()):
+        for name, path in sorted(store.files_of(Path(ROOT, "harness")).items()):
             archive.write(path, f"harness/{name}")
     return buffer.getvalue()
 

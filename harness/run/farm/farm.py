@@ -36,8 +36,8 @@ from harness.world.control.capture import Capture
 from harness.world.control.hang import Hang
 from harness.world.control.world import Cancelled
 from harness.world.machines.agent_channel import LEASE
-from harness.world.starters.ray import Cluster, Place
-from harness.world.starters.relayed import ActorGone, NodeLost
+from harness.world.starters.ray import Cluster, ClusterNode
+from harness.world.starters.ray_relay import ActorGone, NodeLost
 
 # Beside what a trial may take by its scenario: starting a world, and bringing what it left.
 SPARE = 120.0
@@ -174,7 +174,7 @@ class Farm:
             )
             self._nodes.append(Node(actor, number=number, name=place.name))
 
-        def ready(node: Node, place: Place) -> str | None:
+        def ready(node: Node, place: ClusterNode) -> str | None:
             try:
                 return self._ready(node, place)
             except NodeLost as error:
@@ -194,7 +194,7 @@ class Farm:
                 " others"
             )
 
-    def _ready(self, node: Node, place: Place) -> str | None:
+    def _ready(self, node: Node, place: ClusterNode) -> str | None:
         """Why a node must not be used; None once it can be."""
         told, _ = self._answer(node.ask("facts"))
         try:

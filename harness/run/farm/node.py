@@ -15,7 +15,7 @@ from harness.forms.strict_json import NotStrict, strict_json
 from harness.forms.text import printable
 from harness.run.farm.answer import MOST, AnswerRefused
 from harness.world.machines.agent import HEAD, MOST_JSON
-from harness.world.starters.relayed import WAIT, ActorGone, Bytes, NodeLost
+from harness.world.starters.ray_relay import WAIT, ActorGone, Bytes, NodeLost
 
 Answer = tuple[dict[str, Any], bytes]
 

@@ -33,8 +33,8 @@ from harness.stats.verdict import Judgement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, Folder, Reader, UnreadableFile
 from harness.trust.replay import CannotJudge
 from harness.trust.verification import Refused
-from harness.world.below.removal import remove
-from harness.world.machines import agent, journal
+from harness.world.below.leftovers import remove
+from harness.world.machines import agent, node_channel
 from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.late import Late, LateShare, replay
 from harness.world.machines.roll import Hostile
@@ -151,7 +151,7 @@ def _missing(read: Reader, digests: Collection[str]) -> list[Missing]:
             if (event.name, event.by) != (MACHINE_COLLECTED, "harness") or not isinstance(run, str):
                 continue
             about: Any = events[0].values.get("machines")
-            if not journal.NAME.fullmatch(run):
+            if not node_channel.JOURNAL_NAME.fullmatch(run):
                 raise NotCollected(f"{name}: its run is not named as runs are")
             try:
                 share = LateShare(events, machine=about["called"].index(called))

@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
+from harness.forms.variables import cache_folder
 from harness.run.machines.collected import Fetch, Missing
 from harness.world.control.names import ROOT
-from harness.world.machines import agent, journal, tree
+from harness.world.machines import agent, node_channel, store
 from harness.world.machines.agent_channel import LEASE, Unreachable, argv
-from harness.world.machines.heartbeat import BEAT, Line
+from harness.world.machines.heartbeat import BEAT, MachineLine
 from harness.world.machines.roll import Hostile
-from harness.world.starters import hostfile, ssh
+from harness.world.starters import hostfile
 
 REACHED_WITHIN = 60.0
 COLLECTED_WITHIN = 300.0
@@ -49,7 +49,7 @@ def commands_of(
     """
     found = {}
     for one in hostfile.read(hosts):
-        command = ssh.command(one.name, argv(interpreter), configuration=configuration)
+        command = hostfile.ssh_command(one.name, argv(interpreter), configuration=configuration)
         found[one.name] = found[digest_of(one.name)] = command
     return found
 
@@ -62,8 +62,10 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
             run remembered.
         lease: seconds without a heartbeat after which the other end gives up.
     """
-    files = {f"harness/{name}": path for name, path in tree.files_of(Path(ROOT, "harness")).items()}
-    root = tree.digest_of(files), files
+    files = {
+        f"harness/{name}": path for name, path in store.files_of(Path(ROOT, "harness")).items()
+    }
+    root = store.digest_of(files), files
 
     def fetch(missing: Missing, place: Path) -> None:
         known = remembered(missing.run) if commands is None else commands
@@ -72,7 +74,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
             raise Unreachable(
                 "no machine of the hostfile is it: name the hostfile of the run by --hosts"
             )
-        line = Line(
+        line = MachineLine(
             missing.share.machine,
             command,
             within=REACHED_WITHIN,
@@ -106,9 +108,9 @@ class _Taking:
     def __init__(self, stream: BinaryIO, *, world: str) -> None:
         self._stream = stream
         self._world = world
-        self._left = journal.MOST_BYTES
+        self._left = node_channel.MOST_JOURNAL
 
-    def __call__(self, _line: Line, message: dict[str, Any], content: bytes) -> None:
+    def __call__(self, _line: MachineLine, message: dict[str, Any], content: bytes) -> None:
         words = json.dumps(message).encode()
         self._left -= len(words) + len(content)
         if message.get("world") != self._world or self._left < 0:
@@ -119,14 +121,14 @@ class _Taking:
 class _Beating:
     """Heartbeats while a line is asked."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: MachineLine) -> None:
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=self._beat, args=(line,), daemon=True, name="heartbeats"
         )
         self._thread.start()
 
-    def _beat(self, line: Line) -> None:
+    def _beat(self, line: MachineLine) -> None:
         while not self._over.wait(BEAT) and not line.lost:
             line.beat()
 

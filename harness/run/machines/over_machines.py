@@ -27,10 +27,10 @@ from harness.world.machines import agent
 from harness.world.machines.agent_channel import LEASE, Start, Unreachable, argv, boot
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
-from harness.world.machines.placement import Placed
-from harness.world.starters import hostfile, ssh
+from harness.world.machines.roll import Placed
+from harness.world.starters import hostfile
 from harness.world.starters.hostfile import Machine
-from harness.world.starters.ray import Cluster, NoCluster, Place
+from harness.world.starters.ray import Cluster, ClusterNode, NoCluster
 from harness.world.starters.test_machines import TestMachines
 
 # For how long a machine that was lost is waited for, to collect what it wrote down.
@@ -63,7 +63,7 @@ class Hostfile:
     lease: float = LEASE
     back_within: float = BACK_WITHIN
     cluster: str | None = None
-    nodes: Sequence[Place] = ()
+    nodes: Sequence[ClusterNode] = ()
 
     @property
     def slots(self) -> list[int]:
@@ -324,7 +324,7 @@ def _starts(named: Hostfile, stack: ExitStack) -> Sequence[Start]:
     if named.cluster is None:
         there = argv(named.interpreter)
         return [
-            ssh.command(one.name, there, configuration=named.configuration)
+            hostfile.ssh_command(one.name, there, configuration=named.configuration)
             for one in named.machines
         ]
     cluster = stack.enter_context(Cluster(named.cluster))

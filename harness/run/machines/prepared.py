@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms.text import printable
-from harness.world.machines import tree
-from harness.world.machines.agent_channel import Channel, Unreachable, argv
-from harness.world.starters import ssh
+from harness.world.machines import store
+from harness.world.machines.agent_channel import AgentChannel, Unreachable, argv
+from harness.world.starters import hostfile
 from harness.world.starters.hostfile import Machine
 
 ANSWERS_WITHIN = 60.0
@@ -68,11 +68,11 @@ def prepare(
     Raises:
         OSError: the lock or the wheels cannot be read.
     """
-    files = [tree.files_of(place) for place in (lock, wheels) if place is not None]
-    given = [(tree.digest_of(one), one) for one in files]
+    files = [store.files_of(place) for place in (lock, wheels) if place is not None]
+    given = [(store.digest_of(one), one) for one in files]
     page = page_of(lock)
 
-    def make(channel: Channel) -> tuple[str, str]:
+    def make(channel: AgentChannel) -> tuple[str, str]:
         for digest, listed in given:
             channel.give(digest, listed, within=within)
         digests = [digest for digest, _ in given]
@@ -120,8 +120,8 @@ def page_of(lock: Path) -> str | None:
 def clean(
     machines: Sequence[Machine],
     *,
-    most: int = tree.MOST_KEPT,
-    older: float = tree.KEPT_FOR,
+    most: int = store.MOST_KEPT,
+    older: float = store.KEPT_FOR,
     interpreter: str,
     configuration: Path | None = None,
 ) -> list[Done]:
@@ -135,7 +135,7 @@ def clean(
         configuration: file for ssh instead of the user's own.
     """
 
-    def take_away(channel: Channel) -> tuple[str, str]:
+    def take_away(channel: AgentChannel) -> tuple[str, str]:
         told = channel.ask("clean", most=most, older=older, within=MADE_WITHIN, beats=False)
         gone = told.get("gone")
         freed = told.get("freed")
@@ -150,21 +150,21 @@ def clean(
 
 def _each(
     machines: Sequence[Machine],
-    do: Callable[[Channel], tuple[str, str]],
+    do: Callable[[AgentChannel], tuple[str, str]],
     *,
     interpreter: str,
     configuration: Path | None,
     lease: float = 10.0,
 ) -> list[Done]:
     def one(machine: Machine) -> Done:
-        command = ssh.command(machine.name, argv(interpreter), configuration=configuration)
+        command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
         try:
-            with Channel(command, within=ANSWERS_WITHIN, lease=lease) as channel:
+            with AgentChannel(command, within=ANSWERS_WITHIN, lease=lease) as channel:
                 said, place = do(channel)
         except FileNotFoundError:
             return Done(machine=machine, why="ssh is not installed here: install OpenSSH's client")
         except Unreachable as error:
-            remedy = ssh.remedy(error.said)
+            remedy = hostfile.ssh_remedy(error.said)
             if any(words in str(error) for words in NOT_FOUND):
                 remedy = (
                     "name a folder with the lock's wheels by --wheels: it is sent there, and no"

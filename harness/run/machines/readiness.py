@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from harness.forms.text import plural, printable
 from harness.world.machines import agent
-from harness.world.machines.agent_channel import Channel, Clock, Unreachable, argv
-from harness.world.starters import ssh
+from harness.world.machines.agent_channel import AgentChannel, Clock, Unreachable, argv
+from harness.world.starters import hostfile
 from harness.world.starters.hostfile import Machine
 
 ANSWERS_WITHIN = 30.0
@@ -112,10 +112,10 @@ def _look(
     configuration: Path | None,
     within: float,
 ) -> Seen:
-    command = ssh.command(machine.name, argv(interpreter), configuration=configuration)
+    command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
     began = time.monotonic()
     try:
-        with Channel(command, within=within) as channel:
+        with AgentChannel(command, within=within) as channel:
             ready = time.monotonic() - began
             facts = facts_of(channel.ask("facts", interpreter=interpreter, within=within))
             clock = channel.clock()
@@ -126,7 +126,7 @@ def _look(
             machine=machine, problems=(("ssh is not installed here", "install OpenSSH's client"),)
         )
     except Unreachable as error:
-        remedy = ssh.remedy(error.said) or f"try `ssh {machine.name} true`"
+        remedy = hostfile.ssh_remedy(error.said) or f"try `ssh {machine.name} true`"
         return Seen(machine=machine, problems=((str(error), remedy),))
     seen = Seen(machine=machine, facts=facts, clock=clock, up=up, down=down, ready=ready)
     return replace(

@@ -323,7 +323,7 @@ def made_exist(draft: Draft) -> Iterator[Problem]:
                 )
         if not given.layouts:
             continue
-        from harness.hub.layouts.catalogue import LAYOUTS
+        from harness.hub.layouts import LAYOUTS
 
         for index, layout in enumerate(given.layouts):
             if layout not in LAYOUTS:

@@ -15,9 +15,9 @@ from pydantic_core import PydanticCustomError
 from harness.checks import AnyCheck
 from harness.faults import AnyFault
 from harness.forms.document import Document, Tree
+from harness.forms.model import RankSet, rank_set
 from harness.forms.problem import Kind, Path, Problem, shown
-from harness.forms.ranks import RankSet, rank_set
-from harness.forms.schema import value_at
+from harness.forms.validation import value_at
 from harness.scenario.arm import Arm, Control, MustFail
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import Matrix

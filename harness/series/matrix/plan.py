@@ -108,7 +108,7 @@ def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str,
     Of a matrix that is not everything, only of the cases it is about.
     """
     cases = [case for case in CASES if everything or any(case is chosen for chosen, _ in asked)]
-    kinds = faults.KINDS.own if everything else ()
+    kinds = faults.KINDS.ours if everything else ()
     nobody = "nobody has written a case for it"
     tried = {case.kind for case in CASES}
     reasons = {kind: ELSEWHERE.get(kind, nobody) for kind in kinds if kind not in tried}
@@ -131,7 +131,7 @@ def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
         if name != HANG
     }
     kinds = []
-    for kind in sorted(checks.KINDS.own):
+    for kind in sorted(checks.KINDS.ours):
         lacking = [backend for backend in backends if (kind, backend) not in used]
         kinds += [kind] if lacking == backends else [f"{kind} on {backend}" for backend in lacking]
     return kinds

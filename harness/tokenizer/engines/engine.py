@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.text import visible
 from harness.tokenizer.engines.adapters import Ids, Mode
 from harness.tokenizer.isolation import environment

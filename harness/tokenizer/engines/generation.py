@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.forms.text import listed, quoted
 from harness.tokenizer.backend import view
 from harness.tokenizer.engines import Engine, EngineFailed

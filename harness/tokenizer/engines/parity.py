@@ -17,8 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from harness.forms.fields import SchemaVersion
-from harness.forms.model import Model, parse_json
+from harness.forms.model import Model, SchemaVersion, parse_json
 from harness.forms.regular_file import read_regular
 from harness.tokenizer.comparison.identities import TURNING
 from harness.tokenizer.engines import Engine, EngineFailed

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.forms.extras import missing
+from harness.forms.distribution import missing
 from harness.tokenizer.gguf.known import TEMPLATE
 from harness.tokenizer.gguf.reader import GgufFile
 from harness.tokenizer.gguf.shape import Finding, architecture, data, keys

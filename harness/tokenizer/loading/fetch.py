@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from harness.forms.cache import cache_folder
-from harness.forms.switch import switch
+from harness.forms.variables import cache_folder, switch
 from harness.tokenizer.loading.intact import HubCache
 from harness.tokenizer.loading.locks import Lease
 from harness.tokenizer.loading.manifest import FileRecord, Lock

@@ -19,8 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, Strict
 
-from harness.forms.fields import SchemaVersion, Sha256
-from harness.forms.model import Model, parse_json
+from harness.forms.model import Model, SchemaVersion, Sha256, parse_json
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import strict_json
 from harness.tokenizer.identity import Identity

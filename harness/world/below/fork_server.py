@@ -1,4 +1,4 @@
-"""The fork server: a process that has imported what ranks need and forks one keeper per world.
+"""Fork server: a process that has imported what ranks need and forks one keeper per world.
 
 Single-threaded, because a fork copies one thread only. Started with a clean environment, below a
 warden, with one socket to the harness: when that socket closes, however the harness ended, the
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.below import keeper
-from harness.world.below.descendants import adopt_orphans, child_alarm, extinguish
+from harness.world.below.leftovers import adopt_orphans, child_alarm, extinguish
 from harness.world.below.preload import preload
 from harness.world.below.rank_start import open_descriptors
 from harness.world.below.requests import Requests
@@ -43,6 +43,7 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
         warm: whether to import what ranks need first.
     """
     channel = _settle(control)
+    # A keeper that is killed leaves its ranks to this process, and not to init.
     adopt_orphans()
     started = time.monotonic()
     modules = preload(scratch) if warm else []
@@ -53,6 +54,7 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
         why = f"{threads} threads after preloading {', '.join(modules)}: it must be one"
         _tell(channel, {"is": "unfit", "why": why})
         return
+    # What libraries have opened by now; taken before the alarm, whose pipe is no rank's.
     baseline = _descriptors() - set(RESERVED) - {channel.fileno()}
     wakeup = child_alarm()
     seconds = time.monotonic() - started
@@ -70,7 +72,7 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
 
 
 class ForkServer:
-    """A server that is ready: its requests, its keepers."""
+    """Fork server that is ready: its requests, its keepers."""
 
     def __init__(self, channel: socket.socket, *, wakeup: int, baseline: set[int]) -> None:
         self._channel = channel
@@ -87,6 +89,7 @@ class ForkServer:
         while True:
             ready = dict(poll.poll())
             if self._wakeup in ready:
+                # Emptied before reaping: a child that ends in between rings again.
                 os.read(self._wakeup, 4096)
                 self._reap()
             if self._channel.fileno() in ready and not self._listen():
@@ -108,6 +111,7 @@ class ForkServer:
                         descriptors,
                         f"{len(descriptors)} of {request['descriptors']} descriptors arrived",
                     )
+                # The keeper has copies. Held here too, they would never be seen closed.
                 for descriptor in descriptors:
                     os.close(descriptor)
         except EOFError:
@@ -117,6 +121,7 @@ class ForkServer:
     def _fork(self, world: Path, descriptors: list[int]) -> None:
         server = os.getpid()
         try:
+            # One thread, as `serve` has checked, so no lock is held in the copy.
             pid = os.fork()
         except OSError as error:  # too many processes
             _refuse(descriptors, str(error))
@@ -125,6 +130,7 @@ class ForkServer:
             self._keepers.add(pid)
             return
         try:
+            # The harness would not see the server's end while a keeper holds its socket.
             self._channel.close()
             keeper.keep(world, descriptors, baseline=self._baseline, server=server)
             _exit(0)
@@ -132,6 +138,7 @@ class ForkServer:
         except BaseException:  # noqa: BLE001
             sys.excepthook(*sys.exc_info())
         finally:
+            # Never back into the server's loop: two processes would answer the harness.
             _exit(1)
 
     def _reap(self, *, every_keeper: bool = False) -> None:
@@ -167,6 +174,7 @@ def _settle(control: int) -> socket.socket:
     """Move the control socket away and fill the reserved descriptors, so that no library opens a
     file there.
     """
+    # Closed on exec: what a rank executes must not reach the harness.
     high = fcntl.fcntl(control, fcntl.F_DUPFD_CLOEXEC, 100)
     os.close(control)
     filler = os.open(os.devnull, os.O_RDWR)

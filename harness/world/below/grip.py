@@ -1,5 +1,5 @@
-"""What a keeper does to a rank from outside, beside signals: limits of its own, company on its
-core, folders and files.
+"""Faults that a keeper applies to a rank from outside, beside signals: limits of its own, company
+on its core, folders and files.
 
 Linux only: other systems let no process change another one's limits. Everything is read back from
 the kernel, and what was read is the evidence.
@@ -19,8 +19,8 @@ from typing import Any
 from harness.forms.digest import sha256_of
 from harness.rank.process import PROC, die_with_parent
 from harness.rank.spec import SHARED
-from harness.world.below import mounts
-from harness.world.below.memory_group import EMPTY_WITHIN, MemoryGroup
+from harness.world.below import isolation
+from harness.world.below.isolation import EMPTY_WITHIN, MemoryGroup
 
 RESOURCES = {
     "open-files": resource.RLIMIT_NOFILE,
@@ -36,7 +36,7 @@ PAGE = resource.getpagesize()
 
 
 class Grip:
-    """A keeper's hold on the ranks of its world.
+    """Hold of a keeper on the ranks of its world.
 
     Each method that `PRESSED` names takes the rank's process, which is not reaped yet, or None once
     it is, and its spec as JSON, and returns what the kernel said, or `why` it could not.
@@ -94,7 +94,7 @@ class Grip:
             group = self._groups[pid] = MemoryGroup(
                 pid, limit=to, links=Path(spec["scratch"]).parents[1]
             )
-            return group.evidence()
+            return {**group.evidence()}
         group = self._groups[pid]
         return {"before": group.now, "now": group.leave(), "holds": False}
 
@@ -148,8 +148,8 @@ class Grip:
         rank.
 
         Returns:
-            `place`, `how`, and what `harness.world.below.mounts` tells; of a folder that is denied
-            its `mode` and the one `before`.
+            `place`, `how`, and what `harness.world.below.isolation` tells; of a folder that is
+            denied its `mode` and the one `before`.
         """
         about = {"place": place, "how": how}
         try:
@@ -163,12 +163,12 @@ class Grip:
             if pid is None:
                 return {**about, "why": GONE}
             if how == "open":
-                return {**about, **mounts.uncover(pid, seen)}
+                return {**about, **isolation.uncover(pid, seen)}
             layer = Path(spec["scratch"]) / LAYER
             layer.mkdir(exist_ok=True)
             return {
                 **about,
-                **mounts.cover(pid, seen, layer=layer, space=space if how == "full" else None),
+                **isolation.cover(pid, seen, layer=layer, space=space if how == "full" else None),
             }
         except (OSError, ValueError) as error:
             return {**about, "why": str(error)}
@@ -200,7 +200,7 @@ class Grip:
             return {**about, "why": str(error)}
 
     def _located(self, place: str, spec: dict[str, Any]) -> tuple[Path, Path]:
-        """A place as it is found from here, and as the rank finds it."""
+        """Return a place as it is found from here, and as the rank finds it."""
         temporary = (
             self._temporary.get(spec.get("rank", -1))
             if place.partition("/")[0] == "temporary"
@@ -212,11 +212,18 @@ class Grip:
         path = located(place, spec, root=temporary)
         return path, located("temporary", spec) / path.relative_to(os.path.realpath(temporary))
 
+    def forget(self, pid: int) -> None:
+        """Drop a child that the keeper has reaped: its pid may be another process's by now."""
+        for burners in self._burners.values():
+            if pid in burners:
+                burners.remove(pid)
+
     def release(self, *pids: int) -> None:
         """End the company of these ranks, or of all: before anybody looks for what ranks left
         behind.
         """
         for rank in pids or tuple(self._burners):
+            # None of them is reaped yet (`forget`), so each pid is still the burner's.
             for burner in self._burners.pop(rank, ()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(burner, signal.SIGKILL)
@@ -225,8 +232,8 @@ class Grip:
 
 
 def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Path:
-    """The path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what lies
-    below.
+    """Return the path of a place: `shared`, `home`, `temporary`, `work` or `inputs/NAME`, and what
+    lies below.
 
     Where `root` is given, the first of these is there.
 
@@ -268,7 +275,7 @@ def mapped_by(pid: int) -> int:
 
 
 def _processor_time(pid: int) -> dict[str, int]:
-    """What the kernel's scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
+    """Return what the scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
     ran = waited = 0
     for thread in (PROC / str(pid) / "task").iterdir():
         # A thread may end meanwhile.
@@ -289,17 +296,21 @@ def _put(pid: int, cores: set[int]) -> None:
 def _burner(core: int) -> int:
     """Start a process that does nothing but compute on one core, and ends with this one."""
     keeper = os.getpid()
+    # The keeper has one thread, so no lock is held in the copy.
     if pid := os.fork():
         return pid
     try:
+        # The keeper's alarm: a signal here would be written into its pipe.
         signal.set_wakeup_fd(-1)
         die_with_parent(keeper)
         # Where the kernel shares a core among sessions, each burner counts as much as the rank,
         # which has its own.
         os.setsid()
+        # It holds no pipe of a rank open: their ends would not be seen.
         os.closerange(0, 4096)
         os.sched_setaffinity(0, {core})
         while True:
             pass
     finally:
+        # Never back into the keeper's loop.
         _exit(0)

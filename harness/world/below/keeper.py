@@ -1,5 +1,5 @@
-"""The keeper of one world: forked by the server, it has its ranks started, waits for them, and
-leaves nobody behind.
+"""Keeper of one world: forked by the server, it has its ranks started, waits for them, and leaves
+nobody behind.
 
 One keeper per world, because the orphans a rank leaves are adopted by the nearest subreaper: what
 turns up here belongs to this world and to no other that runs at the same time. Pids, exit codes and
@@ -28,11 +28,11 @@ from typing import Any
 
 from harness.forms.strict_json import JSON
 from harness.rank.process import die_with_parent, keep_private, signal_name
-from harness.world.below.descendants import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.below.grip import PRESSED, Grip
+from harness.world.below.leftovers import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.below.rank_start import RankStart, WorldOrder, proof
 from harness.world.below.requests import send
-from harness.world.hosts.wire_process import WireLost, WireProcess
+from harness.world.hosts.wire import WireLost, WireProcess
 
 SURVIVOR_LIMIT = 50
 
@@ -47,7 +47,9 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
     """
+    # First: a server that dies while this process starts would leave it alone for ever.
     die_with_parent(server)
+    # Before any rank is forked: what one leaves behind must turn up here.
     adopt_orphans()
     # What it says of exits is evidence: its socket must not be taken by a rank.
     keep_private(private=True)
@@ -73,6 +75,7 @@ class Keeper:
 
     def run(self) -> None:
         """Fork the ranks and stay until all of them and all they left behind are gone."""
+        # Before the first fork: a rank that ends at once must be heard of, too.
         wakeup = child_alarm()
         try:
             if "hosts" in self._world:
@@ -102,6 +105,7 @@ class Keeper:
                         else None
                     ),
                 )
+            # Before survivors are counted: burners are ours, and no rank left them.
             self._grip.release()
             if not self._gone:
                 self._await_descendants(wakeup)
@@ -111,9 +115,12 @@ class Keeper:
         except OSError as error:  # too many processes or descriptors: an error of the harness
             self._say({"is": "unable", "ns": time.monotonic_ns(), "why": str(error)})
         finally:
+            # Nobody reads the alarm from here on.
             signal.set_wakeup_fd(-1)
             extinguish(spare=self._of_ours)
+            # A group can be removed only when nobody is in it any more.
             self._grip.disband()
+            # Last: whoever hears it starts the next world in the same room.
             self._say({"is": "gone", "ns": time.monotonic_ns()})
             if self._wire is not None:
                 # Nobody waits for it any more: its devices go with it, which takes a tenth of a
@@ -139,6 +146,7 @@ class Keeper:
         hosts = self._wire.evidence()
         message = {"is": "hosts", "ns": time.monotonic_ns(), "hosts": hosts, "wire": self._wire.pid}
         self._say(message, self._wire.served)
+        # The harness has them now, and a rank must not inherit them.
         for descriptor in self._wire.served:
             os.close(descriptor)
 
@@ -185,12 +193,14 @@ class Keeper:
             poll.register(self._wire, select.POLLIN)
         ready = dict(poll.poll(None if seconds is None else seconds * 1000))
         if wakeup in ready:
+            # Emptied before reaping: a child that ends in between rings again.
             os.read(wakeup, 4096)
         if self._wire is not None and self._wire.fileno() in ready:
             for message in self._wire.said():
                 self._tell_of_wire(message)
             if self._wire.is_lost:
                 raise WireLost("the wire between the hosts ended before the ranks did")
+        # Before the harness is listened to: no signal goes to a rank that has ended already.
         self._reap()
         if self._control.fileno() in ready:
             self._listen()
@@ -204,6 +214,8 @@ class Keeper:
             if pid == 0:
                 return
             if (index := self._alive.get(pid)) is None:
+                if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+                    self._grip.forget(pid)
                 continue
             if os.WIFSTOPPED(status):
                 self._stopped.add(pid)
@@ -256,6 +268,7 @@ class Keeper:
             if order["rank"] is None and order["signal"] == signal.SIGKILL:
                 self._late.clear()  # the world is being stopped: nobody starts any more
             hit = []
+            # Those that live or are not reaped yet: their pids are nobody else's.
             for pid, index in self._alive.items():
                 if order["rank"] in (None, index):
                     with contextlib.suppress(ProcessLookupError):

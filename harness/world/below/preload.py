@@ -1,5 +1,5 @@
-"""What a warm server holds before it forks, so that no rank pays for it: torch, transformers, one
-tokenizer load.
+"""Modules that a warm server holds before it forks, so that no rank pays for them: torch,
+transformers, one tokenizer load.
 
 `from_pretrained` imports some 900 modules lazily, a second of CPU in every rank otherwise. A server
 whose ranks need none of it is ready in a tenth of the time.
@@ -49,7 +49,7 @@ MADV_COLLAPSE = 25
 
 @dataclass(frozen=True, order=True)
 class Preload:
-    """What a warm server is to hold.
+    """Modules and files that a warm server is to hold.
 
     Attributes:
         modules: what is imported, of `MODULES` and `OF_MODELS`.
@@ -123,11 +123,11 @@ def _load_a_tokenizer(scratch: str) -> None:
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    made = Tokenizer(models.BPE({"a": 0}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    smallest = Tokenizer(models.BPE({"a": 0}, []))
+    smallest.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    smallest.decoder = decoders.ByteLevel()
     with tempfile.TemporaryDirectory(prefix="preload-", dir=scratch) as folder:
-        made.save(f"{folder}/tokenizer.json")
+        smallest.save(f"{folder}/tokenizer.json")
         Path(folder, "tokenizer_config.json").write_text(
             '{"tokenizer_class": "PreTrainedTokenizerFast"}'
         )

@@ -19,9 +19,9 @@ from harness.forms.strict_json import JSON
 from harness.rank.lifecycle import live
 from harness.rank.process import die_with_parent, keep_private
 from harness.rank.spec import RankSpec
-from harness.world.below import namespaces
+from harness.world.below import isolation
 from harness.world.below.grip import WORK
-from harness.world.hosts.wire_process import HostsOrder, WireProcess
+from harness.world.hosts.wire import HostsOrder, WireProcess
 
 # Descriptors of a rank: 0 null, 1 and 2 its log, then these, and the backend's from 5 on.
 EVENTS_FD = 3
@@ -34,7 +34,7 @@ OUT_OF_THE_WAY = 300
 
 
 class WorldOrder(TypedDict):
-    """The order for one world, as the harness writes it into a file for the keeper.
+    """Order for one world, as the harness writes it into a file for the keeper.
 
     Attributes:
         world: its mark.
@@ -161,12 +161,12 @@ class RankStart:
 
     def _enter_namespaces(self, index: int) -> None:
         if index in self._world["own_mounts"]:
-            namespaces.own_mounts()
+            isolation.own_mounts()
         if ahead := self._world["clock_ahead"][index]:
             if self._wire is not None:
                 # Its own clock namespace takes the place of the host's, so it is ahead by both.
                 ahead += self._wire.clock_of(index)
-            namespaces.own_clock(ahead)
+            isolation.own_clock(ahead)
 
     def _take_descriptors(self, index: int) -> set[int]:
         """Put what this rank was handed at its fixed numbers; return all numbers that it keeps."""

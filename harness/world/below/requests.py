@@ -1,5 +1,5 @@
-"""What the harness asks of a fork server, on the wire: lines of JSON, and the descriptors that they
-speak of.
+"""Messages between the processes of a world, on the wire: lines of JSON, and the descriptors that
+they speak of.
 
 The kernel takes 253 descriptors with one message and no more, and hands none on together with those
 of another: so what belongs to a line comes in batches, each with a byte, and the last with the line
@@ -40,7 +40,7 @@ def send(
 
 
 class Requests:
-    """The server's end: requests in the order they were sent, each with its descriptors, closed on
+    """Receiving end: requests in the order they were sent, each with its descriptors, closed on
     exec.
     """
 

@@ -1,4 +1,4 @@
-"""The warden of one fork server: the small process above it that outlives whatever happens to it.
+"""Warden of one fork server: the small process above it that outlives whatever happens to it.
 
 A server that is busy importing torch cannot notice that the harness is gone, and one that a rank
 has killed can collect nobody. The warden imports next to nothing, forks the server, and waits for
@@ -20,9 +20,8 @@ from os import _exit
 from pathlib import Path
 
 from harness.rank.process import die_with_parent
-from harness.world.below.descendants import adopt_orphans, child_alarm, extinguish
-from harness.world.below.memory_group import disband_left
-from harness.world.below.removal import remove
+from harness.world.below.isolation import disband_left
+from harness.world.below.leftovers import adopt_orphans, child_alarm, extinguish, remove
 
 LAID_OUT = b"!"
 """What the harness sends when the scratch folder is as the server needs it."""
@@ -48,11 +47,14 @@ def _stay(control: int, scratch: str, *, warm: bool) -> None:
     adopt_orphans()
     # A rank that dies of a signal must not fill the disk with its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Before the fork: a server that ends at once must be heard of, too.
     wakeup = child_alarm()
     warden = os.getpid()
+    # This process has one thread, so no lock is held in the copy.
     server = os.fork()
     if server == 0:
         try:
+            # The alarm is the warden's: the end of a keeper would be written into its pipe.
             os.close(wakeup)
             os.close(signal.set_wakeup_fd(-1))
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -68,7 +70,9 @@ def _stay(control: int, scratch: str, *, warm: bool) -> None:
 
 
 def _serve(control: int, scratch: str, *, warden: int, warm: bool) -> None:
+    # Without a warden nobody ends what the server leaves behind.
     die_with_parent(warden)
+    # Imported here alone, so that the warden itself stays small.
     from harness.world.below.fork_server import serve
 
     serve(control, scratch, warm=warm)
@@ -87,8 +91,10 @@ def _guard(channel: socket.socket, wakeup: int, *, server: int) -> None:
         if channel.fileno() in ready:
             return
         if wakeup in ready:
+            # Emptied before reaping: a child that ends in between rings again.
             os.read(wakeup, 4096)
             if _reaped(server):
+                # Before the harness hears of it: then it may start another server in its place.
                 extinguish()
                 with contextlib.suppress(OSError):
                     channel.shutdown(socket.SHUT_WR)

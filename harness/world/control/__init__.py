@@ -1,3 +1,3 @@
-"""What runs in the harness's own process: it starts servers and worlds, watches their ranks, and
-stops them.
+"""Worlds in the harness's own process: it starts servers and worlds, watches their ranks, and stops
+them.
 """

@@ -1,5 +1,10 @@
-"""What one world leaves: its events, what its ranks printed, where they stood, how they say they
+"""Capture of one world: its events, what its ranks printed, where they stood, how they say they
 failed.
+
+Where a rank stood is what Python's faulthandler wrote about every thread, read as frames. It names
+a thread by its handle in the C library, and /proc by its number in the kernel. The handle points
+to the thread's own record, which holds that number; where in the record is learned from the main
+thread, whose number is the process'.
 """
 
 from __future__ import annotations
@@ -8,11 +13,11 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.events import Event
 from harness.forms.digest import sha256
@@ -20,10 +25,10 @@ from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
-from harness.world.control.names import hide_home_in, shorten
-from harness.world.control.rank_states import RankStates
+from harness.world.control.names import Elsewhere, hide_home_in, shorten
+from harness.world.control.ranks import RankStates
 from harness.world.control.room import Room
-from harness.world.machines.elsewhere import Elsewhere
+from harness.world.control.waits import PROC, UnreadableProcess, memory
 
 # Of a stream, its beginning and its end.
 HEAD = TAIL = 128 * 1024
@@ -162,15 +167,15 @@ class Recorder:
         )
 
     def shortened(self, text: str, *, rank: int | None = None) -> str:
-        """A text, of a rank or of the harness, in which files are named as they are called on any
-        machine.
+        """Return a text, of a rank or of the harness, in which files are named as they are called
+        on any machine.
         """
         if rank is not None and rank in self.elsewhere:
             return self.elsewhere[rank].shorten(text)
         return shorten(text, folder=self.code, python=self._python, room=self.room)
 
     def _as_evidence(self, event: Event, *, pid: int | None) -> Event:
-        """An event with its rank's pid, where it does not say, and without the names of this
+        """Return an event with its rank's pid, where it does not say, and without the names of this
         machine and its user.
         """
         values = event.values
@@ -187,7 +192,7 @@ class Recorder:
         return event._replace(pid=pid if event.pid is None else event.pid, values=values)
 
     def _in_words(self, values: Mapping[str, JSON], *, rank: int | None) -> dict[str, JSON]:
-        """What a failed rank says in words: text for readers, that no check looks at."""
+        """Return what a failed rank says in words: text for readers, that no check looks at."""
         shortened: dict[str, JSON] = {}
         if isinstance(message := values.get("message"), str):
             shortened["message"] = self.shortened(message, rank=rank)
@@ -203,7 +208,7 @@ class Recorder:
         return shortened
 
     def _printed(self, log: Log, *, rank: int) -> bytes:
-        """What a rank printed; its tracebacks name files."""
+        """Return what a rank printed; its tracebacks name files."""
         text = log.content().decode("utf-8", "surrogateescape")
         return self.shortened(text, rank=rank).encode("utf-8", "surrogateescape")
 
@@ -232,7 +237,7 @@ class Log:
         return max(0, self.total - HEAD - TAIL)
 
     def content(self) -> bytes:
-        """The kept bytes, with a line that says what is missing."""
+        """Return the kept bytes, with a line that says what is missing."""
         if not self.dropped():
             return bytes(self._head + self._tail)
         note = f"\n[rankproof: {self.dropped()} bytes not kept]\n".encode()
@@ -254,7 +259,7 @@ def read_error(scratch: Path) -> dict[str, Any] | None:
 
 
 def read_stack(path: Path) -> bytes | None:
-    """The stacks a rank wrote, at most 256 KiB of them."""
+    """Return the stacks a rank wrote, at most 256 KiB of them."""
     return _read(path, limit=STACK_LIMIT, cut=True)
 
 
@@ -331,8 +336,8 @@ def users_cache() -> Path:
 
 
 def is_below_home() -> bool:
-    """Whether a rank with the user's own home folder finds that cache: it gets no variable of the
-    user's.
+    """Return whether a rank with the user's own home folder finds that cache: it gets no variable
+    of the user's.
     """
     return users_cache() == Path.home() / ".cache" / "huggingface" / "hub"
 
@@ -348,3 +353,67 @@ def _sources(code: Path) -> Iterable[str]:
         with suppress(OSError):  # a rank may have done anything to it
             if path.is_file() and path.stat().st_size <= READ_LIMIT:
                 yield path.read_bytes().decode("utf-8", "replace")
+
+
+THREAD = re.compile(
+    r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$"
+)
+FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+# faulthandler itself writes at most 100 of each.
+FRAMES_LIMIT = 100
+THREADS_LIMIT = 100
+RECORD_SIZE = 1024
+
+
+class Frame(NamedTuple):
+    """One call: the file as the interpreter knows it, the line it is at, the function."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Stack(NamedTuple):
+    """One Python thread, innermost frame first. `handle` is its pthread_t."""
+
+    handle: int
+    frames: tuple[Frame, ...]
+
+
+def parse_stacks(text: str) -> list[Stack]:
+    """Read what faulthandler wrote once. What is not part of a stack is passed over."""
+    threads: list[tuple[int, list[Frame]]] = []
+    for line in text.splitlines():
+        if thread := THREAD.match(line):
+            threads.append((int(thread[1], 16), []))
+        elif (frame := FRAME.match(line)) and threads and len(threads[-1][1]) < FRAMES_LIMIT:
+            threads[-1][1].append(Frame(frame[1], int(frame[2]), frame[3]))
+    return [Stack(handle, tuple(frames)) for handle, frames in threads[:THREADS_LIMIT]]
+
+
+def inside(frame: Frame, folder: Path) -> str | None:
+    """Return the frame's file relative to a folder, or None where it lies outside of it."""
+    root = os.path.realpath(folder) + os.sep
+    file = os.path.realpath(frame.file)
+    return file[len(root) :] if file.startswith(root) else None
+
+
+def threads_of(pid: int, stacks: Sequence[Stack]) -> dict[int, int]:
+    """Return the kernel's number of each thread by its handle.
+
+    Raises:
+        Unreadable: the C library's records cannot be read, or hold no such number.
+    """
+    tids = {int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()}
+    records = {stack.handle: memory(pid, stack.handle, RECORD_SIZE) for stack in stacks}
+    for offset in range(0, RECORD_SIZE, 4):
+        numbers = {
+            handle: int.from_bytes(record[offset : offset + 4], "little")
+            for handle, record in records.items()
+        }
+        values = list(numbers.values())
+        if pid in values and len(set(values)) == len(values) and tids.issuperset(values):
+            return numbers
+    raise UnreadableProcess(
+        f"which threads of process {pid} these stacks belong to cannot be told here"
+    )

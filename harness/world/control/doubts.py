@@ -20,7 +20,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.world.control.waits import PROC, Unreadable, catches, copy_of_a_socket
+from harness.world.control.waits import PROC, UnreadableProcess, catches, copy_of_a_socket
 
 # A handler for one of these is called by a timer that /proc does not show (`setitimer`, `alarm`).
 ALARMS = {14: "SIGALRM", 26: "SIGVTALRM", 27: "SIGPROF"}
@@ -75,10 +75,8 @@ TYPE_AND_INODE = 0x101
 STATX_SIZE = 256
 
 
-class End(NamedTuple):
-    """One end of a connection by the internet's protocols: both addresses with their ports, its
-    state, its inode.
-    """
+class InetEnd(NamedTuple):
+    """End of an internet connection: both addresses with their ports, its state, its inode."""
 
     own: tuple[str, int]
     peer: tuple[str, int]
@@ -88,9 +86,7 @@ class End(NamedTuple):
 
 
 class UnixSocket(NamedTuple):
-    """A UNIX socket by its inode, with that of its peer (0 for none), and of those that it has not
-    accepted yet.
-    """
+    """UNIX socket by its inode, with that of its peer (0: none), and of those not accepted yet."""
 
     inode: int
     peer: int
@@ -135,7 +131,7 @@ def _of_signals(pid: int) -> Iterator[str]:
 
 
 def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator[str]:
-    """What a process has open by which it hears of something that nobody in the world does."""
+    """Yield what a process has open by which it hears of what nobody in the world does."""
     for entry, what in _open(pid):
         if what in HEARS:
             yield HEARS[what]
@@ -164,15 +160,15 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
             )
 
 
-def _pending(told: str) -> int | None:
+def _pending(description: str) -> int | None:
     """How many requests of a ring are not complete; None where the kernel does not say."""
-    taken = TAKEN.search(told)
-    completed = COMPLETED.search(told)
+    taken = TAKEN.search(description)
+    completed = COMPLETED.search(description)
     return None if taken is None or completed is None else int(taken[1]) - int(completed[1])
 
 
 def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
-    """Whether a file is a named pipe that a process has open which is none of these."""
+    """Return whether a file is a named pipe that a process has open which is none of these."""
     named = _named_pipe(file)
     if named is None:
         return False
@@ -190,7 +186,7 @@ def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
 
 
 def _named_pipe(file: Path) -> tuple[int, bytes] | None:
-    """The inode and the device of a named pipe; None where a file is none, or is not there."""
+    """Return the inode and the device of a named pipe; None for another file, or none."""
     status = ctypes.create_string_buffer(STATX_SIZE)
     if (
         ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, status)
@@ -203,7 +199,7 @@ def _named_pipe(file: Path) -> tuple[int, bytes] | None:
 
 
 def _open(pid: int) -> list[tuple[str, str]]:
-    """The descriptors of a process, with what each is.
+    """Return the descriptors of a process, with what each is.
 
     Raises:
         Unreadable: the kernel does not show them.
@@ -215,7 +211,9 @@ def _open(pid: int) -> list[tuple[str, str]]:
                 with suppress(FileNotFoundError, ProcessLookupError):  # it may be closed meanwhile
                     entries.append((entry.name, str(entry.readlink())))
     except OSError as error:
-        raise Unreadable(f"what process {pid} has open cannot be read: {error.strerror}") from None
+        raise UnreadableProcess(
+            f"what process {pid} has open cannot be read: {error.strerror}"
+        ) from None
     return entries
 
 
@@ -227,7 +225,6 @@ def _about(pid: int, entry: str) -> str:
 
 
 # -- locks
-# -----------------------------------------------------------------------------------------------------------
 
 
 def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
@@ -247,7 +244,7 @@ def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
             waiter = int(words[5])
             # Of a lock that belongs to an open file the kernel does not say who waits for it.
             waiters = [waiter] if waiter > 0 else _holders_of(words[6].rpartition(":")[2], pids)
-            yield from ((one, holder) for one in waiters if one in pids)
+            yield from ((pid, holder) for pid in waiters if pid in pids)
 
 
 def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
@@ -263,7 +260,6 @@ def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
 
 
 # -- connections
-# -----------------------------------------------------------------------------------------------------
 
 
 def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[int, str]]:
@@ -275,7 +271,7 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
         for inode, entry in _sockets(pid).items():
             inodes.setdefault(inode, (pid, entry))
     known = {*inodes, *(_sockets(served) if served is not None else ())}
-    seen: dict[str, list[End]] = {}
+    seen: dict[str, list[InetEnd]] = {}
     for pid in sorted(pids) if inodes else ():
         # Once for each network namespace: a test host has one of its own.
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -299,7 +295,7 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
 
 
 def _hears(
-    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+    end: InetEnd, ends: Collection[InetEnd], everywhere: Collection[InetEnd], known: Collection[int]
 ) -> str:
     """From whom a socket hears who is none of the known, in words; empty where from nobody.
 
@@ -320,7 +316,7 @@ def _hears(
 
 
 def _unlisted(pid: int, descriptor: int) -> str:
-    """What a socket is that no table of connections has, in words.
+    """Return what a socket is that no table of connections has, in words.
 
     Empty for one that was never connected or bound.
     """
@@ -338,18 +334,18 @@ def _unlisted(pid: int, descriptor: int) -> str:
         )
 
 
-def _is_connected(found: socket.socket) -> bool:
+def _is_connected(copy: socket.socket) -> bool:
     try:
-        found.getpeername()
+        copy.getpeername()
     except OSError:
         return False
     return True
 
 
 def _is_strange(
-    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+    end: InetEnd, ends: Collection[InetEnd], everywhere: Collection[InetEnd], known: Collection[int]
 ) -> bool:
-    """Whether the other end of a connection is somebody's who is none of the known.
+    """Return whether the other end of a connection is somebody's who is none of the known.
 
     Args:
         end: of a process of the world.
@@ -394,32 +390,32 @@ def _is_loopback(address: str) -> bool:
 
 
 def _sockets(pid: int) -> dict[int, str]:
-    """The sockets of a process: inode to descriptor."""
+    """Return the sockets of a process: inode to descriptor."""
     matches = ((SOCKET.match(what), entry) for entry, what in _open(pid))
     return {int(match[1]): entry for match, entry in matches if match is not None}
 
 
-def _ends(pid: int) -> Iterator[End]:
+def _ends(pid: int) -> Iterator[InetEnd]:
     for file in ("tcp", "tcp6", "udp", "udp6"):
         try:
             text = (PROC / str(pid) / "net" / file).read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue  # a machine without IPv6; or it has just ended
         except OSError as error:
-            raise Unreadable(
+            raise UnreadableProcess(
                 f"the connections of process {pid} cannot be read: {error.strerror}"
             ) from None
         for line in text.splitlines()[1:]:
             words = line.split()
             address = _address(words[1])
             peer = _address(words[2])
-            yield End(
+            yield InetEnd(
                 address, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp")
             )
 
 
 def _address(text: str) -> tuple[str, int]:
-    """An address as the kernel writes it: words of 32 bits, each in the machine's order."""
+    """Return an address as the kernel writes it: words of 32 bits, each in the machine's order."""
     packed, port = text.split(":")
     data = b"".join(
         struct.pack("=I", int(packed[at : at + 8], 16)) for at in range(0, len(packed), 8)
@@ -449,7 +445,7 @@ def _strange_peers(
 
 
 def _unix_sockets() -> list[UnixSocket]:
-    """The UNIX sockets of this machine.
+    """Return the UNIX sockets of this machine.
 
     Raises:
         Unreadable: the kernel does not list them.
@@ -467,7 +463,7 @@ def _unix_sockets() -> list[UnixSocket]:
                 while at + 16 <= len(data):
                     length, kind = struct.unpack_from("=IH", data, at)
                     if kind == ERROR:
-                        raise Unreadable(
+                        raise UnreadableProcess(
                             "the kernel does not list the UNIX sockets of this machine"
                         )
                     if kind == DONE:
@@ -475,25 +471,27 @@ def _unix_sockets() -> list[UnixSocket]:
                     sockets.append(_unix_socket(data[at + 16 : at + length]))
                     at += (length + 3) & ~3
     except OSError as error:
-        raise Unreadable(f"the UNIX sockets of this machine cannot be listed: {error}") from None
+        raise UnreadableProcess(
+            f"the UNIX sockets of this machine cannot be listed: {error}"
+        ) from None
 
 
-def _unix_socket(told: bytes) -> UnixSocket:
-    """A UNIX socket as the kernel tells of it: its inode, then attributes."""
-    kind = told[1]
-    inode = struct.unpack_from("=I", told, 4)[0]
+def _unix_socket(description: bytes) -> UnixSocket:
+    """Return a UNIX socket as the kernel tells of it: its inode, then attributes."""
+    kind = description[1]
+    inode = struct.unpack_from("=I", description, 4)[0]
     peer = 0
     waiting: tuple[int, ...] = ()
     is_named = False
     at = 16
-    while at + 4 <= len(told):
-        length, attribute = struct.unpack_from("=HH", told, at)
+    while at + 4 <= len(description):
+        length, attribute = struct.unpack_from("=HH", description, at)
         if attribute == NAME:
             is_named = True
         if attribute == PEER:
-            peer = struct.unpack_from("=I", told, at + 4)[0]
+            peer = struct.unpack_from("=I", description, at + 4)[0]
         if attribute == WAITING:
-            waiting = struct.unpack_from(f"={(length - 4) // 4}I", told, at + 4)
+            waiting = struct.unpack_from(f"={(length - 4) // 4}I", description, at + 4)
         at += max(4, (length + 3) & ~3)
     is_open_to_all = kind == socket.SOCK_DGRAM and is_named and peer == 0
     return UnixSocket(inode, peer, waiting, is_open_to_all)

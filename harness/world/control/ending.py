@@ -16,12 +16,11 @@ from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
-from harness.world.control.capture import Recorder, read_stack
+from harness.world.control.capture import Recorder, parse_stacks, read_stack
 from harness.world.control.hang import HangWatch, Seen, frames_as_evidence, holding_back
 from harness.world.control.launch import Launch
-from harness.world.control.rank_states import RankStates
+from harness.world.control.ranks import RankStates
 from harness.world.control.server_handle import ServerFailed
-from harness.world.control.stacks import parse
 from harness.world.control.waits import catches
 
 # And for each rank that is asked: they take turns at the processors.
@@ -99,7 +98,7 @@ class Ending:
         self._watch = watch
 
     def failed(self, rank: int | None = None) -> None:
-        """A rank failed, or a machine: the first time this is heard, the others' time begins to
+        """Take the failure of a rank, or of a machine: at the first one, the others' time begins to
         run.
         """
         self._failed += [] if rank is None else [rank]
@@ -161,7 +160,7 @@ class Ending:
             self._take_stacks("hang", rounds=2 if seen == "still" else 1)
 
     def _go_on(self) -> None:
-        """The stacks of a round are kept: what comes next."""
+        """Do what comes next when the stacks of a round are kept."""
         if self._is_sampling:
             self._is_sampling = False
             self._stacks_at = None
@@ -236,7 +235,7 @@ class Ending:
             texts.append((read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")[known:])
             there = self._recorder.elsewhere.get(rank)
             text = texts[-1].decode("utf-8", "replace")
-            stacks = parse(text if there is None else there.as_here(text))
+            stacks = parse_stacks(text if there is None else there.as_here(text))
             threads = frames_as_evidence(
                 stacks,
                 folder=there.code if there is not None else self._recorder.code,
@@ -260,7 +259,9 @@ class Ending:
                 self._watch.conclude(rank, stacks, folder=self._recorder.code)
 
     def _stacks_are_quiet(self) -> bool:
-        """Whether every rank that was asked has written its stacks, and none is still writing."""
+        """Return whether every rank that was asked has written its stacks, and none is still
+        writing.
+        """
         quiet = True
         for rank in self._sizes:
             if rank in self._states.exited:
@@ -276,8 +277,8 @@ class Ending:
         return quiet and not self._writing()
 
     def _writing(self) -> bool:
-        """Whether a rank is in the middle of writing its stacks: a busy processor may keep it there
-        for long.
+        """Return whether a rank is in the middle of writing its stacks: a busy processor may keep
+        it there for long.
         """
         asked = [rank for rank in self._sizes if rank not in self._states.exited]
         return any(

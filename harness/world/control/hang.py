@@ -1,5 +1,5 @@
-"""The proof of a hang: the world stood still for a window, then the stacks of its ranks, twice, as
-the last act.
+"""Proof of a hang: the world stood still for a window, then the stacks of its ranks, twice, as the
+last act.
 
 What is proved is written down as `world.still`, with how long nothing moved, and as `rank.stack`
 for every rank and both times. What is not is written down as `world.unproved`, with the reason. The
@@ -23,11 +23,11 @@ from typing import Literal
 from harness.faults.world_control import WorldControl
 from harness.forms.strict_json import JSON
 from harness.rank import lifecycle
+from harness.world.control.capture import Stack, inside, threads_of
 from harness.world.control.doubts import doubts
-from harness.world.control.rank_states import RankStates
-from harness.world.control.stacks import Stack, inside, threads_of
+from harness.world.control.ranks import RankStates
 from harness.world.control.stillness import Stillness
-from harness.world.control.waits import PROC, Unreadable
+from harness.world.control.waits import PROC, UnreadableProcess
 
 # How often the kernel is asked, and how long after the last event for the first time.
 EVERY = 0.1
@@ -42,7 +42,7 @@ RUNTIME = os.path.realpath(lifecycle.__file__)
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """The order to watch for one.
+    """Order to watch for a hang.
 
     Attributes:
         window: seconds for which nothing may move.
@@ -125,13 +125,13 @@ class HangWatch:
         self._doubts: dict[tuple[int, int], str] = {}
 
     def begin(self) -> None:
-        """The ranks were let go: from now on they have `within` seconds to come to stand still."""
+        """Let the time run: from now on the ranks have `within` seconds to come to stand still."""
         if self._let_go is None:
             self._let_go = time.monotonic()
             self.next_look = self._let_go + EVERY
 
     def heard(self) -> None:
-        """A rank said something, or ended."""
+        """Take the fact that a rank emitted something, or ended."""
         self._restart("a rank emitted an event")
         if self._let_go is not None:
             self.next_look = time.monotonic() + EVERY
@@ -154,7 +154,7 @@ class HangWatch:
         else:
             try:
                 self._stillness.look(living, spare=self._states.wire, until=self._look_until(now))
-            except Unreadable as error:
+            except UnreadableProcess as error:
                 return self._give_up("unreadable", str(error))
         window = self._stillness.window()
         if self._had_stood and (moved := self._went_on or self._stillness.moved):
@@ -215,7 +215,7 @@ class HangWatch:
         family = self._stillness.family()
         try:
             self._doubts = self._stillness.doubts()
-        except Unreadable as error:
+        except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         ranks = [self._states.started[rank] for rank in self._states.living()]
         for (pid, _), why in self._doubts.items():
@@ -229,7 +229,7 @@ class HangWatch:
                 )
         try:
             why = next(doubts(family, left=left, served=self._served, name=self._called), "")
-        except Unreadable as error:
+        except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         if not why and self._order.spins and not self._stillness.busy():
             why = "spins is stated, and no thread was busy all the time"
@@ -251,11 +251,11 @@ class HangWatch:
         waits: dict[str, JSON] = {}
         ends: dict[str, JSON] = {}
         for rank in self._states.living():
-            with suppress(Unreadable):
+            with suppress(UnreadableProcess):
                 waits[str(rank)] = self._stillness.waiting(self._states.started[rank])
             waits.setdefault(str(rank), "none")
             ends[str(rank)] = None
-            with suppress(Unreadable):
+            with suppress(UnreadableProcess):
                 ends[str(rank)] = self._stillness.outlives(self._states.started[rank])
         self._world.note(
             "world.still",
@@ -276,7 +276,9 @@ class HangWatch:
         )
 
     def unasked(self, rank: int) -> None:
-        """A rank does not say where it stands, so its threads cannot be told from each other."""
+        """Give up where a rank does not say where it stands, so that its threads cannot be told
+        apart.
+        """
         if not self._order.of_programs:
             self._give_up("unreadable", f"rank {rank} does not say where it stands")
 
@@ -303,13 +305,11 @@ class HangWatch:
             for (owner, _), why in self._doubts.items():
                 if owner == pid:
                     self._give_up("doubtful", f"a thread of rank {rank} {why}")
-        except (Unreadable, OSError) as error:
+        except (UnreadableProcess, OSError) as error:
             self._give_up("unreadable", f"rank {rank}: {error}")
 
     def _demand_stood(self, rank: int, tid: int, stack: Stack, *, folder: Path) -> None:
-        """A Python thread has to have stood still: one that asks now and then may be what goes
-        on.
-        """
+        """Demand that a Python thread stood still: one that asks now and then may go on."""
         pid = self._states.started[rank]
         why = self._doubts.get((pid, tid)) or self._stillness.stood(pid, tid)
         if not why:
@@ -326,8 +326,8 @@ class HangWatch:
 
 
 def holding_back(pid: int, number: int) -> frozenset[int]:
-    """The threads of a process that hold a signal back: those in its handler do, from before it
-    does anything.
+    """Return the threads of a process that hold a signal back: those in its handler do, from before
+    it does anything.
     """
     threads = set()
     with suppress(OSError):

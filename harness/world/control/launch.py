@@ -1,4 +1,4 @@
-"""What a world is started with: the order, and the description its keeper reads."""
+"""Launch of a world: the order, and the description its keeper reads."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from harness.world.control.hang import Hang
 from harness.world.control.names import ROOT
 from harness.world.control.program import READY, command, variables
 from harness.world.control.rank_environment import (
+    compiled_recorder,
     is_import_time,
     launcher_environment,
     own_environment,
     rank_environment,
 )
-from harness.world.control.recorder import compiled
-from harness.world.control.server_handle import BOOT, Server, interpreter
+from harness.world.control.server_handle import BOOT, ServerHandle, interpreter
 from harness.world.hosts.host import Hosts
-from harness.world.machines.placement import Placed
+from harness.world.machines.roll import Placed
 
 # A rank begins its subject when every rank has joined the group, or when one has ended: else a rank
 # that fails at once closes its sockets while its peers still connect, and they fail in a place that
@@ -41,7 +41,7 @@ START_LINE = "backend.ready"
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectLaunch:
-    """What the subject gets.
+    """Subject of a launch: its code, arguments and inputs.
 
     Attributes:
         entry: `module:function`.
@@ -65,7 +65,7 @@ class SubjectLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportLaunch:
-    """What ranks report beside what the subject emits.
+    """Reports that ranks make beside what the subject emits.
 
     Attributes:
         distributions: what the arm's own environment names: its ranks report which versions they
@@ -91,7 +91,7 @@ class ReportLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchLaunch:
-    """What those who watch the world from outside need.
+    """Bounds and gates for those who watch the world from outside.
 
     Attributes:
         deadline: seconds from the request until a hang is found.
@@ -111,7 +111,7 @@ class WatchLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class StartLaunch:
-    """What the fork server of the ranks is, and the room that they have.
+    """Fork server of the ranks, and the room that they have.
 
     Attributes:
         warm: fork from a server that has imported torch and transformers; else a new interpreter
@@ -132,7 +132,7 @@ class StartLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultLaunch:
-    """What faults prepare before any rank is forked.
+    """Preparations of faults before any rank is forked.
 
     Attributes:
         variables: rank to variables that it alone gets.
@@ -166,7 +166,7 @@ class PlaceLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to start, in parts by who reads them.
+    """Order to start a world, in parts by who reads them.
 
     Attributes:
         about: values of the `world.begin` event: which trial this is.
@@ -195,11 +195,10 @@ class Launch:
 
     @property
     def start_line(self) -> str:
-        """The event at which ranks wait for each other."""
+        """Return the event at which ranks wait for each other."""
         return READY if self.subject.program else START_LINE
 
     # -- what a fault may change of a launch
-    # -------------------------------------------------------------------------
 
     def gated(self, *, at: str) -> Launch:
         """With the event `at` as a gate."""
@@ -251,8 +250,8 @@ PARTS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
-    """What a world is started on.
+class WorldGround:
+    """Server, folders and ports that a world is started on.
 
     Attributes:
         server: which forks the ranks.
@@ -263,7 +262,7 @@ class Ground:
         world: the mark of this world.
     """
 
-    server: Server
+    server: ServerHandle
     scratch: Path
     code: Path
     rendezvous: Rendezvous
@@ -271,7 +270,7 @@ class Ground:
     world: str
 
 
-def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = None) -> Path:
+def describe(launch: Launch, ground: WorldGround, *, ranks: Sequence[int] | None = None) -> Path:
     """Write the world's description, and each rank's folder and spec.
 
     Return the description's path.
@@ -323,8 +322,8 @@ def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = No
     return path
 
 
-def _hosts(launch: Launch, hosts: Hosts, ground: Ground) -> dict[str, JSON]:
-    """What `harness.world.hosts.wire_process.WireProcess` is given."""
+def _hosts(launch: Launch, hosts: Hosts, ground: WorldGround) -> dict[str, JSON]:
+    """Return what `harness.world.hosts.wire.WireProcess` is given."""
     server = ground.server
     # What a rank reads, where it is below /tmp: the code and the rooms of its server, inputs, its
     # interpreter.
@@ -358,7 +357,7 @@ def _hosts(launch: Launch, hosts: Hosts, ground: Ground) -> dict[str, JSON]:
     }
 
 
-def _spec(launch: Launch, rank: int, ground: Ground) -> tuple[RankSpec, list[int]]:
+def _spec(launch: Launch, rank: int, ground: WorldGround) -> tuple[RankSpec, list[int]]:
     """One rank's spec, and which of the backend's descriptors it gets (at BACKEND_FD and up)."""
     server = ground.server
     rendezvous = ground.rendezvous
@@ -418,7 +417,7 @@ def _spec(launch: Launch, rank: int, ground: Ground) -> tuple[RankSpec, list[int
         collective_timeout=launch.collective_timeout,
         observe=reports.observe,
         digests=reports.digests,
-        recorder=compiled() if reports.observe else "",
+        recorder=compiled_recorder() if reports.observe else "",
         inside={kind: server.inside(file) for kind, file in launch.faults.inside.items()},
         group=server.inside(BACKENDS[launch.backend].inside_file),
         on_host=launch.places.hosts is not None,

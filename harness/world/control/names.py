@@ -1,6 +1,7 @@
-"""Names of this machine and of who uses it: the home folder, the user, the host.
+"""Names of a machine and of who uses it: the home folder, the user, the host.
 
-They have no business in evidence.
+They have no business in evidence, whether they are those of this machine or of another, which
+reports its own.
 
 What ranks print and how they fail is text for readers: there, all of them are replaced. What ranks
 report is judged, so there only the home folder is: a user called like a word of the prompt must not
@@ -16,10 +17,12 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import harness
 from harness.forms.strict_json import JSON
@@ -74,7 +77,7 @@ EVERYBODYS = {
 
 
 def homes() -> Sequence[str]:
-    """The home folder, in every way it may be written, the longest first."""
+    """Return the home folder, in every way it may be written, the longest first."""
     return _homes(str(Path.home()), os.getuid())
 
 
@@ -93,7 +96,7 @@ def _homes(home: str, user: int) -> Sequence[str]:
 
 
 def users() -> set[str]:
-    """What the user is called."""
+    """Return what the user is called."""
     names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME")}
     with suppress(KeyError):
         names.add(pwd.getpwuid(os.getuid()).pw_name)
@@ -101,7 +104,7 @@ def users() -> set[str]:
 
 
 def hosts() -> set[str]:
-    """What the machine is called."""
+    """Return what the machine is called."""
     name = socket.gethostname()
     return _telling({name, name.partition(".")[0], os.environ.get("HOSTNAME", "")})
 
@@ -124,33 +127,45 @@ def hide(text: str, also: Sequence[str] = ()) -> str:
 
 def hide_home(text: str, also: Sequence[str] = ()) -> str:
     """Replace the home folder, and further ones, by `~`."""
-    for place in (*also, *homes()):
+    return _hide_folders(text, (*also, *homes()))
+
+
+def _hide_folders(text: str, folders: Iterable[str]) -> str:
+    for place in folders:
         if place in text:
             text = re.sub(folder_of(place), "~", text)
     return text
 
 
 def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
-    """The same in every text of a JSON value, keys included.
+    """Return the same in every text of a JSON value, keys included.
 
     What holds none is returned as it is.
     """
+    return _each_path(value, lambda text: hide_home(text, also))
+
+
+def _each_path(value: JSON, change: Callable[[str], str]) -> JSON:
+    """Change every text of a JSON value that may hold a path, keys included."""
     if isinstance(value, str):
-        return hide_home(value, also) if os.sep in value else value
+        return change(value) if os.sep in value else value
     if isinstance(value, list):
-        return [hide_home_in(item, also) for item in value]
+        return [_each_path(item, change) for item in value]
     if isinstance(value, dict):
-        return {hide_home_in(key, also): hide_home_in(item, also) for key, item in value.items()}
+        return {
+            change(key) if os.sep in key else key: _each_path(item, change)
+            for key, item in value.items()
+        }
     return value
 
 
 def word_of(name: str) -> str:
-    """A pattern: the name, and not a part of another word."""
+    """Return a pattern: the name, and not a part of another word."""
     return rf"(?<!\w){re.escape(name)}(?!\w)"
 
 
 def folder_of(place: str) -> str:
-    """A pattern: the folder, and not one whose name only begins like it."""
+    """Return a pattern: the folder, and not one whose name only begins like it."""
     return rf"{re.escape(place)}(?![\w.-])"
 
 
@@ -174,14 +189,18 @@ def shorten(
         The text; a quoted file that belongs nowhere keeps its name only, and the home folder, the
         user and the host are not named.
     """
-    for place, word in _places(folder, python, room):
-        text = text.replace(place + os.sep, word)
     homes = room.homes if room is not None else ()
-    return hide(QUOTED.sub(lambda found: f'File "{_name(found[1])}"', text), homes)
+    return hide(_relative(text, _places(folder, python, room)), homes)
 
 
-def _name(file: str) -> str:
-    return Path(file).name if file.startswith(os.sep) else file
+def _relative(text: str, places: Iterable[tuple[str, str]]) -> str:
+    """Name files relative to their places; a quoted one that is in none keeps its name only."""
+    for place, word in places:
+        text = text.replace(place + os.sep, word)
+    return QUOTED.sub(
+        lambda match: f'File "{Path(match[1]).name}"' if match[1].startswith(os.sep) else match[0],
+        text,
+    )
 
 
 def _places(folder: Path | None, python: Path | None, room: Room | None) -> list[tuple[str, str]]:
@@ -210,8 +229,8 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
 
 
 def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
-    """The names of this machine, for who shortens texts that come from it: see
-    `harness.world.machines.elsewhere`.
+    """Return the names of this machine, for who shortens texts that come from it: see
+    `harness.world.control.names`.
     """
     names = [[name, "<host>"] for name in hosts()] + [[name, "<user>"] for name in users()]
     return {
@@ -220,3 +239,72 @@ def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
         "words": list[JSON](names),
         "root": ROOT,
     }
+
+
+MOST_NAMES = 256
+LONGEST_NAME = 1024
+STAND_INS = frozenset({"", "~/", "<host>", "<user>"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """Names of one machine, the longest first.
+
+    Attributes:
+        code: the folder there that its ranks import from.
+        root: where Rankproof lies there.
+        places: folders, each with what stands for it.
+        homes: home folders.
+        words: names, each with what stands for it.
+    """
+
+    code: Path
+    root: str
+    places: tuple[tuple[str, str], ...]
+    homes: tuple[str, ...]
+    words: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any], *, code: str) -> Elsewhere:
+        """As a machine tells them.
+
+        Raises:
+            ValueError: these are not such names.
+        """
+        places = message["places"]
+        homes = message["homes"]
+        words = message["words"]
+        root = message["root"]
+        pairs = [*places, *words]
+        texts = [root, code, *homes, *(name for name, _ in pairs)]
+        if (
+            len(texts) > MOST_NAMES
+            or not all(isinstance(text, str) and 1 < len(text) <= LONGEST_NAME for text in texts)
+            or not all(word in STAND_INS for _, word in pairs)
+        ):
+            raise ValueError("its names are not names")
+        return cls(
+            code=Path(code),
+            root=root,
+            places=tuple((place, word) for place, word in places),
+            homes=tuple(homes),
+            words=tuple(
+                sorted(((name, word) for name, word in words), key=lambda pair: -len(pair[0]))
+            ),
+        )
+
+    def as_here(self, text: str) -> str:
+        """Return a text in which Rankproof's own files are where they are on this machine."""
+        return text.replace(self.root + os.sep, ROOT + os.sep)
+
+    def shorten(self, text: str) -> str:
+        """As `shorten`, for a text of that machine."""
+        text = _hide_folders(_relative(text, self.places), self.homes)
+        for name, word in self.words:
+            if name in text:
+                text = re.sub(word_of(name), word, text)
+        return text
+
+    def hide_home_in(self, value: JSON) -> JSON:
+        """As `hide_home_in`, for a value of that machine."""
+        return _each_path(value, lambda text: _hide_folders(text, self.homes))

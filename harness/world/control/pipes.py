@@ -1,20 +1,26 @@
-"""The pipes between the harness and the ranks of one world: events and log of each rank, and
-answers to its gates.
+"""Pipes between the harness and the ranks of one world: events and log of each rank, and answers to
+its gates, where a rank waits for the harness, or at the start line for the others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import selectors
 import socket
 import termios
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from harness.forms.strict_json import JSON
 from harness.world.below.requests import Requests
+from harness.world.control.capture import Recorder
+from harness.world.control.launch import Launch
+from harness.world.control.ranks import RankStates
 
 # The keeper of an interrupted world SIGKILLs its ranks; this is how long the harness stays to see
 # it.
@@ -56,6 +62,8 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
                     mine, other = (write, read) if kind == "gates" else (read, write)
                     self._ours.callback(os.close, mine)
                     self._hand(other)
+                    # A rank that does not read its answers, or a pipe that was drained meanwhile,
+                    # must not hold the harness.
                     os.set_blocking(mine, False)
                     if kind == "gates":
                         self._gates.append(mine)
@@ -159,3 +167,106 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
 
     def _watch(self, descriptor: int, kind: Kind, rank: int) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, (kind, rank))
+
+
+class Gates:
+    """Gates of one world. Ranks are answered only when every signal that was sent to one of them
+    has landed.
+
+    Attributes:
+        held: rank to the gate that it is kept at; empty text until it stands there.
+    """
+
+    def __init__(self, answer: Callable[[int, bytes], None]) -> None:
+        """Begin with every gate shut; `answer` writes to a rank that waits."""
+        self._answer = answer
+        self.held: dict[int, str] = {}
+        self._orders: dict[int, list[Mapping[str, JSON]]] = {}
+        self._waiting: list[int] = []
+        self._unlanded = 0
+        # A fault may send a signal from a thread of its own, while this world hears of another.
+        self._lock = threading.Lock()
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a rank waits at a gate for the harness."""
+        return bool(self.held or self._waiting or self._unlanded)
+
+    def order(self, rank: int, order: Mapping[str, JSON]) -> None:
+        """Send an order along with the next answer to this rank."""
+        self._orders.setdefault(rank, []).append(order)
+
+    def signalled(self) -> None:
+        """Count a signal that is about to be sent. Safe to call from another thread."""
+        with self._lock:
+            self._unlanded += 1
+
+    def landed(self) -> None:
+        """Count a signal that has landed."""
+        with self._lock:
+            self._unlanded -= 1
+        self.open()
+
+    def open(self, *ranks: int) -> None:
+        """Open the gates of these ranks, and of those still waiting, once every signal that was
+        sent has landed.
+        """
+        self._waiting += ranks
+        if not self._unlanded:
+            for rank in self._waiting:
+                orders = self._orders.pop(rank, [])
+                text = (
+                    json.dumps(orders, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+                    if orders
+                    else ""
+                )
+                self._answer(rank, text.encode())
+            self._waiting.clear()
+
+
+class StartLine:
+    """Lets ranks through their gates; at the start line, with all the others."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        recorder: Recorder,
+        states: RankStates,
+        gates: Gates,
+        *,
+        let_go: Callable[[], None],
+    ) -> None:
+        self._launch = launch
+        self._recorder = recorder
+        self._states = states
+        self._gates = gates
+        self._let_go = let_go
+        self._released: set[int] = set()
+
+    def let_through(self, rank: int, gate: str) -> None:
+        """Let a rank through a gate, unless it is the start line, and others are still to come."""
+        if gate in self._launch.watch.gates:
+            self._recorder.note("gate.opened", rank=rank, gate=gate)
+        if gate != self._launch.start_line:
+            self._gates.open(rank)
+            return
+        if rank in self._released:
+            # A subject that says it again has waited once already.
+            self._gates.open(rank)
+        self._states.joined.add(rank)
+        self.look()
+
+    def look(self) -> None:
+        """Let the ranks begin once all have joined, or once one has ended and the others cannot all
+        join any more.
+        """
+        waiting = self._states.joined - self._released
+        if waiting and (
+            len(self._states.joined) == self._launch.size
+            or self._states.exited
+            or self._states.lost
+        ):
+            self._released |= waiting
+            self._recorder.note("world.start", ranks=sorted(waiting))
+            self._let_go()
+            self._gates.open(*sorted(waiting))

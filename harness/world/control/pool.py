@@ -1,29 +1,41 @@
-"""The fork servers of a run: started when first needed, ended with the run.
+"""Pool of a run: fork servers and ports, which its worlds take and give back.
 
-A server has one world at a time, because its worlds have the server's room: worlds side by side
-have servers of their own, one per lane and environment. What runs its worlds one after the other
-with one server is a lane.
+Servers are started when first needed, and end with the run. A server has one world at a time,
+because its worlds have the server's room: worlds side by side have servers of their own, one per
+lane and environment. A lane runs its worlds one after the other with one server.
+
+Ports are leased between the harnesses on one machine, from outside the range the system hands out
+by itself. A lease is a file lock per port in a folder of the user's: it goes with the process that
+holds it, however that ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+import socket
+import stat
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from harness.forms.children import started_apart
+from filelock import FileLock, Timeout
+
 from harness.forms.digest import sha256
-from harness.world.below.descendants import adopt_orphans, extinguish_strangers
+from harness.forms.process import started_apart
+from harness.world.below.leftovers import adopt_orphans, extinguish_strangers
 from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.control.rank_environment import server_environment
-from harness.world.control.server_handle import Server, ServerFailed, ServerKey
+from harness.world.control.server_handle import ServerFailed, ServerHandle, ServerKey
 
-# Pools that are open in this process.
+# Pools that are open in this process, which adopts orphans as long as there is one.
 _OPEN: set[int] = set()
+# Held from the look at `_OPEN` until it is acted on: another thread may open or close a pool.
 _CHANGING = threading.Lock()
 
 
@@ -60,10 +72,10 @@ class ServerPool:
     """
 
     def __init__(self, *, cancel: int | None = None) -> None:
-        self._idle: dict[ServerKey, list[Server]] = {}
-        self._living: set[Server] = set()
-        self._started: list[Server] = []
-        # Held while a server is made or ended.
+        self._idle: dict[ServerKey, list[ServerHandle]] = {}
+        self._living: set[ServerHandle] = set()
+        self._started: list[ServerHandle] = []
+        # Held while a server is made or ended: none is started that a pool that closes misses.
         self._lock = threading.Lock()
         self._cancel = cancel
         self._closed = False
@@ -97,7 +109,7 @@ class ServerPool:
         python: Path | None = None,
         shared_home: bool = False,
         preload: Preload = EVERYTHING,
-    ) -> Server:
+    ) -> ServerHandle:
         """Take a server that nobody has, started if need be.
 
         Give it back with `give`, or `discard` it.
@@ -132,7 +144,7 @@ class ServerPool:
                 if not (server := idle.pop()).has_ended():
                     return server
                 self._end(server)
-            server = Server(key)
+            server = ServerHandle(key)
             self._living.add(server)
         try:
             server.await_ready(self._cancel)
@@ -142,23 +154,23 @@ class ServerPool:
         self._started.append(server)
         return server
 
-    def give(self, server: Server) -> None:
+    def give(self, server: ServerHandle) -> None:
         """Give a server back. Nobody of its last world may be left."""
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(server.key, []).append(server)
 
-    def discard(self, server: Server) -> None:
+    def discard(self, server: ServerHandle) -> None:
         """End a server that failed, and what it left behind; the next world gets a new one."""
         with self._lock:
             if server in self._living:
                 self._end(server)
 
-    def _end(self, server: Server) -> None:
+    def _end(self, server: ServerHandle) -> None:
         self._close(server)
         extinguish_strangers(known=started_apart)
 
-    def _close(self, server: Server) -> None:
+    def _close(self, server: ServerHandle) -> None:
         server.close()
         self._living.discard(server)
         self.left += server.left
@@ -189,7 +201,103 @@ def prepare(pool: Pool, lanes: int, **needs: Any) -> None:
 
 
 def is_linux() -> bool:
-    """Whether warm start is available: elsewhere a forked copy of a process that has imported torch
-    is not safe.
+    """Return whether warm start is available: elsewhere a forked copy of a process that has
+    imported torch is not safe.
     """
     return sys.platform.startswith("linux") and hasattr(os, "fork")
+
+
+FIRST_PORT = 20_000
+LAST_PORT = 29_999
+RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class NoPort(OSError):
+    """No port could be leased: an error of the harness, never the subject's."""
+
+
+class PortLease(contextlib.AbstractContextManager["PortLease"]):
+    """Leases ports of loopback; give them back with `release` or by leaving the `with` block."""
+
+    def __init__(self, *, folder: Path | None = None) -> None:
+        self._folder = folder or Path(tempfile.gettempdir()) / f"rankproof-ports-{os.getuid()}"
+        self._locks: dict[int, FileLock] = {}
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def take(self, count: int) -> list[int]:
+        """Lease `count` ports that nobody listens on and no other harness holds.
+
+        Raises:
+            NoPort: the range has not as many left, or the folder of the leases is not ours.
+        """
+        _own_folder(self._folder)
+        taken: list[int] = []
+        ports = _candidates()
+        # A random start keeps two harnesses that begin together from walking the same ports in
+        # step.
+        start = secrets.randbelow(len(ports))
+        for port in (*ports[start:], *ports[:start]):
+            if len(taken) == count:
+                break
+            if port in self._locks:
+                continue
+            lock = FileLock(self._folder / f"{port}.lock", blocking=False)
+            with contextlib.suppress(Timeout):
+                lock.acquire()
+                if _is_free(port):
+                    self._locks[port] = lock
+                    taken.append(port)
+                else:
+                    lock.release()
+        if len(taken) < count:
+            raise NoPort(
+                f"{count} free ports are needed between {FIRST_PORT} and {LAST_PORT}, found"
+                f" {len(taken)}"
+            )
+        return taken
+
+    def release(self) -> None:
+        """Give back every port."""
+        for lock in self._locks.values():
+            lock.release()
+        self._locks.clear()
+
+
+def _own_folder(folder: Path) -> None:
+    """Make the folder. In a shared temporary folder somebody else may have put something in its
+    place.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NoPort(
+            f"{folder} must be a folder, for the leases of ports, and is something else: remove it"
+        )
+    if status.st_uid != os.getuid():
+        raise NoPort(
+            f"{folder} belongs to user {status.st_uid}: remove it, or set TMPDIR to a folder of"
+            " your own"
+        )
+
+
+def _candidates() -> range:
+    """Our range, cut where it would meet the system's ephemeral range."""
+    try:
+        low, high = (int(word) for word in RANGE_FILE.read_text().split())
+    except (OSError, ValueError):
+        return range(FIRST_PORT, LAST_PORT + 1)
+    if high < FIRST_PORT or low > LAST_PORT:
+        return range(FIRST_PORT, LAST_PORT + 1)
+    return range(10_000, min(low, FIRST_PORT)) if low > 10_000 else range(high + 1, 65_536)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""A program as a rank: its command line, its variables, and the proof of what was executed.
+"""Programs as ranks: command line, variables, and the proof of what was executed.
 
 The program gets events on descriptor 3 and answers to gates on 4, in whatever language it is
 written. Its start line is its first event, `ready`: it is answered when every rank is ready.
@@ -22,14 +22,15 @@ READY = "ready"
 PREFIX = "RANKPROOF_"
 # Programs whose first word behind them is a file to run, where it is not an option.
 INTERPRETER = re.compile(
-    r"(ba|da|z|k|a)?sh|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|php[0-9.]*|lua[0-9.]*|Rscript"
+    r"(ba|da|z|k|a)?sh|python[0-9.]*|pypy[0-9.]*|perl[0-9.]*|ruby[0-9.]*|node|php[0-9.]*"
+    r"|lua[0-9.]*|Rscript"
 )
 
 
 def command(
     words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str
 ) -> list[str]:
-    """The command line of every rank.
+    """Return the command line of every rank.
 
     A word that names a file of the code becomes its full path; `{name}` becomes the value of that
     argument, in words that hold nothing else too; other braces stay, because shells, awk and Perl
@@ -55,7 +56,7 @@ def command(
 
 
 def is_staged(word: str, code: Path) -> bool:
-    """Whether a word of the command line names a file of the code, and not one beside it."""
+    """Return whether a word of the command line names a file of the code, and not one beside it."""
     if not word or word.startswith("/") or ".." in word.split("/") or "\0" in word:
         return False
     try:
@@ -127,7 +128,7 @@ def _no_interpreter(file: Path) -> str | None:
 
 
 def variables(spec: RankSpec) -> dict[str, str]:
-    """What a program is told: the same a Python subject gets as its context and arguments."""
+    """Return what a program is told: what a Python subject gets as its context and arguments."""
     values = {
         "EVENTS": "3",
         "GATES": "4",
@@ -151,7 +152,7 @@ def _fill(word: str, arguments: Mapping[str, JSON]) -> str:
 
 
 def _text(value: JSON) -> str:
-    """A text as it is, anything else as JSON."""
+    """Return a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, sort_keys=True)
 
 

@@ -1,4 +1,5 @@
-"""The environment of a rank: an allow-list, never what the shell happened to hold.
+"""Environment of a rank: an allow-list of variables, never what the shell happened to hold,
+NVIDIA's driver for ranks of a Nix environment, and the compiled recorder of its ledger.
 
 Variables that libraries read while they are imported must be set before that, so for a warm rank
 they belong to the server it is forked from: setting them afterwards does nothing (torch keeps its
@@ -7,10 +8,21 @@ threads, the hub its endpoint).
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from collections.abc import Mapping
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from harness.forms.digest import sha256
+from harness.forms.variables import cache_folder
+from harness.ledger import inside
 from harness.world.control.room import following
 
 INHERITED = ("PATH", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CXX", "CC")
@@ -53,14 +65,14 @@ DEFAULTS = {
 
 
 def is_import_time(name: str) -> bool:
-    """Whether a library reads this variable while it is imported."""
+    """Return whether a library reads this variable while it is imported."""
     return name in PLACES or name.startswith(IMPORT_TIME)
 
 
 def server_environment(
     requested: Mapping[str, str], *, python: Path | None = None, shared_home: bool = False
 ) -> dict[str, str]:
-    """The environment a server starts with: inherited by name, our defaults, the scenario's
+    """Return the environment a server starts with: inherited by name, our defaults, the scenario's
     import-time variables.
 
     Args:
@@ -89,7 +101,7 @@ def server_environment(
 def own_environment(
     variables: Mapping[str, str], *, requested: Mapping[str, str]
 ) -> dict[str, str]:
-    """What one rank gets for itself, beside what the scenario requests for all."""
+    """Return what one rank gets for itself, beside what the scenario requests for all."""
     chosen = dict(variables)
     if "OMP_NUM_THREADS" in chosen and "MKL_NUM_THREADS" not in {**requested, **chosen}:
         # As above: our default for MKL would undo it, and a variable cannot be taken away from one
@@ -109,8 +121,8 @@ def launcher_environment(
     local: tuple[int, int] | None = None,
     master: str = "127.0.0.1",
 ) -> dict[str, str]:
-    """What torchrun would set for a rank: libraries read it, some while a subject's module is
-    imported.
+    """Return what torchrun would set for a rank: libraries read it, some while a subject's module
+    is imported.
 
     transformers splits nothing where WORLD_SIZE is missing, and says nothing of it.
 
@@ -136,5 +148,138 @@ def launcher_environment(
 
 
 def rank_environment(requested: Mapping[str, str]) -> dict[str, str]:
-    """What is left to be set in the rank after the fork."""
+    """Return what is left to be set in the rank after the fork."""
     return {name: value for name, value in requested.items() if not is_import_time(name)}
+
+
+DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1")
+DRIVER_VARIABLE = "RANKPROOF_DRIVER"
+NIXOS = Path("/run/opengl-driver/lib")
+LDCONFIG = (Path("/sbin/ldconfig"), Path("/usr/sbin/ldconfig"))
+LDCONFIG_WITHIN = 10.0
+
+
+def is_driver_wanted() -> bool:
+    """Return whether this harness runs in the Nix environment for NVIDIA machines."""
+    return bool(os.environ.get("RANKPROOF_ENV")) and os.environ.get("RANKPROOF_VARIANT") == "cuda"
+
+
+def find_driver(*, folder: Path = NIXOS, ldconfig: Sequence[Path] = LDCONFIG) -> dict[str, Path]:
+    """Where the driver's libraries are: where RANKPROOF_DRIVER says, else NixOS' folder, else what
+    the linker knows.
+
+    Args:
+        folder: where NixOS has them.
+        ldconfig: where the program that lists what the system's linker knows may be.
+
+    Returns:
+        The file for each library that is there, from one place only: libraries of two drivers do
+        not fit together.
+    """
+    if given := os.environ.get(DRIVER_VARIABLE):
+        folder = Path(given)
+    libraries = {name: folder / name for name in DRIVER_LIBRARIES if (folder / name).exists()}
+    return libraries if libraries or given else _listed_by_ldconfig(ldconfig)
+
+
+def with_driver(
+    environment: Mapping[str, str], *, folder: Path, libraries: Mapping[str, Path]
+) -> dict[str, str]:
+    """Put the folder of the libraries, which `link_driver` makes, first on LD_LIBRARY_PATH.
+
+    Args:
+        environment: of the ranks.
+        folder: of links to them alone.
+        libraries: name to file.
+
+    Returns:
+        The environment with that folder; unchanged where there are no libraries.
+    """
+    if not libraries:
+        return dict(environment)
+    path = os.pathsep.join([str(folder), *filter(None, [environment.get("LD_LIBRARY_PATH")])])
+    return {**environment, "LD_LIBRARY_PATH": path}
+
+
+def link_driver(folder: Path, libraries: Mapping[str, Path]) -> None:
+    """Link the libraries into a new folder; none is made where there are none.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    if not libraries:
+        return
+    folder.mkdir()
+    for name, target in libraries.items():
+        (folder / name).symlink_to(target)
+
+
+def _listed_by_ldconfig(programs: Sequence[Path]) -> dict[str, Path]:
+    program = next((path for path in programs if path.exists()), None)
+    if program is None:
+        return {}
+    try:
+        done = subprocess.run(
+            [program, "-p"],
+            capture_output=True,
+            text=True,
+            timeout=LDCONFIG_WITHIN,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    libraries: dict[str, Path] = {}
+    for line in done.stdout.splitlines():
+        # "	libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1"; a 32-bit one
+        # says plain (libc6).
+        name, _, target = line.strip().partition(" => ")
+        library, _, kind = name.partition(" ")
+        if (
+            library in DRIVER_LIBRARIES
+            and ("x86-64" in kind or "AArch64" in kind)
+            and Path(target).exists()
+        ):
+            libraries.setdefault(library, Path(target))
+    return libraries
+
+
+RECORDER_SOURCE = Path(str(inside.__file__)).with_name("recorder.c")
+C_COMPILERS = ("cc", "gcc", "clang")
+C_FLAGS = ("-O2", "-fPIC", "-shared")
+COMPILED_WITHIN = 60.0
+
+
+@functools.cache
+def compiled_recorder() -> str:
+    """Path of what was compiled, from the cache where it is there; empty where it cannot be."""
+    headers = Path(sysconfig.get_path("include"))
+    compiler = next(filter(None, map(shutil.which, C_COMPILERS)), None)
+    if sys.platform != "linux" or sys.implementation.name != "cpython":
+        return ""
+    # Releases of one minor version have one ABI, and other headers: what the code was compiled with
+    # is in its name.
+    state = b"\0".join(
+        (RECORDER_SOURCE.read_bytes(), sys.version.encode(), " ".join(C_FLAGS).encode())
+    )
+    path = cache_folder("recorder") / f"recorder-{sha256(state)[:16]}{EXTENSION_SUFFIXES[0]}"
+    if path.is_file():
+        return str(path)
+    if compiler is None or not (headers / "Python.h").is_file():
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            output = Path(folder, path.name)
+            command = [compiler, *C_FLAGS, f"-I{headers}", "-o", str(output), str(RECORDER_SOURCE)]
+            subprocess.run(
+                command,
+                check=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=COMPILED_WITHIN,
+            )
+            # Whoever compiles at the same time makes the same.
+            output.replace(path)
+        return str(path)
+    return ""

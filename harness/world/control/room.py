@@ -1,5 +1,5 @@
-"""The room of a lane: the home, caches and temporary folder of its ranks, at one path, emptied
-before each world.
+"""Room of a lane: the home, caches and temporary folder of its ranks, at one path, emptied before
+each world.
 
 A room belongs to one fork server, because libraries read where these folders are while they are
 imported, and a server has one world at a time. What the server's worlds share on purpose is what
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.world.below.removal import empty, remove
+from harness.world.below.leftovers import empty, remove
 
 # A unix socket's path has 108 bytes, and what libraries put below the temporary folder takes some
 # thirty (Python's multiprocessing: pymp-xxxxxxxx/listener-xxxxxxxx).
@@ -51,14 +51,14 @@ TOOLCHAINS = {
 
 
 class RoomNotEmpty(OSError):
-    """What a world left cannot be removed, or the room cannot be laid out again.
+    """Failure to remove what a world left, or to lay the room out again.
 
     The message says what and why.
     """
 
 
 class Room:
-    """A room: by name, until it is laid out.
+    """Room of a lane: by name, until it is laid out.
 
     Attributes:
         home: HOME of its ranks.
@@ -82,8 +82,8 @@ class Room:
         self.homes = sorted({str(self.home), os.path.realpath(self.home)}, key=len, reverse=True)
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The environment of the room's server: what is given, and where the folders are that it
-        does not name.
+        """Return the environment of the room's server: what is given, and where the folders are
+        that it does not name.
         """
         places = {
             "HOME": str(self.home),
@@ -145,8 +145,8 @@ class Room:
             folder.mkdir(mode=0o700)
 
     def _look(self) -> object:
-        """What changes when anything in the room does, but for what compilers keep; None where a
-        folder is gone.
+        """Return what changes when anything in the room does, but for what compilers keep; None
+        where a folder is gone.
 
         By the kernel's own times, which nobody can set back, and by name: a change may fall into
         the same tick.

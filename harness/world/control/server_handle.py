@@ -1,4 +1,4 @@
-"""A running fork server, seen from the harness."""
+"""Handle of a running fork server, as the harness has it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.forms.children import start_apart
 from harness.forms.digest import sha256
+from harness.forms.process import start_apart
 from harness.world.below import requests
+from harness.world.below.leftovers import remove
 from harness.world.below.preload import LIST
-from harness.world.below.removal import remove
 from harness.world.below.warden import LAID_OUT
-from harness.world.control import driver
+from harness.world.control import rank_environment
 from harness.world.control.names import ROOT, shorten
 from harness.world.control.room import Room, base
 
@@ -46,16 +46,16 @@ BOOT = (
 
 
 class ServerFailed(RuntimeError):
-    """A fork server did not start or is gone: an error of the harness, never the subject's."""
+    """Fork server that did not start or is gone: an error of the harness, never the subject's."""
 
 
 class Cancelled(Exception):
-    """The run was interrupted; the ranks of this world are gone."""
+    """Interrupt of the run; the ranks of this world are gone."""
 
 
 @dataclass(frozen=True, order=True)
 class ServerKey:
-    """What makes two worlds able to have the same server, one after the other.
+    """Properties that let two worlds have the same server, one after the other.
 
     Attributes:
         modules: what a warm one imports first.
@@ -71,15 +71,15 @@ class ServerKey:
 
 
 def interpreter(python: Path | None = None) -> list[str]:
-    """The interpreter that ranks run in, this one by default.
+    """Return the interpreter that ranks run in, this one by default.
 
     Without the user's site and the current folder in it.
     """
     return [str(python or sys.executable), "-s", "-P"]
 
 
-class Server:
-    """A running fork server, seen from the harness.
+class ServerHandle:
+    """Running fork server, seen from the harness.
 
     Attributes:
         key: which worlds it can serve.
@@ -93,6 +93,7 @@ class Server:
         begun: when it was started, in nanoseconds since 1970.
     """
 
+    # Over 40 statements: in which order folders are named, made and handed on is read at one place.
     def __init__(self, key: ServerKey) -> None:
         """Start it.
 
@@ -106,9 +107,11 @@ class Server:
         self.python = Path(key.python) if key.python else None
         self.seconds = 0.0
         self.begun = time.time_ns()
+        # One question and its answer at a time; and no copy of the code given to two worlds.
         self._lock = threading.Lock()
         self._code: dict[Path, list[Path]] = {}
         self._copied: dict[Path, object] = {}
+        # A pool that ends, and a world that discards its server, may close it together.
         self._closing = threading.Lock()
         start = "warm" if key.warm else "fresh"
         boot = BOOT.format(
@@ -122,9 +125,13 @@ class Server:
             if not key.shared_home:
                 self.room = Room(self.scratch)
                 self.environment = self.room.environment(self.environment)
-            libraries = driver.find() if driver.is_wanted() else {}
+            libraries = (
+                rank_environment.find_driver() if rank_environment.is_driver_wanted() else {}
+            )
             links = self.scratch / "driver"
-            self.environment = driver.hand_over(self.environment, folder=links, libraries=libraries)
+            self.environment = rank_environment.with_driver(
+                self.environment, folder=links, libraries=libraries
+            )
             with contextlib.ExitStack() as half_done:
                 ours, theirs = socket.socketpair()
                 half_done.enter_context(ours)
@@ -147,6 +154,7 @@ class Server:
                         cwd="/",
                         pass_fds=[theirs.fileno()],
                     )
+                # Both are this object's now, and `close` closes them.
                 half_done.pop_all()
         except OSError as error:
             raise ServerFailed(f"the fork server could not be started: {error}") from error
@@ -156,7 +164,7 @@ class Server:
             self.scratch.mkdir(mode=0o700)
             if self.room is not None:
                 self.room.lay_out()
-            driver.link(links, libraries)
+            rank_environment.link_driver(links, libraries)
             listing = {
                 "modules": key.modules,
                 "files": [self.inside(Path(file)) for file, _ in key.files],
@@ -188,7 +196,8 @@ class Server:
         self.seconds = message["seconds"]
 
     def take_code(self, folder: Path) -> Path:
-        """A copy of an arm's code for one world to import from; give it back with `give_code`.
+        """Return a copy of an arm's code for one world to import from; give it back with
+        `give_code`.
 
         The copy's name says nothing: a subject must not read from its path which arm it is in, or
         where evidence is.
@@ -254,7 +263,7 @@ class Server:
             ) from error
 
     def is_well(self) -> bool:
-        """Whether it still answers, with nobody left of its worlds.
+        """Return whether it still answers, with nobody left of its worlds.
 
         A rank can end or stop it: it is the same user.
         """
@@ -269,7 +278,7 @@ class Server:
         return message is not None and message.get("ping") == token
 
     def has_ended(self) -> bool:
-        """Whether its end is known, without asking it."""
+        """Return whether its end is known, without asking it."""
         if self._process.poll() is not None:
             return True
         try:
@@ -294,6 +303,7 @@ class Server:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(GONE_WITHIN)
             if self._process.poll() is None:
+                # What the warden had below it is adopted by this process, and ended by the pool.
                 self._process.send_signal(signal.SIGKILL)
                 self._process.wait()
             self.left = remove(self.scratch)
@@ -335,8 +345,8 @@ class Server:
 
 
 def fingerprint(folder: Path) -> object:
-    """What changes when anything in a folder is written to, by the kernel's own times, which nobody
-    can set back.
+    """Return what changes when anything in a folder is written to, by the kernel's own times, which
+    nobody can set back.
     """
     statuses = []
     for path in sorted(folder.rglob("*")):

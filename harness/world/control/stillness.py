@@ -1,4 +1,4 @@
-"""Whether a world stands still: nobody in it can go on unless somebody else in it does.
+"""Stillness of a world: nobody in it can go on unless somebody else in it does.
 
 Stacks alone prove slowness: a rank whose peer computes, sleeps or polls shows the same lines again
 and again. So first the kernel is asked, for a window of time: in every rank and every process below
@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from harness.history import LEAST
 from harness.rank.process import inspect
-from harness.world.below.descendants import processes
-from harness.world.control.waits import PROC, Ended, Unreadable, Wait, sleeps_in, waits_in
+from harness.world.below.leftovers import processes
+from harness.world.control.waits import PROC, Ended, UnreadableProcess, Wait, sleeps_in, waits_in
 
 # Per second of the window: what a thread that idles or polls may use of the processor.
 IDLE_TICKS = 3
@@ -65,7 +65,7 @@ class ThreadState(NamedTuple):
 
     @property
     def place(self) -> tuple[str | int, ...]:
-        """What is the same for as long as it stands still."""
+        """Return what is the same for as long as it stands still."""
         return self[:6]
 
 
@@ -74,7 +74,7 @@ Threads = Mapping[tuple[int, int], ThreadState]
 
 
 class Spinning(NamedTuple):
-    """A native thread that asked the kernel again and again during the window.
+    """Native thread that asked the kernel again and again during the window.
 
     Ticks of the processor.
     """
@@ -194,8 +194,8 @@ class Stillness:
         self.moved = why
 
     def is_still(self, seconds: float) -> bool:
-        """Whether nothing has moved for so long, and everybody who could have had the processor for
-        it.
+        """Return whether nothing has moved for so long, and everybody who could have had the
+        processor for it.
         """
         return self.since is not None and self.window() >= seconds and not self.starving
 
@@ -220,7 +220,7 @@ class Stillness:
         return self._stands(pid, first, last)
 
     def family(self) -> set[int]:
-        """The processes that were seen last."""
+        """Return the processes that were seen last."""
         return {pid for pid, _ in self._last}
 
     def doubts(self) -> dict[tuple[int, int], str]:
@@ -253,7 +253,7 @@ class Stillness:
         return f"waits in {wait.call} for {length:.1f} s, which ends by itself"
 
     def worked(self, pid: int, tid: int) -> bool:
-        """Whether a thread used the processor during the window."""
+        """Return whether a thread used the processor during the window."""
         first = self._first.get((pid, tid))
         last = self._last.get((pid, tid))
         return (
@@ -261,24 +261,24 @@ class Stillness:
         )
 
     def is_busy(self, pid: int, tid: int) -> bool:
-        """Whether a thread was busy for the whole window."""
+        """Return whether a thread was busy for the whole window."""
         first = self._first.get((pid, tid))
         last = self._last.get((pid, tid))
         return first is not None and last is not None and spun(first, last)
 
     def busy(self) -> set[int]:
-        """The processes of which a thread was busy for the whole window."""
+        """Return the processes of which a thread was busy for the whole window."""
         return {pid for pid, tid in self._last if self.is_busy(pid, tid)}
 
     def polls_in_a_thread(self, pid: int) -> bool:
-        """Whether a thread of a process, beside its main one, went on during the window."""
+        """Return whether a thread of a process, beside its main one, went on during the window."""
         return any(
             owner == pid and first.place != self._last[owner, tid].place
             for (owner, tid), first in self._first.items()
         )
 
     def waiting(self, pid: int) -> str:
-        """The system call that the main thread of a process waits in.
+        """Return the system call that the main thread of a process waits in.
 
         Raises:
             Unreadable: the kernel does not show it.
@@ -299,7 +299,7 @@ class Stillness:
         return None if wait is None or wait.ends is None else round(wait.ends - self.deadline, 3)
 
     def _difference(self, threads: Threads, now: float) -> str:
-        """What moved since the window began, in words; empty where nothing did."""
+        """Return what moved since the window began, in words; empty where nothing did."""
         first = self._first
         self.spinning = []
         self.starving = False
@@ -363,7 +363,7 @@ class Stillness:
 
 
 def spun(first: ThreadState, last: ThreadState) -> bool:
-    """Whether a thread was busy all the time: it ran, or waited for a processor.
+    """Return whether a thread was busy all the time: it ran, or waited for a processor.
 
     On a busy machine one that sleeps in between waits for the processor most of the time, too; but
     it gives it away by itself after a moment.
@@ -386,7 +386,7 @@ def snapshot(
         Unreadable: the kernel does not show it.
     """
     if not (PROC / "self" / "task").is_dir():
-        raise Unreadable("this system does not show in /proc what threads wait in")
+        raise UnreadableProcess("this system does not show in /proc what threads wait in")
     for pid in _ranks_first(pids, spare=spare):
         try:
             tids = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
@@ -418,7 +418,9 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     except OSError as error:
         if not (folder / "stat").exists():
             return None  # it ended meanwhile
-        raise Unreadable(f"what a process waits in cannot be read here: {error.strerror}") from None
+        raise UnreadableProcess(
+            f"what a process waits in cannot be read here: {error.strerror}"
+        ) from None
     switches = next(
         (
             int(line.split()[1])
@@ -434,7 +436,9 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
 
 
 def _ranks_first(pids: Collection[int], *, spare: int | None) -> Iterator[int]:
-    """The ranks, and every other process below their keeper, who adopts what ranks leave behind."""
+    """Yield the ranks, and every other process below their keeper, who adopts what ranks leave
+    behind.
+    """
     yield from pids
     children = _children()
     keepers = {process.parent for pid in pids if (process := inspect(pid)) is not None}
@@ -467,7 +471,7 @@ def children_of_all() -> Callable[[int], list[int]]:
 
 
 def _children_of(pid: int) -> list[int]:
-    """The children of every thread of a process, zombies among them: other threads may live."""
+    """Return the children of all threads of a process, zombies too: other threads may live."""
     children: list[int] = []
     with suppress(OSError):  # the process has just ended
         for task in (PROC / str(pid) / "task").iterdir():

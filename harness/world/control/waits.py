@@ -1,5 +1,4 @@
-"""What a thread waits for, read from /proc: for ever, until a moment that can be named, or not at
-all.
+"""Waits of threads, read from /proc: for ever, until a moment that can be named, or not at all.
 
 A system call that ends by itself is sleep: `nanosleep`, or a futex, a poll or a select with a
 timeout. Only one that nobody but another process or thread can end makes a hang. A timeout that
@@ -30,27 +29,29 @@ TIMER_ABSTIME = 1
 # Numbers of the system calls that can end by themselves, per machine, and what they are called.
 NUMBERS: dict[str, dict[int, str]] = {
     "x86_64": {
-        7: "poll", 23: "select", 35: "nanosleep", 128: "rt_sigtimedwait", 202: "futex", 208: "io_getevents",
-        220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait", 242: "mq_timedsend",
-        243: "mq_timedreceive", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 299: "recvmmsg",
-        426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv", 0: "read", 1: "write", 2: "open",
-        257: "openat", 19: "readv", 20: "writev", 34: "pause", 42: "connect", 43: "accept", 44: "sendto",
-        45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock",
-        130: "rt_sigsuspend", 247: "waitid", 288: "accept4",
+        7: "poll", 23: "select", 35: "nanosleep", 128: "rt_sigtimedwait", 202: "futex",
+        208: "io_getevents", 220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait",
+        242: "mq_timedsend", 243: "mq_timedreceive", 270: "pselect6", 271: "ppoll",
+        281: "epoll_pwait", 299: "recvmmsg", 426: "io_uring_enter", 441: "epoll_pwait2",
+        449: "futex_waitv", 0: "read", 1: "write", 2: "open", 257: "openat", 19: "readv",
+        20: "writev", 34: "pause", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom",
+        46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 130: "rt_sigsuspend",
+        247: "waitid", 288: "accept4",
     },
     "aarch64": {
-        4: "io_getevents", 22: "epoll_pwait", 72: "pselect6", 73: "ppoll", 98: "futex", 101: "nanosleep",
-        115: "clock_nanosleep", 137: "rt_sigtimedwait", 182: "mq_timedsend", 183: "mq_timedreceive",
-        192: "semtimedop", 243: "recvmmsg", 426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
-        56: "openat", 63: "read", 64: "write", 65: "readv", 66: "writev", 95: "waitid", 202: "accept",
-        203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4",
-        260: "wait4", 25: "fcntl", 32: "flock", 133: "rt_sigsuspend",
+        4: "io_getevents", 22: "epoll_pwait", 72: "pselect6", 73: "ppoll", 98: "futex",
+        101: "nanosleep", 115: "clock_nanosleep", 137: "rt_sigtimedwait", 182: "mq_timedsend",
+        183: "mq_timedreceive", 192: "semtimedop", 243: "recvmmsg", 426: "io_uring_enter",
+        441: "epoll_pwait2", 449: "futex_waitv", 56: "openat", 63: "read", 64: "write", 65: "readv",
+        66: "writev", 95: "waitid", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom",
+        211: "sendmsg", 212: "recvmsg", 242: "accept4", 260: "wait4", 25: "fcntl", 32: "flock",
+        133: "rt_sigsuspend",
     },
 }  # fmt: skip
 # Calls whose end nothing here can tell: taken for sleep.
 UNKNOWN_END = {
-    "rt_sigtimedwait", "io_getevents", "semtimedop", "mq_timedsend", "mq_timedreceive", "recvmmsg", "io_uring_enter",
-    "futex_waitv",
+    "rt_sigtimedwait", "io_getevents", "semtimedop", "mq_timedsend", "mq_timedreceive", "recvmmsg",
+    "io_uring_enter", "futex_waitv",
 }  # fmt: skip
 # Calls on a socket end with its own timeout, where it has one.
 RECEIVES = {"read", "readv", "recvfrom", "recvmsg", "accept", "accept4"}
@@ -63,7 +64,7 @@ PIDFD_GETFD = 438
 
 
 class Wait(NamedTuple):
-    """What a thread waits in.
+    """Wait of a thread in a system call.
 
     Attributes:
         call: name of the system call, or its number.
@@ -80,20 +81,20 @@ class Wait(NamedTuple):
     is_known: bool = True
 
     def outlasts(self, moment: float) -> bool:
-        """Whether it does not end by itself before `moment`, in CLOCK_MONOTONIC seconds."""
+        """Return whether it does not end by itself before `moment`, in CLOCK_MONOTONIC seconds."""
         return self.ends is None or self.ends > moment
 
 
-class Unreadable(Exception):
-    """The kernel does not let us see it: /proc is not there, or hides the processes of others."""
+class UnreadableProcess(Exception):
+    """State that the kernel does not show: /proc is not there, or hides the processes of others."""
 
 
-class Ended(Unreadable):
+class Ended(UnreadableProcess):
     """It has just ended, so that there is nothing to see any more."""
 
 
 def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
-    """What `/proc/<pid>/task/<tid>/syscall` says a thread waits in; None where it runs.
+    """Return what `/proc/<pid>/task/<tid>/syscall` says a thread waits in; None where it runs.
 
     Args:
         pid: the process, whose memory holds the timeouts.
@@ -111,7 +112,7 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
     arguments = [int(word, 16) for word in words[1:7]]
     known = NUMBERS.get(os.uname().machine)
     if known is None:
-        raise Unreadable(f"the system calls of {os.uname().machine} are not known here")
+        raise UnreadableProcess(f"the system calls of {os.uname().machine} are not known here")
     call = known.get(number)
     if call is None:
         return Wait(f"system call {number}", begun, is_known=False)
@@ -124,7 +125,7 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
 
 
 def sleeps_in(line: str) -> str:
-    """The call in which a thread waits for nothing but time.
+    """Return the call in which a thread waits for nothing but time.
 
     Empty where it waits for somebody, or runs.
     """
@@ -140,7 +141,7 @@ def sleeps_in(line: str) -> str:
 
 
 def _moment(call: str, arguments: list[int], pid: int) -> float | None:
-    """The moment until which a call waits, on CLOCK_MONOTONIC; None where it is given none."""
+    """Return until when a call waits, on CLOCK_MONOTONIC; None where it is given no moment."""
     if call == "clock_nanosleep" and arguments[1] & TIMER_ABSTIME:
         return _until(pid, arguments[2], clock=arguments[0])
     if call != "futex" or arguments[1] & FUTEX_COMMANDS not in (
@@ -187,8 +188,8 @@ def _span_of_a_futex(pid: int, arguments: list[int]) -> float | None:
 
 
 def _patience(pid: int, descriptor: int, option: int) -> float | None:
-    """The timeout of a socket of a process, in seconds; None where it has none, or the kernel does
-    not let us ask.
+    """Return the timeout of a socket of a process, in seconds; None where it has none, or the
+    kernel does not let us ask.
 
     What cannot be asked is a sentence of the report.
     """
@@ -202,8 +203,8 @@ def _patience(pid: int, descriptor: int, option: int) -> float | None:
 
 
 def copy_of_a_socket(pid: int, descriptor: int) -> socket.socket | None:
-    """A socket of a process, to be asked and closed; None where it is none, or the kernel does not
-    let us have it.
+    """Return a socket of a process, to be asked and closed; None where it is none, or the kernel
+    does not let us have it.
     """
     link = PROC / str(pid) / "fd" / str(ctypes.c_int(descriptor & 0xFFFFFFFF).value)
     copy = -1
@@ -217,7 +218,7 @@ def copy_of_a_socket(pid: int, descriptor: int) -> socket.socket | None:
 
 
 def _milliseconds(argument: int) -> float | None:
-    """A timeout of poll: a C int, negative for ever."""
+    """Return a timeout of poll: a C int, negative for ever."""
     value: int = struct.unpack("<i", struct.pack("<I", argument & 0xFFFFFFFF))[0]
     return None if value < 0 else value / 1000
 
@@ -231,7 +232,7 @@ def _span(pid: int, address: int, *, unit: float = 1e9) -> float | None:
 
 
 def _until(pid: int, address: int, *, clock: int) -> float | None:
-    """The moment at which a timeout is over, on CLOCK_MONOTONIC; None for no timeout."""
+    """Return the moment at which a timeout is over, on CLOCK_MONOTONIC; None for no timeout."""
     if address == 0:
         return None
     seconds, nanoseconds = _read(pid, address)
@@ -281,12 +282,12 @@ def memory(pid: int, address: int, size: int) -> bytes:
     except FileNotFoundError:
         raise Ended(f"process {pid} has ended") from None
     except (OSError, OverflowError, ValueError) as error:
-        raise Unreadable(f"the memory of process {pid} cannot be read: {error}") from None
+        raise UnreadableProcess(f"the memory of process {pid} cannot be read: {error}") from None
     raise Ended(f"process {pid} has ended, or nothing is where it was said to wait")
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, as the kernel says."""
+    """Return whether a process has a handler for a signal, as the kernel says."""
     try:
         status = (PROC / str(pid) / "status").read_text()
     except OSError:

@@ -7,6 +7,7 @@ import json
 import os
 import sched
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,22 +19,18 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.rank.process import lives_on, signal_name
 from harness.world.below.grip import PRESSED
-from harness.world.below.removal import remove
+from harness.world.below.leftovers import remove
 from harness.world.control.capture import Capture, Recorder
 from harness.world.control.ending import Ending
-from harness.world.control.gates import Gates, StartLine
 from harness.world.control.hang import HangWatch
-from harness.world.control.launch import Ground, Launch, describe
-from harness.world.control.pipes import Pipes
-from harness.world.control.pool import Pool
-from harness.world.control.ports import PortLease
-from harness.world.control.rank_channel import Channel
-from harness.world.control.rank_states import RankStates, probe
+from harness.world.control.launch import Launch, WorldGround, describe
+from harness.world.control.pipes import Gates, Pipes, StartLine
+from harness.world.control.places import HostControl, MachineControl
+from harness.world.control.pool import Pool, PortLease
+from harness.world.control.ranks import RankChannel, RankStates, probe
 from harness.world.control.room import RoomNotEmpty
-from harness.world.control.server_handle import Cancelled, Server, ServerFailed
-from harness.world.hosts.world_hosts import HostControl
+from harness.world.control.server_handle import Cancelled, ServerFailed, ServerHandle
 from harness.world.machines.machine_server import MachineServer
-from harness.world.machines.world_machines import MachineControl
 
 __all__ = ["Cancelled", "World"]
 
@@ -43,7 +40,7 @@ TOLD |= {"executed": "program.started", "survivors": "world.survivors"}
 
 
 class KeeperGone(ServerFailed):
-    """The keeper of a world ended before its ranks did; its server may be well."""
+    """Keeper of a world that ended before its ranks did; its server may be well."""
 
 
 class World:
@@ -52,6 +49,7 @@ class World:
     Its `mark` says which it is, as ranks are told.
     """
 
+    # Nine arguments: most are hearers, one for each stage of a world, given by name.
     def __init__(
         self,
         launch: Launch,
@@ -85,7 +83,7 @@ class World:
         self._states = RankStates(size=launch.size)
         self._hosts = HostControl(launch, self._recorder, self._states)
         self._machines = MachineControl(launch, self._recorder, self._states)
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, RankChannel] = {}
         # Not there yet.
         self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
         self._line = StartLine(
@@ -96,12 +94,12 @@ class World:
         self._timers = sched.scheduler(time.monotonic)
         self._over = False
         self._gone = False
+        self._ordering = threading.Lock()
         self._pipes: Pipes
         self._ending: Ending
         self._hang: HangWatch | None = None
 
     # -- what a fault may do to a world
-    # ------------------------------------------------------------------------------
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -126,7 +124,9 @@ class World:
 
     def _order(self, rank: int | None, **order: JSON) -> None:
         if not self._over:
-            with contextlib.suppress(OSError):
+            # A fault may order from a thread of its own: no line is written into another.
+            with self._ordering, contextlib.suppress(OSError):
+                # Counted before it is sent: an answer that is faster would open the gates too soon.
                 self._gates.signalled()
                 self._pipes.control.sendall(json.dumps({"rank": rank, **order}).encode() + b"\n")
 
@@ -185,13 +185,12 @@ class World:
         self._awaited.setdefault((name, rank), []).append(do)
 
     def expect_end(self, rank: int) -> None:
-        """The end of this rank, however it ends, is meant: the others keep their time until the
-        deadline.
+        """Take the end of this rank, however it ends, as meant: the others keep their time until
+        the deadline.
         """
         self._expected.add(rank)
 
     # -- life
-    # --------------------------------------------------------------------------------------------------------
 
     def run(self) -> Capture:
         """Start the ranks, stay until nothing of them is left, and return what they left.
@@ -221,7 +220,7 @@ class World:
         )
         self.add(begun)
         self.mark = mark(begun.line().encode("ascii"))
-        server: Server | MachineServer | None = None
+        server: ServerHandle | MachineServer | None = None
         usable = over = False
         try:
             if self._on_begin is not None:
@@ -243,6 +242,7 @@ class World:
             self._recorder.failed(type(error).__name__, error)
             usable = usable and not isinstance(error, RoomNotEmpty)
         finally:
+            # First: a fault that orders something from now on finds no keeper.
             self._over = True
             if self._on_end is not None:
                 self._on_end(self)
@@ -256,7 +256,7 @@ class World:
         self.note("world.end")
         return self._recorder.capture(self._states)
 
-    def _run(self, server: Server | MachineServer) -> None:
+    def _run(self, server: ServerHandle | MachineServer) -> None:
         if server.room is not None:
             self._recorder.room = server.room
             server.room.renew(self._launch.start.home)
@@ -271,6 +271,7 @@ class World:
                 try:
                     self._watch()
                 except BaseException:
+                    # While the pipes are open: the keeper has to hear it and end its ranks.
                     self._pipes.hang_up()
                     raise
                 if isinstance(server, MachineServer):
@@ -284,7 +285,7 @@ class World:
         finally:
             remove(scratch)
 
-    def _start(self, server: Server | MachineServer, scratch: Path, ports: PortLease) -> None:
+    def _start(self, server: ServerHandle | MachineServer, scratch: Path, ports: PortLease) -> None:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = self._hosts.channels(not_before=self._begun)
@@ -316,7 +317,7 @@ class World:
                 world=self.mark,
             )
         else:
-            ground = Ground(
+            ground = WorldGround(
                 server=server,
                 scratch=scratch,
                 code=self._recorder.code,
@@ -328,7 +329,6 @@ class World:
         self._pipes.handed()
 
     # -- watching
-    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._gone:
@@ -402,6 +402,7 @@ class World:
             do()
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:
+        # Before its end is recorded: what it emitted came first.
         for _, descriptor in self._pipes.open(rank=rank, kind="events"):
             self._pipes.drain(rank, descriptor, self._read_events)
         self._states.exited[rank] = ns

@@ -15,16 +15,15 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from harness.reason import Skip, SkipCode
-from harness.world.below import namespaces
-from harness.world.machines.placement import local
+from harness.world.below import isolation
 
 # As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment
 # cannot import.
@@ -53,7 +52,7 @@ BACKLOG = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The hosts of one world.
+    """Hosts of one world.
 
     Attributes:
         count: how many there are.
@@ -68,7 +67,7 @@ class Hosts:
 
     @property
     def addresses(self) -> list[str]:
-        """The address of each rank's host."""
+        """Return the address of each rank's host."""
         return [address(host) for host in self.of]
 
     def local(self, rank: int) -> tuple[int, int]:
@@ -76,20 +75,47 @@ class Hosts:
         return local(self.of, rank)
 
 
+def local(of: Sequence[int], rank: int) -> tuple[int, int]:
+    """Number of a rank among the ranks on its host, and how many there are.
+
+    Args:
+        of: the host of each rank.
+        rank: of the world.
+    """
+    ranks = [other for other, host in enumerate(of) if host == of[rank]]
+    return ranks.index(rank), len(ranks)
+
+
 def name_of(host: int) -> str:
-    """What a host is called."""
+    """Return what a host is called."""
     return f"host-{host}"
 
 
 def address(host: int) -> str:
-    """The IPv4 address of a host."""
+    """Return the IPv4 address of a host."""
     return f"{NETWORK}.{host + 1}"
 
 
 def names_file(count: int) -> str:
-    """An /etc/hosts in which every host stands by its name."""
+    """Return an /etc/hosts in which every host stands by its name."""
     lines = ["127.0.0.1 localhost", *(f"{address(host)} {name_of(host)}" for host in range(count))]
     return "".join(f"{line}\n" for line in lines)
+
+
+class HostPlaces(TypedDict):
+    """Files and folders of a host.
+
+    Attributes:
+        own: a folder to be of this host's alone.
+        names: the file that it has as /etc/hosts.
+        temporary: the temporary folder of the ranks, or nothing.
+        kept: files and folders that must be seen below /tmp as they are outside.
+    """
+
+    own: str
+    names: str
+    temporary: str | None
+    kept: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,39 +135,38 @@ class Host:
     clock_ahead: int
 
 
-def make(host: int, *, places: Mapping[str, Any]) -> Host:
+def make(host: int, *, places: HostPlaces) -> Host:
     """Make a host around this process, which is left in it.
 
     In a user namespace of its own, with one thread.
 
     Args:
         host: its number.
-        places: `own`, a folder to be of this host's; `names`, what it has as /etc/hosts;
-            `temporary`, the temporary folder of the ranks, or null; `kept`, what must be seen below
-            /tmp as it is outside.
+        places: its files and folders.
 
     Raises:
         OSError: something is not allowed here; the message says which step.
     """
     flags = (
-        namespaces.CLONE_NEWNET
-        | namespaces.CLONE_NEWUTS
-        | namespaces.CLONE_NEWIPC
-        | namespaces.CLONE_NEWNS
+        isolation.CLONE_NEWNET
+        | isolation.CLONE_NEWUTS
+        | isolation.CLONE_NEWIPC
+        | isolation.CLONE_NEWNS
     )
-    ahead = CLOCK_STEP * (host + 1) if namespaces.has_clocks() else 0
-    namespaces.unshare(
-        flags | (namespaces.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host"
+    ahead = CLOCK_STEP * (host + 1) if isolation.has_clocks() else 0
+    # All at once: each belongs to the user namespace that its maker is in then.
+    isolation.unshare(
+        flags | (isolation.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host"
     )
     if ahead:
-        namespaces.set_clock_ahead(ahead * 1_000_000_000)
+        isolation.set_clock_ahead(ahead * 1_000_000_000)
     socket.sethostname(name_of(host))
-    namespaces.without_ipv6()
+    isolation.without_ipv6()
     tun = _interface(address(host))
     _mount(places, Path(places["own"]))
     kinds = KINDS if ahead else KINDS[:-1]
     descriptors = {
-        kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds
+        kind: os.open(isolation.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds
     }
     return Host(tun=tun, namespaces=descriptors, clock_ahead=ahead * 1_000_000_000)
 
@@ -169,21 +194,21 @@ def enter(descriptors: Iterable[int], *, before: tuple[int, ...]) -> None:
     one.
     """
     for descriptor in descriptors:
-        namespaces.enter(descriptor, step="enter the namespaces of a host")
-    namespaces.keep_capabilities(before)
+        isolation.enter(descriptor, step="enter the namespaces of a host")
+    isolation.keep_capabilities(before)
 
 
-def _interface(own: str) -> int:
+def _interface(own_address: str) -> int:
     """Make the interface to the wire, and bring it and the loopback up; returns the wire's end."""
     try:
         tun = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise namespaces.NotAllowed(error.errno, f"open {TUN}: {error.strerror}") from None
+        raise isolation.NotAllowed(error.errno, f"open {TUN}: {error.strerror}") from None
     name = INTERFACE.encode()
     try:
         fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH", name, _TUN_WITHOUT_HEADER))
     except OSError as error:
-        raise namespaces.NotAllowed(error.errno, f"make a TUN device: {error.strerror}") from None
+        raise isolation.NotAllowed(error.errno, f"make a TUN device: {error.strerror}") from None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
 
         def tell(request: int, interface: bytes, value: bytes) -> None:
@@ -193,23 +218,24 @@ def _interface(own: str) -> int:
             return struct.pack("HH4s", socket.AF_INET, 0, socket.inet_aton(text))
 
         tell(_SIOCSIFFLAGS, b"lo", struct.pack("h", _UP_AND_RUNNING))
-        tell(_SIOCSIFADDR, name, as_address(own))
+        tell(_SIOCSIFADDR, name, as_address(own_address))
         tell(_SIOCSIFNETMASK, name, as_address("255.255.255.0"))
         tell(_SIOCSIFMTU, name, struct.pack("i", MTU))
         tell(_SIOCSIFFLAGS, name, struct.pack("h", _UP_AND_RUNNING))
     return tun
 
 
-def _mount(places: Mapping[str, Any], own: Path) -> None:
+def _mount(places: HostPlaces, own_folder: Path) -> None:
     """Give the host its own /tmp and temporary folder, with what its ranks need below /tmp where it
     was.
     """
-    namespaces.keep_mounts_private()
+    isolation.keep_mounts_private()
+    # Opened while they can still be seen: the new /tmp covers them.
     kept = {Path(path): os.open(path, os.O_PATH | os.O_CLOEXEC) for path in places["kept"]}
-    own.mkdir()
+    own_folder.mkdir()
     # In memory, for what is mounted in it goes with it at once; what ranks write goes where TMPDIR
     # leads, to the disk.
-    namespaces.mount_memory(TEMPORARY)
+    isolation.mount_memory(TEMPORARY)
     for path, descriptor in kept.items():
         outside = Path(f"/proc/self/fd/{descriptor}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,12 +243,12 @@ def _mount(places: Mapping[str, Any], own: Path) -> None:
             path.mkdir()
         else:
             path.touch()
-        namespaces.mount_over(outside, path)
+        isolation.mount_over(outside, path)
         os.close(descriptor)
     if places["temporary"]:
-        namespaces.mount_over(own, Path(places["temporary"]))
+        isolation.mount_over(own_folder, Path(places["temporary"]))
     with suppress(OSError):  # a system without the file resolves no name by it
-        namespaces.mount_over(Path(places["names"]), Path("/etc/hosts"))
+        isolation.mount_over(Path(places["names"]), Path("/etc/hosts"))
 
 
 def below_tmp(paths: Iterable[str | Path]) -> list[str]:
@@ -256,7 +282,7 @@ def refusal(count: int = 2) -> Skip | None:
         return Skip(
             SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine"
         )
-    room = "harness.world.hosts.wire_process"
+    room = "harness.world.hosts.wire"
     code = f"import sys; sys.path.insert(0, {ROOT!r}); from {room} import attempt; attempt({count})"
     argv = [sys.executable, "-s", "-P", "-c", code]
     try:
@@ -272,7 +298,7 @@ def refusal(count: int = 2) -> Skip | None:
 
 
 def _remedy(why: str) -> str:
-    """What to do about a refusal, in words."""
+    """Return what to do about a refusal, in words."""
     if str(TUN) in why or "TUN" in why:
         return f"load the module tun, and let this user open {TUN} (a container by --device {TUN})"
     return (
@@ -282,7 +308,7 @@ def _remedy(why: str) -> str:
 
 
 def _setting() -> str:
-    """The setting of this system that forbids it, and the value that does not.
+    """Return the setting of this system that forbids it, and the value that does not.
 
     Empty where none is known to.
     """

@@ -1,4 +1,4 @@
-"""What a wire can do to the packets of a link, and the links it does it to.
+"""Faults of a link: what a wire can do to its packets, and the links it does it to.
 
 Seeded, counted, and without a clock.
 
@@ -21,7 +21,7 @@ LOG_LIMIT = 20
 
 @dataclass(kw_only=True, eq=False)
 class Link:
-    """The way from one host to another.
+    """Way from one host to another.
 
     Attributes:
         source, target: numbers of the hosts.
@@ -36,7 +36,7 @@ class Link:
 
     source: int
     target: int
-    faults: list[LinkFault] = field(default_factory=list)
+    faults: list[PacketFault] = field(default_factory=list)
     packets: int = 0
     size: int = 0
     lost: int = 0
@@ -45,7 +45,7 @@ class Link:
     takes: bool = False
 
     def count(self, packet: bytes) -> None:
-        """A packet was sent."""
+        """Count a packet that was sent."""
         self.packets += 1
         self.size += len(packet)
         self.takes = self.streams.takes(packet)
@@ -54,7 +54,7 @@ class Link:
             self.first[part.flow] = (part.sequence + 1) % WORD
 
     def pass_through(self, packet: bytes, *, now: int) -> list[Passing]:
-        """What becomes of a packet, after all that is done to it here."""
+        """Return what becomes of a packet, after all that is done to it here."""
         passing: list[Passing] = [(now, self, packet)]
         for fault in self.faults:
             passing = [
@@ -67,7 +67,7 @@ class Link:
         return passing
 
     def evidence(self) -> dict[str, int]:
-        """What was counted."""
+        """Return what was counted."""
         return {
             "source": self.source,
             "target": self.target,
@@ -81,7 +81,7 @@ Passing = tuple[int, Link, bytes]
 Links = Mapping[tuple[int, int], Link]
 
 
-class LinkFault:
+class PacketFault:
     """One thing that is done to packets, on some links, by one fault of the scenario.
 
     Attributes:
@@ -95,7 +95,7 @@ class LinkFault:
     does: ClassVar[str]
     holds: ClassVar = False
     """Whether packets wait on the wire for a time."""
-    kinds: ClassVar[dict[str, type[LinkFault]]] = {}
+    kinds: ClassVar[dict[str, type[PacketFault]]] = {}
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.pairs = [(source, target) for source, target in order["links"]]
@@ -107,9 +107,9 @@ class LinkFault:
         cls.kinds[cls.does] = cls
 
     @staticmethod
-    def of(order: Mapping[str, Any]) -> LinkFault:
-        """What an order asks for."""
-        return LinkFault.kinds[order["what"]](order)
+    def of(order: Mapping[str, Any]) -> PacketFault:
+        """Return what an order asks for."""
+        return PacketFault.kinds[order["what"]](order)
 
     def act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
         """Do it to a packet, or let it pass."""
@@ -124,11 +124,11 @@ class LinkFault:
         self._links = links
 
     def let_go(self) -> Iterable[Passing]:
-        """What it keeps still: it is delivered when the fault is taken back."""
+        """Return what it keeps still: it is delivered when the fault is taken back."""
         return ()
 
     def evidence(self) -> dict[str, Any]:
-        """What was counted."""
+        """Return what was counted."""
         return {
             "matched": self.matched,
             "struck": self.struck,
@@ -143,20 +143,20 @@ class LinkFault:
 
 
 def _takes(packet: bytes, link: Link) -> bool:
-    """Whether a packet is of a rank and new: not one of ours, such as the resets that another fault
-    has just made.
+    """Return whether a packet is of a rank and new: not one of ours, such as the resets that
+    another fault has just made.
     """
     return link.takes and (packet[9] != TCP or not packet[(packet[0] & 15) * 4 + 13] & RST)
 
 
-def on_links(fault: LinkFault, links: Links) -> None:
+def on_links(fault: PacketFault, links: Links) -> None:
     """Put it in force."""
     fault.join(links)
     for pair in fault.pairs:
         links[pair].faults.append(fault)
 
 
-class ByChance(LinkFault):
+class ByChance(PacketFault):
     """Done to the first packet with new payload, so that it meets the ranks' work at all, and to a
     share of all.
     """
@@ -177,7 +177,7 @@ class ByChance(LinkFault):
         return not self.payload and _takes(packet, link)
 
 
-class Latency(LinkFault):
+class PacketLatency(PacketFault):
     """Every packet is later by a time, and by chance by up to another.
 
     None overtakes one of its link.
@@ -200,7 +200,7 @@ class Latency(LinkFault):
         yield due, link, packet
 
 
-class Bandwidth(LinkFault):
+class PacketBandwidth(PacketFault):
     """So many bytes pass in a second, one packet after the other."""
 
     does = "bandwidth"
@@ -220,7 +220,7 @@ class Bandwidth(LinkFault):
         yield due, link, packet
 
 
-class Loss(ByChance):
+class PacketLoss(ByChance):
     """Packets are lost."""
 
     does = "loss"
@@ -230,7 +230,7 @@ class Loss(ByChance):
             yield due, link, packet
 
 
-class Duplicate(ByChance):
+class PacketDuplicate(ByChance):
     """Packets come twice."""
 
     does = "duplicate"
@@ -241,7 +241,7 @@ class Duplicate(ByChance):
             yield due, link, packet
 
 
-class Reorder(ByChance):
+class PacketReorder(ByChance):
     """Packets are held back, so that those after them come first.
 
     The first one is kept until another has come first, however long that takes: where each waits
@@ -287,7 +287,7 @@ class Reorder(ByChance):
         return {**super().evidence(), "overtaken": self.overtaken}
 
 
-class Drop(LinkFault):
+class PacketDrop(PacketFault):
     """No packet passes."""
 
     does = "drop"
@@ -298,7 +298,7 @@ class Drop(LinkFault):
         return ()
 
 
-class Reset(LinkFault):
+class PacketReset(PacketFault):
     """Every connection of which a segment comes by is ended at both ends, as if each heard of it
     from the other.
     """
@@ -338,15 +338,15 @@ class Reset(LinkFault):
 
 @dataclass(frozen=True)
 class Flipped:
-    """A byte of a stream that was changed: it is changed again where TCP sends it again."""
+    """Byte of a stream that was changed: it is changed again where TCP sends it again."""
 
     flow: str
     sequence: int
     mask: int
 
 
-class Flip(LinkFault):
-    """A byte of one segment's payload is changed, and its checksum mended: nothing below the
+class PacketFlip(PacketFault):
+    """Change of a byte in one segment's payload, with its checksum mended: nothing below the
     application can tell.
     """
 

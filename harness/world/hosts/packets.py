@@ -20,7 +20,7 @@ UDP_HEADER = 8
 
 @dataclass(frozen=True)
 class Segment:
-    """A TCP segment: where in its packet what is.
+    """TCP segment: where in its packet what is.
 
     Attributes:
         flow: source and destination, `ADDRESS:PORT>ADDRESS:PORT`.
@@ -61,16 +61,14 @@ def segment(packet: bytes) -> Segment | None:
 
 
 class Streams:
-    """What one link has carried of each TCP stream, so that new payload differs from what was sent
-    before.
-    """
+    """Reach of each TCP stream on one link: new payload differs from what was sent before."""
 
     def __init__(self) -> None:
         self._reached: dict[bytes, int] = {}
 
     def takes(self, packet: bytes) -> bool:
-        """Whether a packet takes a stream further than this link carried it: new payload, or a
-        connection's begin.
+        """Return whether a packet takes a stream further than this link carried it: new payload, or
+        a connection's begin.
 
         One fact decides: the sequence number of the packet's last byte, of which SYN is one and FIN
         is not. What only acknowledges, closes or resets, a keep-alive probe, and what TCP sends
@@ -103,33 +101,33 @@ class Streams:
 
 
 def dotted(address: bytes) -> str:
-    """An IPv4 address in words."""
+    """Return an IPv4 address in words."""
     return ".".join(map(str, address))
 
 
-def altered(packet: bytes, found: Segment, *, at: int, mask: int) -> bytes:
-    """The packet with the bits of `mask` flipped in byte `at` of its payload, and its checksum
-    mended.
+def altered(packet: bytes, part: Segment, *, at: int, mask: int) -> bytes:
+    """Return the packet with the bits of `mask` flipped in byte `at` of its payload, and its
+    checksum mended.
 
     Only who looks at the data can tell.
     """
     changed = bytearray(packet)
-    place = found.payload + at
+    place = part.payload + at
     # The checksum is over words of two bytes, counted from where TCP's header begins.
-    word = place - (place - found.tcp) % 2
-    before = _word(changed, word, end=found.payload + found.size)
+    word = place - (place - part.tcp) % 2
+    before = _word(changed, word, end=part.payload + part.size)
     changed[place] ^= mask
-    after = _word(changed, word, end=found.payload + found.size)
+    after = _word(changed, word, end=part.payload + part.size)
     total = (
-        (~int.from_bytes(packet[found.tcp + 16 : found.tcp + 18]) & 0xFFFF)
+        (~int.from_bytes(packet[part.tcp + 16 : part.tcp + 18]) & 0xFFFF)
         + (~before & 0xFFFF)
         + after
     )
-    struct.pack_into("!H", changed, found.tcp + 16, ~_folded(total) & 0xFFFF)
+    struct.pack_into("!H", changed, part.tcp + 16, ~_folded(total) & 0xFFFF)
     return bytes(changed)
 
 
-def resets(packet: bytes, found: Segment) -> tuple[bytes, bytes]:
+def resets(packet: bytes, part: Segment) -> tuple[bytes, bytes]:
     """Two packets that end the connection of a segment: for who was to receive it, and for who sent
     it.
 
@@ -138,10 +136,10 @@ def resets(packet: bytes, found: Segment) -> tuple[bytes, bytes]:
     """
     ours = packet[12:16]
     theirs = packet[16:20]
-    source, target = struct.unpack_from("!HH", packet, found.tcp)
+    source, target = struct.unpack_from("!HH", packet, part.tcp)
     return (
-        _reset(ours, theirs, source, target, sequence=found.sequence),
-        _reset(theirs, ours, target, source, sequence=found.acknowledged),
+        _reset(ours, theirs, source, target, sequence=part.sequence),
+        _reset(theirs, ours, target, source, sequence=part.acknowledged),
     )
 
 
@@ -155,11 +153,11 @@ def _reset(source: bytes, target: bytes, port: int, other: int, *, sequence: int
     return around[:10] + struct.pack("!H", _checksum(around)) + around[12:] + header
 
 
-def checksum_holds(packet: bytes, found: Segment) -> bool:
-    """Whether a receiver would take the segment for whole."""
-    length = found.payload + found.size - found.tcp
+def checksum_holds(packet: bytes, part: Segment) -> bool:
+    """Return whether a receiver would take the segment for whole."""
+    length = part.payload + part.size - part.tcp
     pseudo = packet[12:20] + struct.pack("!BBH", 0, TCP, length)
-    return _checksum(pseudo + packet[found.tcp : found.tcp + length]) == 0
+    return _checksum(pseudo + packet[part.tcp : part.tcp + length]) == 0
 
 
 def _checksum(data: bytes) -> int:

@@ -1,5 +1,5 @@
-"""The agent of another machine: answers over its standard input and output, and ends when nobody
-speaks to it any more.
+"""Agent of another machine: answers over its standard input and output, and ends when nobody speaks
+to it any more.
 
 Standard library only, and Python 3.9 suffices: its text is sent over the channel and nothing has to
 be installed there. It takes trees by their digest, Rankproof's own among them, and becomes a node
@@ -21,13 +21,12 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
-from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
-from harness.world.machines.machine_environment import NotMade, prepare
-from harness.world.machines.tree import BadTree, Store, Uses
+from harness.world.machines.store import ENVIRONMENTS, BadTree, NotMade, TreeStore, Uses, prepare
 
 HEAD = struct.Struct(">II")
 # Before it, a login shell may have printed what it liked.
@@ -53,11 +52,17 @@ PROGRAMS = ("git", "ssh-keygen", "c++", "nix", "nvidia-smi")
 SAME_MACHINE = ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")
 
 
+def frame(message: Mapping[str, Any], content: bytes = b"") -> bytes:
+    """Return a message as it goes over a channel: both lengths, the words, the bytes."""
+    words = json.dumps(message).encode()
+    return HEAD.pack(len(words), len(content)) + words + content
+
+
 class Gone(Exception):
     """Control closed the channel, or was silent for longer than the lease."""
 
 
-class Channel:
+class ControlChannel:
     """Messages over two descriptors.
 
     Attributes:
@@ -70,7 +75,7 @@ class Channel:
         self.lease = lease
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """The next message.
+        """Return the next message.
 
         Raises:
             Gone: there is none, for a reason that stands in the message.
@@ -87,8 +92,7 @@ class Channel:
         Raises:
             Gone: nobody takes it.
         """
-        words = json.dumps(message).encode()
-        left = memoryview(HEAD.pack(len(words), len(content)) + words + content)
+        left = memoryview(frame(message, content))
         while left:
             # Who is cut off reads nothing: a full pipe must not hold this process beyond its lease.
             if not select.select([], [self._writes], [], self.lease)[1]:
@@ -101,7 +105,7 @@ class Channel:
                 raise Gone(f"the channel is closed: {error}") from None
 
     def is_heard(self, seconds: float) -> bool:
-        """Whether something waits to be received, within so many seconds."""
+        """Return whether something waits to be received, within so many seconds."""
         return bool(select.select([self._reads], [], [], seconds)[0])
 
     def _exactly(self, count: int) -> bytes:
@@ -124,7 +128,8 @@ def main(*, lease: float, nonce: str) -> None:
         lease: seconds without a message after which this process ends.
         nonce: what control knows this agent by.
     """
-    # Nothing else may write into the channel, nor read from it.
+    # Nothing else may write into the channel, nor read from it: what this process, or a program
+    # that it runs, prints goes to standard error.
     reads = os.dup(0)
     writes = os.dup(1)
     # A pipe that is not read takes part of a message, and then nothing.
@@ -132,8 +137,8 @@ def main(*, lease: float, nonce: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    channel = Channel(reads, writes, lease=lease)
-    store = Store(cache() / TREES)
+    channel = ControlChannel(reads, writes, lease=lease)
+    store = TreeStore(cache() / TREES)
     with contextlib.suppress(Gone):
         os.write(writes, MAGIC + nonce.encode() + b"\n")
         while True:
@@ -217,7 +222,7 @@ def unexecutable(interpreter: str) -> str:
     return ""
 
 
-def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:
+def _trees(store: TreeStore, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:
     try:
         if what == "lacks":
             return {"lacks": [digest for digest in asked["trees"] if not store.has(digest)]}
@@ -230,7 +235,7 @@ def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> di
     return {"place": str(store.place(asked["tree"]))}
 
 
-def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str, Any]:
+def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -> dict[str, Any]:
     if (python := platform.python_version()) != asked["python"]:
         return {
             "error": (
@@ -249,7 +254,7 @@ def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str,
     wheels = store.place(asked["wheels"]) if asked["wheels"] else None
     began = time.monotonic()
     try:
-        interpreter, made = prepare(
+        interpreter, is_new = prepare(
             cache() / ENVIRONMENTS,
             store.place(asked["lock"]),
             wheels,
@@ -260,7 +265,7 @@ def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str,
         return {"error": f"the environment cannot be made there: {error}"}
     return {
         "interpreter": str(interpreter),
-        "made": made,
+        "made": is_new,
         "seconds": time.monotonic() - began,
         "home": str(Path.home()),
     }
@@ -278,8 +283,11 @@ def _clean(asked: dict[str, Any]) -> dict[str, Any]:
     return {"gone": gone, "freed": freed}
 
 
-def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, nonce: str) -> None:
+def _become(
+    store: TreeStore, asked: dict[str, Any], *, reads: int, writes: int, nonce: str
+) -> None:
     """Go on as a node, of the Rankproof that was given."""
+    # The node writes in a thread of its own, which may wait.
     os.set_blocking(writes, True)
     for descriptor in (reads, writes):
         os.set_inheritable(descriptor, True)
@@ -290,7 +298,7 @@ def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, non
 
 
 def facts(folder: str | None = None) -> dict[str, Any]:
-    """What this machine is, and what this interpreter has.
+    """Return what this machine is, and what this interpreter has.
 
     Args:
         folder: of which the free space is wanted; None: of the home folder, or of where it keeps

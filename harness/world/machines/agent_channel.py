@@ -19,11 +19,10 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from harness.forms import distribution
-from harness.forms.children import start_apart
+from harness.forms.process import start_apart
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
-from harness.world.machines import agent, tree
-from harness.world.machines import machine_environment as environment
+from harness.world.machines import agent, store
 
 LEASE = 4.0
 # What a login shell prints before the agent speaks is skipped up to here.
@@ -55,13 +54,16 @@ m.main(**d["arguments"])
 """
 
 # The home folder there may be another one than here.
-START = """case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; command -v "$p" >/dev/null || exec python3 -I -c "$1"; \
-exec "$p" -I -c "$1\""""
+START = (
+    'case $0 in "~/"*) p=$HOME/${0#??};; *) p=$0;; esac; '
+    'command -v "$p" >/dev/null || exec python3 -I -c "$1"; '
+    'exec "$p" -I -c "$1"'
+)
 
 
 class Started(Protocol):
-    """What starts an agent and carries its bytes: a process of ours, or
-    `harness.world.starters.relayed.Piped`.
+    """Process that starts an agent and carries its bytes: one of ours, or
+    `harness.world.starters.ray_relay.Piped`.
     """
 
     stdin: IO[bytes] | None
@@ -83,13 +85,13 @@ Start = Sequence[str] | Callable[[], Started]
 
 
 def boot() -> str:
-    """The program of an agent, in one line."""
+    """Return the program of an agent, in one line."""
     return f'exec(__import__("base64").b64decode("{base64.b64encode(BOOT.encode()).decode()}"))'
 
 
 def argv(interpreter: str) -> list[str]:
-    """What to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH where
-    that is not there.
+    """Return what to start on a machine: an agent in `interpreter`, or in the `python3` of its PATH
+    where that is not there.
 
     In quotes that sh, bash, zsh, fish and csh take alike, without line ends, which csh does not
     take.
@@ -104,7 +106,7 @@ def argv(interpreter: str) -> list[str]:
 
 
 class Unreachable(Exception):
-    """A machine did not answer as an agent does.
+    """Machine that did not answer as an agent does.
 
     The message says what was seen, `said` what was printed there.
     """
@@ -116,7 +118,7 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """A machine's wall clock against this one's.
+    """Wall clock of a machine against this one's.
 
     Attributes:
         offset: seconds that it is ahead, at the exchange that took least.
@@ -129,8 +131,8 @@ class Clock:
     round_trips: tuple[float, ...]
 
 
-class Channel:
-    """A channel to an agent that was started; a context manager, which ends it.
+class AgentChannel:
+    """Channel to an agent that was started; a context manager, which ends it.
 
     Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says
     what no agent says.
@@ -209,8 +211,7 @@ class Channel:
             **more: what else the question says.
         """
         self._deadline = time.monotonic() + within
-        words = json.dumps({"ask": what, **more}).encode()
-        self._write(agent.HEAD.pack(len(words), len(content)) + words + content)
+        self._write(agent.frame({"ask": what, **more}, content))
         head = self._head(beats=beats)
         size, extra = agent.HEAD.unpack(head)
         if size > agent.MOST_JSON or extra > int(more.get("bytes", 0)):
@@ -228,14 +229,13 @@ class Channel:
         return answer
 
     def _head(self, *, beats: bool) -> bytes:
-        words = json.dumps({"ask": "nothing"}).encode()
         while beats and time.monotonic() < self._deadline:
             poll = select.poll()
             for descriptor in (self._reads, *([self._stop] if self._stop is not None else [])):
                 poll.register(descriptor, select.POLLIN)
             if poll.poll(1000 * BEATS_EVERY):
                 break
-            self._write(agent.HEAD.pack(len(words), 0) + words)
+            self._write(agent.frame({"ask": "nothing"}))
         return self._exactly(agent.HEAD.size)
 
     def give(self, digest: str, files: dict[str, Path], *, within: float) -> None:
@@ -248,7 +248,7 @@ class Channel:
         """
         if not self.ask("lacks", trees=[digest], within=within).get("lacks"):
             return
-        for parts, content in tree.pieces(files):
+        for parts, content in store.pieces(files):
             self.ask("put", tree=digest, parts=parts, content=content, within=within)
         self.ask("keep", tree=digest, within=within)
 
@@ -263,14 +263,13 @@ class Channel:
             within: seconds until the node has to have spoken.
         """
         self._deadline = time.monotonic() + within
-        words = json.dumps({"ask": "become", "root": root, "arguments": arguments}).encode()
-        self._write(agent.HEAD.pack(len(words), 0) + words)
+        self._write(agent.frame({"ask": "become", "root": root, "arguments": arguments}))
         self._find(agent.MAGIC + self._nonce.encode() + b"\n")
         return self._process
 
     def clock(self, exchanges: int = 16) -> Clock:
         """Compare the wall clocks, by the exchange that took least."""
-        found = []
+        measured = []
         for _ in range(exchanges):
             sent = time.time_ns()
             began = time.monotonic_ns()
@@ -278,13 +277,13 @@ class Channel:
             took = time.monotonic_ns() - began
             if type(there) is not int or not 0 <= there < 2**63:
                 raise self._unreachable("it has no clock")
-            found.append((took, there - sent - took // 2))
-        found.sort()
-        took, offset = found[0]
+            measured.append((took, there - sent - took // 2))
+        measured.sort()
+        took, offset = measured[0]
         return Clock(
             offset=offset / 1e9,
             uncertainty=took / 2e9,
-            round_trips=tuple(seconds / 1e9 for seconds, _ in found),
+            round_trips=tuple(seconds / 1e9 for seconds, _ in measured),
         )
 
     def _find(self, magic: bytes) -> None:
@@ -378,10 +377,10 @@ def _spawned(command: Sequence[str]) -> Started:
 
 
 def _modules() -> list[tuple[str, str]]:
-    """The text of what the agent consists of, in the order in which it is imported."""
+    """Return the text of what the agent consists of, in the order in which it is imported."""
     texts = [
         (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
-        for module in (distribution, tree, environment, agent)
+        for module in (distribution, store, agent)
     ]
     return [
         ("harness", ""),

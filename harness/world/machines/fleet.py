@@ -1,5 +1,5 @@
-"""The machines of a run: reached once, given what ranks need once, and asked for one world after
-the other.
+"""Fleet: the machines of a run, reached once, given what ranks need once, and asked for one world
+after the other.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from harness.backends import Over
-from harness.forms.ranks import MOST_RANKS
+from harness.forms.model import MOST_RANKS
 from harness.forms.text import printable
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import Cancelled, ServerFailed
-from harness.world.machines import tree
+from harness.world.machines import store
 from harness.world.machines.agent_channel import Start, Unreachable
-from harness.world.machines.heartbeat import BEAT, Line
-from harness.world.machines.placement import Placed
+from harness.world.machines.heartbeat import BEAT, MachineLine
 from harness.world.machines.relay import Relay
+from harness.world.machines.roll import Placed
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0
@@ -130,16 +130,18 @@ class Fleet:
         self.lease = lease
         self._back_within = back_within
         self._cancel = cancel
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, MachineLine] = {}
         self._ready: dict[int, dict[str, Any]] = {}
-        self._needs: dict[str, Any] = {}
         self._given_up: dict[int, str] = {}
         # Trees that each machine was given in this run, however often it was reached anew, and who
         # changed one.
         self._given: dict[int, set[str]] = {}
         self._changed: set[int] = set()
+        # How often all lines were closed, so that nobody keeps a line for a world that was left.
+        self._times_left = 0
         self.run = secrets.token_hex(8)
         self._trees: dict[Path, tuple[str, dict[str, Path]]] = {}
+        # Held while a tree is read: several machines ask for the same one at once.
         self._lock = threading.Lock()
         self._closed = threading.Event()
         # Readable once it is closed or the run interrupted: what waits for a machine then waits no
@@ -160,7 +162,7 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self._stop()
         with ThreadPoolExecutor(max_workers=max(1, len(self._lines))) as enders:
-            list(enders.map(Line.close, self._lines.values()))
+            list(enders.map(MachineLine.close, self._lines.values()))
 
     def _stop(self) -> None:
         if not self._closed.is_set():
@@ -168,7 +170,6 @@ class Fleet:
             os.write(self._stopper, b".")
 
     # -- machines
-    # ----------------------------------------------------------------------------------------------------
 
     def have_all_ready(self, needs: dict[str, Any]) -> None:
         """Have a fork server ready on every machine.
@@ -196,6 +197,8 @@ class Fleet:
 
     def leave(self) -> None:
         """Close every line: the next world reaches its machines anew."""
+        # First: a thread that is still reconnecting for the world that is left then keeps no line.
+        self._times_left += 1
         for line in list(self._lines.values()):
             line.close()
         self._lines.clear()
@@ -211,7 +214,7 @@ class Fleet:
                 line = self._lines[index] = self._connect(index)
             # One that was there is waited for, and then never tried again.
             elif line.lost and (line := self.reconnect(index)) is None:
-                return self._given_up[index]
+                return self._given_up.get(index, "its world was left meanwhile")
             if self._ready.get(index, {}).get("needs") != needs:
                 address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
                 answer = line.ask(
@@ -227,8 +230,8 @@ class Fleet:
             return str(error)
         return ""
 
-    def _connect(self, index: int, *, within: float = READY_WITHIN) -> Line:
-        line = Line(
+    def _connect(self, index: int, *, within: float = READY_WITHIN) -> MachineLine:
+        line = MachineLine(
             index,
             self._machines[index].command,
             within=within,
@@ -243,19 +246,24 @@ class Fleet:
             raise Unreachable("the run is over")
         return line
 
-    def reconnect(self, index: int) -> Line | None:
+    def reconnect(self, index: int) -> MachineLine | None:
         """Reach a lost machine again, for as long as it is waited for; None where that is in vain,
         or the run ends.
         """
         until = time.monotonic() + self._back_within
+        times_left = self._times_left
         if (gone := self._lines.get(index)) is not None:
             gone.close()
         while not self._closed.is_set() and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(Unreachable, OSError):
                 line = self._connect(index, within=max(left, BACK_AT_LEAST))
-                self._lines[index] = line
-                self._ready.pop(index, None)
-                return line
+                if times_left == self._times_left:
+                    self._lines[index] = line
+                    self._ready.pop(index, None)
+                    return line
+                line.close()
+            if times_left != self._times_left:
+                return None  # the next world has a line of its own, and may have more luck
             self._closed.wait(min(1.0, left))
         self._given_up[index] = f"it was lost, and did not come back within {self._back_within:g} s"
         return None
@@ -269,8 +277,8 @@ class Fleet:
     def _tree(self, place: Path, *, below: str = "") -> tuple[str, dict[str, Path]]:
         with self._lock:
             if place not in self._trees:
-                files = {below + name: path for name, path in tree.files_of(place).items()}
-                self._trees[place] = tree.digest_of(files), files
+                files = {below + name: path for name, path in store.files_of(place).items()}
+                self._trees[place] = store.digest_of(files), files
             return self._trees[place]
 
     def give_tree(self, place: Path) -> str:
@@ -317,11 +325,11 @@ class Fleet:
 
     @property
     def has_lost(self) -> bool:
-        """Whether a machine did not come back in time, with what it wrote down."""
+        """Return whether a machine did not come back in time, with what it wrote down."""
         return bool(self._given_up)
 
     def told(self) -> list[dict[str, Any]]:
-        """What each machine says of itself, and of its wall clock against ours.
+        """Return what each machine says of itself, and of its wall clock against ours.
 
         Nothing of one that was not reached.
         """
@@ -332,7 +340,7 @@ class Fleet:
         return messages
 
     def placed(self, of: Sequence[int]) -> Placed:
-        """The machines of a world whose ranks are on these, once all are ready."""
+        """Return the machines of a world whose ranks are on these, once all are ready."""
         return Placed(
             of=tuple(of), called=tuple(machine.called for machine in self._machines), reached=()
         )
@@ -349,7 +357,7 @@ class Fleet:
 
     @contextlib.contextmanager
     def relaying(self, placed: Placed, **world: Any) -> Iterator[Relay]:
-        """A relay for one world."""
+        """Yield a relay for one world."""
         relay = Relay(
             {index: self._lines[index] for index in placed.used},
             placed,
@@ -369,21 +377,21 @@ class Fleet:
         return self._machines[index].slots + 1
 
     def port(self, index: int) -> int:
-        """The port of a machine that is for the subject's own use."""
+        """Return the port of a machine that is for the subject's own use."""
         return int(self._ready[index]["ports"][-1])
 
-    def lines(self, used: Sequence[int]) -> dict[int, Line]:
-        """The lines to some machines."""
+    def lines(self, used: Sequence[int]) -> dict[int, MachineLine]:
+        """Return the lines to some machines."""
         return {index: self._lines[index] for index in used}
 
     def no_journal(self, index: int, why: str) -> None:
-        """A machine could not write down all that happened in a world: only control has the
-        rest.
+        """Take why a machine could not write down all that happened in a world: only control has
+        the rest.
         """
         self.unwritten.setdefault(self._machines[index].called, printable(why, limit=200))
 
     def again(self, index: int, ports: list[int]) -> None:
-        """The ports that a machine has for its next world."""
+        """Take the ports that a machine has for its next world."""
         if index in self._ready:
             self._ready[index]["ports"] = ports
 

@@ -1,11 +1,10 @@
-"""The line to one machine of a run: starts its node, asks, beats every second, and knows when the
+"""Line to one machine of a run: starts its node, asks, beats every second, and knows when the
 machine is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import select
@@ -18,8 +17,8 @@ from typing import Any
 
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
-from harness.world.machines import agent, tree
-from harness.world.machines.agent_channel import ENDS_WITHIN, Channel, Start, Unreachable
+from harness.world.machines import agent, store
+from harness.world.machines.agent_channel import ENDS_WITHIN, AgentChannel, Start, Unreachable
 from harness.world.machines.roll import Hostile
 
 BEAT = 1.0
@@ -35,7 +34,7 @@ DRIFT = 1e-4
 
 
 def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
-    """A time of a machine's clock by ours.
+    """Return a time of a machine's clock by ours.
 
     Args:
         ns: CLOCK_MONOTONIC nanoseconds there.
@@ -54,7 +53,7 @@ def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
     return min(max(here, begun), now)
 
 
-class Line:
+class MachineLine:
     """One of them.
 
     Attributes:
@@ -64,6 +63,7 @@ class Line:
         round_trip: seconds that the fastest exchange took.
     """
 
+    # Eight arguments: a line is made at one place, from what the fleet knows of its machine.
     def __init__(
         self,
         index: int,
@@ -94,19 +94,21 @@ class Line:
         """
         self.index = index
         self.lost = ""
-        self.hears: Callable[[Line, dict[str, Any], bytes], None] | None = None
-        self.loses: Callable[[Line], None] | None = None
+        self.hears: Callable[[MachineLine, dict[str, Any], bytes], None] | None = None
+        self.loses: Callable[[MachineLine], None] | None = None
         self._lease = lease
         self._stop = stop
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        # Held while a message is written: another would end it in the middle.
         self._writing = threading.Lock()
+        # Several threads may notice together that the machine is lost, and one reports it.
         self._losing = threading.Lock()
         self._exchanges: list[tuple[int, int]] = []
         self._walls: list[tuple[int, int]] = []
         self._said = b""
         self._rest = b""
         self._took = time.monotonic()
-        channel = Channel(command, within=within, lease=max(lease, within), stop=stop)
+        channel = AgentChannel(command, within=within, lease=max(lease, within), stop=stop)
         try:
             self.facts = channel.ask("facts", within=within)
             demand(self.facts)
@@ -127,16 +129,14 @@ class Line:
         self.beat()
 
     # -- what is said
-    # ------------------------------------------------------------------------------------------------
 
     def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
         """Send something; a machine that takes nothing for as long as its lease is lost."""
-        words = json.dumps(message).encode()
-        data = memoryview(agent.HEAD.pack(len(words), len(content)) + words + content)
+        whole = agent.frame(message, content)
         with self._writing:
             # The rest of a heartbeat of which the pipe took a part goes first, or this message
             # would end it.
-            data = memoryview(self._rest + bytes(data)) if self._rest else data
+            data = memoryview(self._rest + whole)
             self._rest = b""
             poll = select.poll()
             poll.register(self._writes, select.POLLOUT)
@@ -164,18 +164,18 @@ class Line:
         return answer
 
     def give(self, digest: str, files: dict[str, Path], *, within: float) -> bool:
-        """As `harness.world.machines.agent_channel.Channel.give`.
+        """As `harness.world.machines.agent_channel.AgentChannel.give`.
 
         Returns whether it was lacking there.
         """
         if lacks := bool(self.ask("lacks", trees=[digest], within=within).get("lacks")):
-            for parts, content in tree.pieces(files):
+            for parts, content in store.pieces(files):
                 self.ask("put", tree=digest, parts=parts, content=content, within=within)
             self.ask("keep", tree=digest, within=within)
         return lacks
 
     def beat(self) -> None:
-        """A heartbeat, and a look at how long nothing was heard.
+        """Send a heartbeat, and look at how long nothing was heard.
 
         Waits for nothing: other machines are beaten next.
         """
@@ -186,6 +186,10 @@ class Line:
         if not self._writing.acquire(blocking=False):
             return  # something is being sent, which says as much
         try:
+            # `close` marks the line as lost before it takes this lock to close the descriptor. The
+            # number may be another machine's by now, so it is not written to on an older look.
+            if self.lost:
+                return
             taken = self._beat()
         except OSError:
             self._lose_aside("its channel is closed")
@@ -202,10 +206,7 @@ class Line:
 
         Whether it took anything.
         """
-        data = self._rest
-        if not data:
-            words = json.dumps({"ask": "beat", "ns": time.monotonic_ns()}).encode()
-            data = agent.HEAD.pack(len(words), 0) + words
+        data = self._rest or agent.frame({"ask": "beat", "ns": time.monotonic_ns()})
         try:
             count = os.write(self._writes, data)
         except BlockingIOError:
@@ -234,7 +235,6 @@ class Line:
         return bool(poll.poll(0))
 
     # -- its clock
-    # ---------------------------------------------------------------------------------------------------
 
     @property
     def ahead(self) -> int:
@@ -259,10 +259,9 @@ class Line:
         return {"offset": ahead / 1e9, "offset_within": took / 2e9}
 
     # -- what is heard
-    # -----------------------------------------------------------------------------------------------
 
     def lose(self, why: str) -> None:
-        """The machine counts as lost, once."""
+        """Mark the machine as lost, once."""
         with self._losing:
             if self.lost:
                 return
@@ -273,6 +272,7 @@ class Line:
     def close(self) -> None:
         """End the line, and with it the node; after a moment, also what started it."""
         self.lose("the run is over")
+        # Under the lock: a writer that still has this number would write to whoever gets it next.
         with self._writing, contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -1,5 +1,5 @@
-"""What a machine wrote down of its share of a world, read when the run is long over: the events
-that nobody heard then.
+"""Late evidence: what a machine wrote down of its share of a world, read when the run is long over,
+for the events that nobody heard then.
 
 It goes through the same hands as what comes in time: the roll of its ranks, their channels, the
 files that ranks may leave. The trial's own events bound it: it belongs to that world, on that
@@ -19,13 +19,11 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import MACHINE_ENDED, MACHINES_JOINED
 from harness.world.control.capture import Recorder
-from harness.world.control.rank_channel import Channel
-from harness.world.control.rank_states import RankStates
+from harness.world.control.names import Elsewhere
+from harness.world.control.ranks import RankChannel, RankStates
 from harness.world.control.world import TOLD
-from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.heartbeat import told_here
-from harness.world.machines.placement import Placed
-from harness.world.machines.roll import HandedOver, Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 BEGIN = "world.begin"
 END = "world.end"
@@ -36,7 +34,7 @@ LAST = frozenset({"left", "over"})
 
 @dataclass(frozen=True, kw_only=True)
 class Late:
-    """What came late.
+    """Evidence that came late.
 
     Attributes:
         events: those that the trial's evidence does not have, in order of time.
@@ -54,7 +52,7 @@ class Late:
 
 
 class LateShare:
-    """The share of one machine in one world, as the trial's events tell it."""
+    """Share of one machine in one world, as the trial's events tell it."""
 
     def __init__(self, events: Sequence[Event], *, machine: int) -> None:
         """Read them.
@@ -71,14 +69,14 @@ class LateShare:
             end = events[-1]
             about: Any = begin.values["machines"]
             joined: Any = next(
-                one.values["machines"] for one in events if one.name == MACHINES_JOINED
+                event.values["machines"] for event in events if event.name == MACHINES_JOINED
             )
             self.placed = Placed(of=tuple(about["of"]), called=tuple(about["called"]), reached=())
             self.called = self.placed.called[machine]
             ahead, within = next(
-                (one["clock_ahead"], one["within"])
-                for one in joined
-                if one["machine"] == self.called
+                (clock["clock_ahead"], clock["within"])
+                for clock in joined
+                if clock["machine"] == self.called
             )
             size = begin.values["size"]
         except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
@@ -101,7 +99,7 @@ class LateShare:
         self.within = within
 
     def heard(self) -> Counter[tuple[JSON, ...]]:
-        """What its ranks, and who forked them, said while somebody heard it."""
+        """Return what its ranks, and who forked them, said while somebody heard it."""
         ranks = self.placed.ranks(self.machine)
         return Counter(
             _key(event)
@@ -149,7 +147,7 @@ class _Replay:
         self._states = RankStates(size=size)
         self._recorder = Recorder(size=size, code=scratch, python=None)
         self._channels = {
-            rank: Channel(rank, not_before=share.begun)
+            rank: RankChannel(rank, not_before=share.begun)
             for rank in share.placed.ranks(share.machine)
         }
         for rank, channel in self._channels.items():
@@ -187,7 +185,7 @@ class _Replay:
             case "keeper":
                 self._hear_keeper(self._roll.check(self._share.machine, message.get("told")))
             case "begun":
-                names = Elsewhere.told(message["names"], code=str(message["code"]))
+                names = Elsewhere.from_message(message["names"], code=str(message["code"]))
                 self._recorder.elsewhere = dict.fromkeys(self._channels, names)
             case "ended":
                 self._why = str(message.get("why"))[:2000]
@@ -206,11 +204,11 @@ class _Replay:
         for event in events:
             self._recorder.add(event)
 
-    def _hear_keeper(self, told: dict[str, Any]) -> None:
-        kind = told.pop("is")
-        rank = told.pop("rank", None)
-        pid = told.pop("pid", None)
-        ns = self._here(told.pop("ns"))
+    def _hear_keeper(self, message: dict[str, Any]) -> None:
+        kind = message.pop("is")
+        rank = message.pop("rank", None)
+        pid = message.pop("pid", None)
+        ns = self._here(message.pop("ns"))
         if rank is None:
             return  # of its share alone: of the world, all of them would have to tell
         if kind in TOLD:
@@ -218,7 +216,7 @@ class _Replay:
         elif kind == "exited":
             self._states.exited[rank] = ns
         name = TOLD.get(kind, "rank.exited")
-        self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=told))
+        self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=name, values=message))
 
     def _here(self, ns: Any) -> int:
         share = self._share
@@ -229,7 +227,7 @@ class _Replay:
         )
 
     def late(self) -> Late:
-        """What of it was not heard in time; all that was heard has to be there again."""
+        """Return what of it was not heard in time; all that was heard has to be there again."""
         self._recorder.collect(
             self._scratch, states=self._states, begun=self._share.begun, stacks=False
         )
@@ -259,5 +257,5 @@ class _Replay:
 
 
 def _key(event: Event) -> tuple[JSON, ...]:
-    """An event without its time, which is set by the clock of who heard it."""
+    """Return an event without its time, which is set by the clock of who heard it."""
     return event.rank, event.by, event._replace(ns=0).line()

@@ -1,4 +1,4 @@
-"""The server of one world over machines: what a fork server is to a world whose ranks are here."""
+"""Server of one world over machines: what a fork server is to a world whose ranks are here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import Over, Rendezvous
+from harness.world.below.leftovers import remove
 from harness.world.below.preload import EVERYTHING, Preload
-from harness.world.below.removal import remove
 from harness.world.control.launch import Launch
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import ServerFailed
 from harness.world.machines.fleet import Cables, Fleet
-from harness.world.machines.placement import Placed
+from harness.world.machines.node_channel import PlacedMachines, ShareOrder
 from harness.world.machines.relay import Relay
+from harness.world.machines.roll import Placed
 from harness.world.machines.share import travels
 
 # Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control
@@ -42,7 +43,7 @@ def inside(file: Path) -> str:
 
 
 class MachineServer:
-    """What a world knows of a fleet: a server, whose ranks are elsewhere. Of one world."""
+    """Server of one world, whose ranks are on the machines of a fleet."""
 
     room = None
 
@@ -88,18 +89,18 @@ class MachineServer:
         self._mark = world
         over = self._fleet.over(machines.of)
         reached = dict(zip(machines.of, over.addresses, strict=True))
-        placed = {
+        placed: PlacedMachines = {
             "of": machines.of,
             "called": machines.called,
             "reached": [reached.get(index, "") for index in range(len(machines.called))],
         }
-        common = {
+        common: ShareOrder = {
             "ask": "world",
             "world": world,
             "launch": travels(launch),
             "code": self._code,
             "inputs": {
-                name: [self._fleet.give_tree(Path(path)), Path(path).name]
+                name: (self._fleet.give_tree(Path(path)), Path(path).name)
                 for name, path in launch.subject.inputs.items()
             },
             "inside": {kind: inside(file) for kind, file in launch.faults.inside.items()},
@@ -111,6 +112,9 @@ class MachineServer:
             },
             "port": self._fleet.port(machines.of[0]),
             "until": launch.watch.deadline + launch.watch.after_failure + UNTIL,
+            # Of each machine, below.
+            "ranks": [],
+            "ports": 0,
         }
         for rank in range(launch.size):
             (scratch / f"rank-{rank}" / "kept").mkdir(parents=True)
@@ -145,14 +149,14 @@ class MachineServer:
             )
 
     def is_well(self) -> bool:
-        """Whether nobody is left of the world on any machine."""
+        """Return whether nobody is left of the world on any machine."""
         return self._relay is None or (
             self._relay.await_over(LEFT_WITHIN)
             and all(report.get("well") for report in self._relay.given.values())
         )
 
     def end(self) -> None:
-        """The world is over: what machines wrote down of it is not needed any more."""
+        """End the world: what machines wrote down of it is not needed any more."""
         if self._relay is not None:
             for index, report in self._relay.given.items():
                 if isinstance(why := report.get("journal"), str) and why:
@@ -172,7 +176,7 @@ class MachineServer:
 
 
 class MachinePool(Fleet):
-    """What a pool of fork servers is to a world: its one server has ranks on several machines."""
+    """Pool whose one server has ranks on several machines."""
 
     def take(
         self,
@@ -183,7 +187,7 @@ class MachinePool(Fleet):
         shared_home: bool = False,
         preload: Preload = EVERYTHING,
     ) -> MachineServer:
-        """The server whose ranks are on the machines, with a fork server ready on each.
+        """Return the server whose ranks are on the machines, with a fork server ready on each.
 
         Raises:
             ServerFailed: a machine is not reached, or cannot have ranks.
@@ -201,10 +205,10 @@ class MachinePool(Fleet):
         return MachineServer(self)
 
     def give(self, server: MachineServer) -> None:
-        """A world is over."""
+        """Give the server back when its world is over."""
         server.end()
 
     def discard(self, server: MachineServer) -> None:
-        """A world failed: its machines are reached anew."""
+        """End the server of a world that failed: its machines are reached anew."""
         server.end()
         self.leave()

@@ -1,5 +1,5 @@
-"""A machine of a run: holds the fork server whose ranks are here, and keeps them no longer than
-control is heard.
+"""Node: a machine of a run. It holds the fork server whose ranks are here, and keeps them no longer
+than control is heard.
 
 It is what the agent becomes, so its channel is that of the agent.
 """
@@ -13,32 +13,49 @@ import sys
 import threading
 from os import _exit
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import psutil
 
 from harness.world.below.preload import Preload
 from harness.world.control import names
-from harness.world.control.pool import ServerPool
-from harness.world.control.ports import PortLease
-from harness.world.control.server_handle import Server, ServerFailed
-from harness.world.machines import journal
+from harness.world.control.pool import PortLease, ServerPool
+from harness.world.control.server_handle import ServerFailed, ServerHandle
+from harness.world.machines import node_channel
 from harness.world.machines.agent import MAGIC, TREES, cache
-from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
 from harness.world.machines.node_channel import Inbox, Outbox
-from harness.world.machines.share import Share
-from harness.world.machines.tree import BadTree, Store, Uses
+from harness.world.machines.share import MachineShare
+from harness.world.machines.store import ENVIRONMENTS, BadTree, TreeStore, Uses
 
 
-class Node:
+class NodeOrder(TypedDict):
+    """Order of an agent that becomes a node.
+
+    Attributes:
+        reads, writes: descriptors of the channel to control.
+        nonce: what control knows this node by.
+        lease: seconds without a heartbeat after which it ends its ranks.
+        run: names the run.
+        machine: its place in the hostfile.
+    """
+
+    reads: int
+    writes: int
+    nonce: str
+    lease: float
+    run: str
+    machine: int
+
+
+class MachineNode:
     """Does what control asks, one thing after the other."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._outbox = Outbox(told["writes"])
-        self._inbox = Inbox(told["reads"], self._outbox, lease=told["lease"])
-        self._run = str(told["run"])
-        self._machine = int(told["machine"])
-        self._store = Store(cache() / TREES)
+    def __init__(self, order: NodeOrder) -> None:
+        self._outbox = Outbox(order["writes"])
+        self._inbox = Inbox(order["reads"], self._outbox, lease=order["lease"])
+        self._run = str(order["run"])
+        self._machine = int(order["machine"])
+        self._store = TreeStore(cache() / TREES)
         environments = Uses(cache() / ENVIRONMENTS)
         self._store.hold(names.ROOT)
         if Path(sys.prefix).parent.resolve() == (cache() / ENVIRONMENTS).resolve():
@@ -47,8 +64,8 @@ class Node:
             threading.Thread(target=uses.clean, daemon=True, name="cleaning").start()
         self._pool = ServerPool()
         self._ports = PortLease()
-        self._server: Server | None = None
-        self._kept: dict[str, journal.Journal] = {}
+        self._server: ServerHandle | None = None
+        self._kept: dict[str, node_channel.Journal] = {}
 
     def serve(self) -> None:
         """Until control is gone."""
@@ -77,7 +94,7 @@ class Node:
             case "server":
                 self._outbox.send(self._ready(asked))
             case "world":
-                self._live(asked)
+                self._live(cast("node_channel.ShareOrder", asked))
             case "done":
                 self._forget(asked["world"])
             case "collect":
@@ -115,23 +132,23 @@ class Node:
             "ports": self._ports.take(asked["ports"]),
         }
 
-    def _live(self, asked: dict[str, Any]) -> None:
+    def _live(self, asked: node_channel.ShareOrder) -> None:
         """Have a share of a world, to its end."""
         if self._server is None:
             raise ServerFailed("no fork server was asked for")
-        told = journal.Journal(self._run, asked["world"], machine=self._machine)
-        share = Share(
+        journal = node_channel.Journal(self._run, asked["world"], machine=self._machine)
+        share = MachineShare(
             asked,
             server=self._server,
             store=self._store,
             inbox=self._inbox,
             outbox=self._outbox,
-            journal=told,
+            journal=journal,
         )
         left = share.run()
         if self._inbox.lost:
             share.say({"is": "left"})
-            told.close(keep=True)
+            journal.close(keep=True)
             return
         self._ports.release()
         well = left or self._server.is_well()
@@ -140,10 +157,10 @@ class Node:
                 "is": "over",
                 "well": well,
                 "ports": self._ports.take(asked["ports"]),
-                "journal": told.lacks,
+                "journal": journal.lacks,
             }
         )
-        self._kept[asked["world"]] = told
+        self._kept[asked["world"]] = journal
 
     def _forget(self, world: str) -> None:
         """Control has all of a world: of one that a node before this one had too."""
@@ -151,33 +168,37 @@ class Node:
             kept.close(keep=False)
         else:
             with contextlib.suppress(OSError):
-                (path := journal.place(self._run, world, machine=self._machine)).unlink()
+                (
+                    path := node_channel.journal_path(self._run, world, machine=self._machine)
+                ).unlink()
                 path.parent.rmdir()
 
     def _give(self, asked: dict[str, Any]) -> None:
-        """What control has not heard of a world whose lease was lost; then nobody needs it here."""
-        path = journal.place(self._run, asked["world"], machine=self._machine)
+        """Send what control has not heard of a world whose lease was lost; then nobody needs it
+        here.
+        """
+        path = node_channel.journal_path(self._run, asked["world"], machine=self._machine)
         last = b""
         if there := path.exists():
             with self._inbox.waits():
-                for last in journal.read(path, after=asked["after"]):
+                for last in node_channel.read_journal(path, after=asked["after"]):
                     self._outbox.await_room()
                     self._outbox.send_raw(last)
         whole = there and (b'"is": "left"' in last[:200] or b'"is": "over"' in last[:200])
         self._outbox.send({"is": "given", "there": there, "whole": whole})
 
 
-def main(told: str) -> None:
+def main(order: str) -> None:
     """Be a node; never returns."""
-    arguments = json.loads(told)
+    arguments: NodeOrder = json.loads(order)
     sys.stdout = sys.stderr
     os.set_inheritable(arguments["reads"], False)
     os.set_inheritable(arguments["writes"], False)
     os.write(arguments["writes"], MAGIC + arguments["nonce"].encode() + b"\n")
-    journal.forget()
+    node_channel.forget_journals()
     code = 0
     try:
-        Node(arguments).serve()
+        MachineNode(arguments).serve()
     except BaseException:  # noqa: BLE001 - it stands in what ssh brings back
         sys.excepthook(*sys.exc_info())
         code = 1

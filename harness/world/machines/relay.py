@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.world.below.requests import send
+from harness.world.control.names import Elsewhere
 from harness.world.control.pipes import CHUNK
 from harness.world.machines.agent_channel import Unreachable
-from harness.world.machines.elsewhere import Elsewhere
-from harness.world.machines.heartbeat import Line, told_here
-from harness.world.machines.placement import Placed
-from harness.world.machines.roll import HandedOver, Hostile, Roll
+from harness.world.machines.heartbeat import MachineLine, told_here
+from harness.world.machines.roll import HandedOver, Hostile, Placed, Roll
 
 COLLECTED_WITHIN = 60.0
 
@@ -41,9 +40,10 @@ class Relay:
         collected: machines that were lost, and whose journal came whole.
     """
 
+    # Eight arguments: a relay is made at one place, from what its fleet and its world have.
     def __init__(
         self,
-        lines: Mapping[int, Line],
+        lines: Mapping[int, MachineLine],
         placed: Placed,
         *,
         mark: str,
@@ -51,7 +51,7 @@ class Relay:
         begun: int,
         descriptors: Sequence[int],
         scratch: Path,
-        reconnect: Callable[[int], Line | None],
+        reconnect: Callable[[int], MachineLine | None],
     ) -> None:
         """Begin to relay.
 
@@ -73,6 +73,7 @@ class Relay:
         self._mark = mark
         self._run = run
         self._begun = begun
+        # Copies, because the world closes its own as soon as the ranks are asked for.
         duplicates = [os.dup(descriptor) for descriptor in descriptors]
         self._control = socket.socket(fileno=duplicates[0])
         self._pipes = [duplicates[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
@@ -82,7 +83,13 @@ class Relay:
         self.given: dict[int, dict[str, Any]] = {}
         self.heard: dict[int, int] = dict.fromkeys(lines, 0)
         self.collected: set[int] = set()
+        # Each line has a thread, and so has what goes down. It is taken again by who holds it: to
+        # look who is there, and to report.
         self._lock = threading.RLock()
+        # Held while a rank's pipes are written to or closed, so that nothing is written to a number
+        # that was closed and is another file's by now. Not `_lock`: a full pipe blocks its writer,
+        # and others must be able to report meanwhile.
+        self._writing = [threading.Lock() for _ in placed.of]
         self._roll = Roll(placed, mark=mark)
         self._left = HandedOver(scratch, size=len(placed.of))
         self._closed: set[tuple[int, str]] = set()
@@ -96,6 +103,7 @@ class Relay:
         self._is_told = False
         self._reconnect = reconnect
         self._returning: set[int] = set()
+        # Closing the second end wakes the thread below, which waits in `poll`.
         self._wake, self._waker = os.pipe()
         for line in lines.values():
             line.hears = self.hear
@@ -111,11 +119,13 @@ class Relay:
         self._thread.join()
         with self._lock:
             self._control.close()
-            for descriptor in {
-                descriptor for pipes in self._pipes for descriptor in pipes if descriptor >= 0
-            }:
-                os.close(descriptor)
-            self._pipes = [[-1, -1, -1] for _ in self._pipes]
+        for pipes, writing in zip(self._pipes, self._writing, strict=True):
+            # A writer that is blocked here ends: the world has closed the other ends before.
+            with writing:
+                for place, descriptor in enumerate(pipes):
+                    if descriptor >= 0:
+                        os.close(descriptor)
+                    pipes[place] = -1
         os.close(self._wake)
 
     def await_over(self, seconds: float) -> bool:
@@ -130,11 +140,10 @@ class Relay:
 
     @property
     def lost(self) -> set[int]:
-        """The machines that were lost while this world had ranks, or files of them, there."""
+        """Return the machines that were lost while this world had ranks or their files there."""
         return set(self._lost)
 
     # -- down
-    # --------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         poll = select.poll()
@@ -213,9 +222,8 @@ class Relay:
             return {*self._lines} - self._gone - self._lost
 
     # -- up
-    # ----------------------------------------------------------------------------------------------------------
 
-    def hear(self, line: Line, message: dict[str, Any], content: bytes) -> None:
+    def hear(self, line: MachineLine, message: dict[str, Any], content: bytes) -> None:
         """Take what a machine says of this world; called by the thread of its line."""
         if message["world"] != self._mark:
             return
@@ -262,12 +270,12 @@ class Relay:
             case _:
                 raise Hostile("it says of a rank what no node says")
 
-    def _hear_machine(self, line: Line, kind: object, message: dict[str, Any]) -> None:
+    def _hear_machine(self, line: MachineLine, kind: object, message: dict[str, Any]) -> None:
         match kind:
             case "keeper":
                 self._hear_keeper(line, message.get("told"))
             case "begun":
-                names = Elsewhere.told(message["names"], code=str(message["code"]))
+                names = Elsewhere.from_message(message["names"], code=str(message["code"]))
                 self.elsewhere |= dict.fromkeys(self._placed.ranks(line.index), names)
             case "stood":
                 with self._lock:
@@ -295,8 +303,8 @@ class Relay:
             case _:
                 raise Hostile("it says what no node says")
 
-    def lose(self, line: Line) -> None:
-        """A machine is lost; called from whichever thread finds that out."""
+    def lose(self, line: MachineLine) -> None:
+        """Take the loss of a machine; called from whichever thread notices it."""
         with self._over:
             if line.index in self._lost or line.index in self.given:
                 return
@@ -335,43 +343,43 @@ class Relay:
             self._returning.discard(index)
         self._settle()
 
-    def _hear_keeper(self, line: Line, found: Any) -> None:
-        told = self._roll.check(line.index, found)
-        told["ns"] = self._here(line.index, told["ns"])
-        match told["is"]:
-            case "signalled" if not told.get("own"):
-                self._answered(line.index, told)
+    def _hear_keeper(self, line: MachineLine, words: Any) -> None:
+        message = self._roll.check(line.index, words)
+        message["ns"] = self._here(line.index, message["ns"])
+        match message["is"]:
+            case "signalled" if not message.get("own"):
+                self._answered(line.index, message)
             case "survivors":
-                self._survivors[line.index] = told
+                self._survivors[line.index] = message
             case "gone":
                 with self._lock:
                     self._gone.add(line.index)
                 self._settle()
             case "unable":
-                self._fail(line.index, str(told.get("why")))
+                self._fail(line.index, str(message.get("why")))
             case _:
-                self._tell(told)
+                self._tell(message)
 
-    def _answered(self, index: int, told: Mapping[str, Any]) -> None:
-        """A machine did what all, or what one of its ranks, was told."""
+    def _answered(self, index: int, message: Mapping[str, Any]) -> None:
+        """Take the answer of a machine to an order to all ranks, or to one of its own."""
         with self._lock:
             waiting = next(
                 (
-                    one
-                    for one in self._awaited
-                    if index in one[0] and one[1]["signal"] == told["signal"]
+                    awaited
+                    for awaited in self._awaited
+                    if index in awaited[0] and awaited[1]["signal"] == message["signal"]
                 ),
                 None,
             )
             if waiting is not None:
                 waiting[0].discard(index)
-                waiting[1]["ranks"] += told["ranks"]
+                waiting[1]["ranks"] += message["ranks"]
         if waiting is None:
-            self._tell(dict(told))
+            self._tell(dict(message))
         self._settle()
 
     def _fail(self, index: int, why: str) -> None:
-        """A machine could not have its ranks."""
+        """Take the failure of a machine to have its ranks."""
         self._tell({"is": "lost", "why": f"machine {self._placed.called[index]}: {why[:2000]}"})
         with self._lock:
             self._gone.add(index)
@@ -405,6 +413,7 @@ class Relay:
                 said.append({"is": "gone", "ns": now})
         for message in said:
             self._tell(message)
+        # After all else was reported: nothing can be sent any more.
         if any(message["is"] == "gone" for message in said):
             with contextlib.suppress(OSError):  # whoever left early waits for this
                 self._control.shutdown(socket.SHUT_WR)
@@ -415,7 +424,7 @@ class Relay:
             send(self._control, {"ns": time.monotonic_ns(), **message})
 
     def _here(self, index: int, ns: int) -> int:
-        """A time of a machine's clock by ours.
+        """Return a time of a machine's clock by ours.
 
         One that lies outside this world by more than clocks can is refused.
         """
@@ -423,14 +432,13 @@ class Relay:
         return told_here(ns, ahead=ahead, within=within, begun=self._begun, now=time.monotonic_ns())
 
     # -- pipes
-    # ------------------------------------------------------------------------------------------------------
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
-        descriptor = self._pipes[rank][0 if kind == "events" else 2]
         if (rank, kind) in self._closed:
             raise Hostile("a pipe that was closed says more")
         left = memoryview(content)
-        with contextlib.suppress(OSError):
+        with self._writing[rank], contextlib.suppress(OSError):
+            descriptor = self._pipes[rank][0 if kind == "events" else 2]
             while left and descriptor >= 0:
                 left = left[os.write(descriptor, left) :]
 
@@ -439,8 +447,8 @@ class Relay:
         if place is None or (rank, kind) in self._closed:
             raise Hostile("it closes what is not open")
         self._closed.add((rank, kind))
-        with self._lock:
+        with self._writing[rank]:
             descriptor = self._pipes[rank][place]
             self._pipes[rank][place] = -1
-        if descriptor >= 0:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)

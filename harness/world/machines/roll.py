@@ -1,17 +1,54 @@
-"""What a machine says and hands over of its ranks: held against what can be true, and bounded."""
+"""Roll of one world over machines: which rank is on which machine, and what a machine says and
+hands over of its ranks, held against what can be true, and bounded.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
-from harness.world.machines.placement import Placed
+from harness.world.hosts.host import local
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """Machines of one world.
+
+    Attributes:
+        of: the machine of each rank, by its place in the hostfile.
+        called: what evidence calls each machine of the hostfile.
+        reached: the address of each.
+    """
+
+    of: tuple[int, ...]
+    called: tuple[str, ...]
+    reached: tuple[str, ...]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Return the address of each rank's machine."""
+        return [self.reached[machine] for machine in self.of]
+
+    @property
+    def used(self) -> list[int]:
+        """Return the machines that have a rank, in order."""
+        return sorted(set(self.of))
+
+    def local(self, rank: int) -> tuple[int, int]:
+        """Which of the ranks on its machine a rank is, and how many there are."""
+        return local(self.of, rank)
+
+    def ranks(self, machine: int) -> list[int]:
+        """Return the ranks on a machine."""
+        return [rank for rank, other in enumerate(self.of) if other == machine]
+
 
 # What a keeper says of a rank, and of its share of a world.
 OF_RANKS = frozenset(
@@ -36,7 +73,7 @@ WRITTEN = frozenset({"events", "log", "part"})
 
 
 class Hostile(ValueError):
-    """A machine said what no node says."""
+    """Message of a machine that no node sends."""
 
 
 class Roll:
@@ -57,42 +94,42 @@ class Roll:
                 raise Hostile("it says more than there is to say of a world")
 
     def has(self, machine: int, rank: object) -> bool:
-        """Whether a rank is on a machine."""
+        """Return whether a rank is on a machine."""
         return type(rank) is int and rank in self._placed.ranks(machine)
 
     def left(self, machine: int) -> list[int]:
-        """The ranks on a machine of which no end was told."""
+        """Return the ranks on a machine of which no end was told."""
         return [rank for rank in self._placed.ranks(machine) if rank not in self._ended]
 
-    def check(self, machine: int, told: Any) -> dict[str, Any]:
+    def check(self, machine: int, message: Any) -> dict[str, Any]:
         """Take what the keeper on a machine says."""
         if (
-            not isinstance(told, dict)
-            or type(told.get("ns")) is not int
-            or len(json.dumps(told)) > MOST_WORDS
+            not isinstance(message, dict)
+            or type(message.get("ns")) is not int
+            or len(json.dumps(message)) > MOST_WORDS
         ):
             raise Hostile("its keeper says what no keeper says")
-        kind = told.get("is")
+        kind = message.get("is")
         if kind in OF_RANKS:
-            self._check_rank(machine, told)
+            self._check_rank(machine, message)
         elif kind not in OF_SHARES:
             raise Hostile("its keeper says what no keeper says")
         elif kind == "survivors" and (
-            type(told.get("count")) is not int or not isinstance(told.get("processes"), list)
+            type(message.get("count")) is not int or not isinstance(message.get("processes"), list)
         ):
             raise Hostile("its keeper does not count")
         elif kind == "signalled":
-            ranks = told.get("ranks")
+            ranks = message.get("ranks")
             if not isinstance(ranks, list) or not all(self.has(machine, rank) for rank in ranks):
                 raise Hostile("its keeper signalled ranks that it does not have")
-            if type(told.get("signal")) is not int:
+            if type(message.get("signal")) is not int:
                 raise Hostile("its keeper sent no signal")
-        return told
+        return message
 
-    def _check_rank(self, machine: int, told: dict[str, Any]) -> None:
-        kind = told["is"]
-        rank = told.get("rank")
-        pid = told.get("pid")
+    def _check_rank(self, machine: int, message: dict[str, Any]) -> None:
+        kind = message["is"]
+        rank = message.get("rank")
+        pid = message.get("pid")
         if not self.has(machine, rank) or rank in self._ended:
             raise Hostile("its keeper speaks of a rank that it does not have, or not any more")
         assert isinstance(rank, int)
@@ -101,16 +138,16 @@ class Roll:
                 rank in self._pids
                 or type(pid) is not int
                 or pid < 1
-                or told.get("world") != self._mark
+                or message.get("world") != self._mark
             ):
                 raise Hostile("its keeper started a rank twice, or in another world")
             self._pids[rank] = pid
-            told["machine"] = self._placed.called[machine]
+            message["machine"] = self._placed.called[machine]
         elif pid != self._pids.get(rank):
             raise Hostile("its keeper speaks of a process that is not a rank")
         if kind == "exited":
-            code = told.get("code")
-            signal = told.get("signal")
+            code = message.get("code")
+            signal = message.get("signal")
             if (type(code) is int) == isinstance(signal, str):
                 raise Hostile("its keeper does not say how a rank ended")
             self._ended.add(rank)
@@ -137,7 +174,7 @@ class HandedOver:
         self._bytes = dict.fromkeys(range(size), 0)
 
     def begin(self, rank: int, name: str, *, odd: bool) -> None:
-        """A file comes; of what is `odd`, nothing but its name, because it is not a regular
+        """Begin a file; of what is `odd`, take nothing but its name, because it is not a regular
         file.
         """
         known = self._files[rank]

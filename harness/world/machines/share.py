@@ -1,4 +1,4 @@
-"""The ranks of one world that are on this machine: forked by its fork server, relayed to control,
+"""Share of one world: its ranks on this machine, forked by its fork server, relayed to control,
 ended with the lease.
 
 Above the fork server nothing is new: the keeper forks and waits, pipes carry events and logs. What
@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,25 @@ from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect, lives_on
-from harness.world.below.removal import remove
+from harness.world.below.leftovers import remove
 from harness.world.control import names
 from harness.world.control.capture import read_stack
 from harness.world.control.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
 from harness.world.control.hang import holding_back
-from harness.world.control.launch import PARTS, Ground, Launch, describe
+from harness.world.control.launch import PARTS, Launch, WorldGround, describe
 from harness.world.control.pipes import Pipes
-from harness.world.control.rank_states import probe
-from harness.world.control.server_handle import Server, ServerFailed
+from harness.world.control.ranks import probe
+from harness.world.control.server_handle import ServerFailed, ServerHandle
 from harness.world.control.waits import catches
-from harness.world.machines.journal import Journal
-from harness.world.machines.node_channel import Inbox, Outbox
-from harness.world.machines.placement import Placed
-from harness.world.machines.tree import PIECE, Store
+from harness.world.machines.node_channel import (
+    Inbox,
+    Journal,
+    Outbox,
+    PreparedRendezvous,
+    ShareOrder,
+)
+from harness.world.machines.roll import Placed
+from harness.world.machines.store import PIECE, TreeStore
 
 # What a rank may leave, in files, as at control.
 MOST_FILES = 1024
@@ -65,7 +71,7 @@ PLAIN = frozenset(
 BROUGHT = frozenset({"folder", "inputs", "inside", "machines", "preload"})
 
 
-class Standing:
+class StackRound:
     """Asks once, and tells when all have answered or had their time."""
 
     def __init__(
@@ -133,8 +139,8 @@ class Standing:
 
 
 def travels(launch: Launch) -> dict[str, Any]:
-    """A launch as JSON, without what stands for files: the code, inputs, and what acts inside
-    ranks.
+    """Return a launch as JSON, without what stands for files: the code, inputs, and what acts
+    inside ranks.
 
     Raises:
         OSError: it has what machines are not given, as a plug-in's fault may ask for.
@@ -142,20 +148,20 @@ def travels(launch: Launch) -> dict[str, Any]:
     sent = {name: getattr(launch, name) for name in ("size", "backend", "collective_timeout")}
     for name in PARTS:
         part = getattr(launch, name)
-        for one in fields(part):
-            default = one.default if one.default_factory is MISSING else one.default_factory()
-            if one.name not in PLAIN | BROUGHT and getattr(part, one.name) != default:
+        for value in fields(part):
+            default = value.default if value.default_factory is MISSING else value.default_factory()
+            if value.name not in PLAIN | BROUGHT and getattr(part, value.name) != default:
                 raise OSError(
-                    f"{one.name} does not act on ranks over machines: leave out what asks for it"
+                    f"{value.name} does not act on ranks over machines: leave out what asks for it"
                 )
         sent[name] = {
-            one.name: getattr(part, one.name) for one in fields(part) if one.name in PLAIN
+            value.name: getattr(part, value.name) for value in fields(part) if value.name in PLAIN
         }
     return sent
 
 
 def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
-    """The launch that `travels` gave, with its files as they are on this machine.
+    """Return the launch that `travels` gave, with its files as they are on this machine.
 
     Args:
         sent: as JSON.
@@ -165,7 +171,7 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
     for name, kind in PARTS.items():
         values = {
             **sent[name],
-            **{one.name: brought[one.name] for one in fields(kind) if one.name in brought},
+            **{value.name: brought[value.name] for value in fields(kind) if value.name in brought},
         }
         for key in ("variables", "lateness"):
             if key in values:
@@ -179,15 +185,15 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
     return Launch(about={}, **known, **parts)
 
 
-class Share:
+class MachineShare:
     """One of them. Use once."""
 
     def __init__(
         self,
-        asked: Mapping[str, Any],
+        asked: ShareOrder,
         *,
-        server: Server,
-        store: Store,
+        server: ServerHandle,
+        store: TreeStore,
         inbox: Inbox,
         outbox: Outbox,
         journal: Journal,
@@ -199,7 +205,7 @@ class Share:
         self._outbox = outbox
         self._journal = journal
         self._number = 0
-        self.ranks: list[int] = asked["ranks"]
+        self.ranks = asked["ranks"]
         self._pids: dict[int, int] = {}
         self._ended: set[int] = set()
         # Of the signals that the keeper has not answered, whether each was this machine's own.
@@ -207,7 +213,7 @@ class Share:
         self._gone = False
         self._last: dict[str, Any] = {}
         self._by: float | None = None
-        self._standing: Standing | None = None
+        self._standing: StackRound | None = None
         self._pipes: Pipes
 
     def say(self, message: dict[str, Any], content: bytes = b"") -> None:
@@ -227,19 +233,30 @@ class Share:
             self.say({"is": "failed", "type": type(error).__name__, "why": str(error)[:2000]})
         return self._gone
 
-    def _live(self, server: Server) -> None:
-        asked = self._asked
+    def _live(self, server: ServerHandle) -> None:
         if server.room is not None:
             server.room.renew()
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
+        try:
+            self._live_in(scratch, server)
+        finally:
+            remove(scratch)
+
+    def _live_in(self, scratch: Path, server: ServerHandle) -> None:
+        asked = self._asked
         staged = self._store.place(asked["code"])
         code = server.take_code(staged)
-        placed = Placed(**{name: tuple(values) for name, values in asked["machines"].items()})
+        machines = asked["machines"]
+        placed = Placed(
+            of=tuple(machines["of"]),
+            called=tuple(machines["called"]),
+            reached=tuple(machines["reached"]),
+        )
         launch = arrived(
             asked["launch"],
             folder=staged,
             inputs={
-                name: self._input(scratch, name, *told) for name, told in asked["inputs"].items()
+                name: self._input(scratch, name, *named) for name, named in asked["inputs"].items()
             },
             inside={kind: Path(names.ROOT, name) for kind, name in asked["inside"].items()},
             machines=placed,
@@ -251,32 +268,31 @@ class Share:
                 "code": str(code),
             }
         )
-        try:
-            with (
-                contextlib.ExitStack() as opened,
-                Pipes(size=len(self.ranks), cancel=self._inbox.wake) as self._pipes,
-            ):
-                rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
-                handed = self._pipes.hand(mine)
-                opened.pop_all()
-                ground = Ground(
-                    server=server,
-                    scratch=scratch,
-                    code=code,
-                    rendezvous=rendezvous,
-                    port=asked["port"],
-                    world=asked["world"],
-                )
-                description = describe(launch, ground, ranks=self.ranks)
-                server.request(description, handed)
-                self._pipes.handed()
-                self._standing = Standing(scratch, say=self.say, signal=self._signal)
-                self._watch(time.monotonic() + asked["until"])
-            for rank in self.ranks:
-                self._hand_over(scratch / f"rank-{rank}", rank)
-            server.give_code(staged, code)
-        finally:
-            remove(scratch)
+        with (
+            contextlib.ExitStack() as opened,
+            Pipes(size=len(self.ranks), cancel=self._inbox.wake) as self._pipes,
+        ):
+            rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
+            handed = self._pipes.hand(mine)
+            # From here on the pipes close them.
+            opened.pop_all()
+            ground = WorldGround(
+                server=server,
+                scratch=scratch,
+                code=code,
+                rendezvous=rendezvous,
+                port=asked["port"],
+                world=asked["world"],
+            )
+            description = describe(launch, ground, ranks=self.ranks)
+            server.request(description, handed)
+            # The ranks have them now. Held here too, a rank's closing of one would not be seen.
+            self._pipes.handed()
+            self._standing = StackRound(scratch, say=self.say, signal=self._signal)
+            self._watch(time.monotonic() + asked["until"])
+        for rank in self.ranks:
+            self._hand_over(scratch / f"rank-{rank}", rank)
+        server.give_code(staged, code)
 
     def _input(self, scratch: Path, name: str, digest: str, called: str) -> str:
         """Where an input lies here, under the name that it has at control: readers go by how files
@@ -288,27 +304,26 @@ class Share:
         return str(folder / Path(called).name)
 
     def _rendezvous(
-        self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
+        self, prepared: PreparedRendezvous, placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
-        """What the backend prepared, with what has to be open on this machine, and of these the
-        descriptors.
+        """Return what the backend prepared, with what has to be open on this machine, and of these
+        the descriptors.
         """
-        ranks = list(told["ranks"])
+        ranks = list(prepared["ranks"])
         mine = list[int]()
-        for index, one in enumerate(Opened(**found) for found in told["opened"]):
-            if one.rank not in self.ranks:
+        for index, opening in enumerate(Opened(**opening) for opening in prepared["opened"]):
+            if opening.rank not in self.ranks:
                 continue
             listener = socket.create_server(
-                (placed.addresses[one.rank], one.port or 0), backlog=one.backlog
+                (placed.addresses[opening.rank], opening.port or 0), backlog=opening.backlog
             )
             half_done.callback(os.close, descriptor := listener.detach())
             # Of this machine's descriptors, those that are open here count alone.
             ranks = [_renumbered(values, {index: len(mine)}) for values in ranks]
             mine.append(descriptor)
-        return Rendezvous(ranks=ranks, env=told["env"]), mine
+        return Rendezvous(ranks=ranks, env=prepared["env"]), mine
 
     # -- watching
-    # ----------------------------------------------------------------------------------------------------
 
     def _watch(self, until: float) -> None:
         while not self._gone:
@@ -333,7 +348,7 @@ class Share:
                     self._read(kind, index, descriptor)
         for kind in ("events", "log"):
             for index, descriptor in self._pipes.open(kind=kind):
-                self._pipes.drain(index, descriptor, lambda i, d, k=kind: self._read(k, i, d))  # type: ignore[misc]
+                self._pipes.drain(index, descriptor, partial(self._read, kind))
         self.say({"is": "keeper", "told": self._last})
 
     def _heed(self) -> None:
@@ -413,15 +428,19 @@ class Share:
             if kind == "started":
                 self._pids[rank] = message["pid"]
             elif kind == "exited":
+                # Before its end is reported: what it emitted came first.
                 for number, descriptor in self._pipes.open(rank=index, kind="events"):
-                    self._pipes.drain(number, descriptor, lambda i, d: self._read("events", i, d))
+                    self._pipes.drain(number, descriptor, partial(self._read, "events"))
                 self._ended.add(rank)
         if kind == "signalled":
+            # The keeper answers in the order in which it was asked.
             message["ranks"] = [self.ranks[index] for index in message["ranks"]]
             if self._asking.pop(0):
                 message["own"] = True
         if kind == "gone":
-            self._gone, self._last = True, message  # told when all that ranks wrote has been
+            # Reported last, when all that ranks wrote has been.
+            self._gone = True
+            self._last = message
             return
         self.say({"is": "keeper", "told": message})
 
@@ -438,7 +457,6 @@ class Share:
         return len(data or b"")
 
     # -- what ranks left
-    # ---------------------------------------------------------------------------------------------
 
     def _hand_over(self, folder: Path, rank: int) -> None:
         """Hand over how a rank failed, where it stood, and what it kept.
@@ -472,7 +490,7 @@ def _left(folder: Path) -> Iterator[Path]:
 
 
 def _renumbered(values: Mapping[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
-    """What a rank is told of a backend's descriptors, numbered as they are here."""
+    """Return what a rank is told of a backend's descriptors, numbered as they are here."""
 
     def number(value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"descriptor"}:

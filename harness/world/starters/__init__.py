@@ -1,1 +1,1 @@
-"""What starts our agent on another machine, and the files in which people name their machines."""
+"""Starters of our agent on another machine, and the files in which people name their machines."""

@@ -1,10 +1,14 @@
-"""Hostfiles that people have: the JSON of `mlx.launch`, and lines of `host slots=n` as Open MPI and
-DeepSpeed read.
+"""Machines that people name, and how OpenSSH reaches them.
+
+A hostfile is the JSON of `mlx.launch`, or lines of `host slots=n` as Open MPI and DeepSpeed read.
+OpenSSH is used as it is set up: the user's own configuration, keys and agent start a command on
+another machine.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +29,7 @@ SLOTS = re.compile(r"(?:slots|max_slots|max-slots)=([0-9]{1,9})")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine of a hostfile.
+    """Machine of a hostfile.
 
     Attributes:
         name: what ssh is told.
@@ -39,8 +43,8 @@ class Machine:
 
 
 def read(path: Path) -> tuple[Machine, ...]:
-    """The machines of a hostfile, each once, in the order of the file: slots of a name that comes
-    again are added.
+    """Return the machines of a hostfile, each once, in the order of the file: slots of a name that
+    comes again are added.
 
     Raises:
         OSError: it cannot be read.
@@ -159,7 +163,67 @@ def _slots(path: Path, line: int, slots: int) -> int:
     return slots
 
 
-def _refused(path: Path, line: int, found: str, message: str) -> ScenarioError:
+def _refused(path: Path, line: int, quoted: str, message: str) -> ScenarioError:
     return ScenarioError(
-        [Problem(file=str(path), line=line, column=1, key="", found=found, message=message)]
+        [Problem(file=str(path), line=line, column=1, key="", found=quoted, message=message)]
     )
+
+
+# Ended by itself within ten seconds where the other end is gone without a word, and never asks a
+# question.
+SSH_OPTIONS = (
+    "-T",
+    *("-o", "BatchMode=yes"),
+    *("-o", "ConnectTimeout=10"),
+    *("-o", "ServerAliveInterval=5"),
+    *("-o", "ServerAliveCountMax=2"),
+    *("-o", "ClearAllForwardings=yes"),
+    *("-o", "ForwardAgent=no"),
+    *("-o", "ForwardX11=no"),
+    *("-o", "PermitLocalCommand=no"),
+    *("-o", "RequestTTY=no"),
+    *("-o", "EscapeChar=none"),
+    *("-o", "LogLevel=ERROR"),
+)
+# What OpenSSH says, and what to do about it.
+SSH_REMEDIES = (
+    (
+        "Host key verification failed",
+        "connect once by hand, compare its fingerprint, and accept it",
+    ),
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its key is another one than before: find out why before anything else",
+    ),
+    (
+        "Permission denied (",
+        "add your key to its ~/.ssh/authorized_keys (ssh-copy-id), or load it into your agent",
+    ),
+    ("Permission denied", "name an interpreter that can be executed there by --python"),
+    (
+        "Could not resolve hostname",
+        "mend the name in the hostfile, or give it a HostName in ~/.ssh/config",
+    ),
+    ("Connection refused", "start sshd there, or mend the port in ~/.ssh/config"),
+    ("timed out", "see whether it is up, and whether a firewall drops the port of ssh"),
+    ("No route to host", "see whether it is up, and on this network"),
+    ("not found", "install Python 3.11 there, or name its interpreter by --python"),
+    ("No such file or directory", "name the interpreter that is there by --python"),
+)
+
+
+def ssh_command(name: str, argv: Sequence[str], *, configuration: Path | None = None) -> list[str]:
+    """Return the command that starts `argv` on a machine.
+
+    Args:
+        name: of the machine, as a hostfile has it: it never begins with a dash.
+        argv: what to start there; no login shell sees anything of it but quoted words.
+        configuration: read instead of the user's own (`ssh -F`).
+    """
+    options = ["-F", str(configuration)] if configuration is not None else []
+    return ["ssh", *options, *SSH_OPTIONS, "--", name, f"exec {shlex.join(argv)}"]
+
+
+def ssh_remedy(said: str) -> str:
+    """Return what to do about what ssh, or the shell there, said; empty where that is not known."""
+    return next((what for words, what in SSH_REMEDIES if words in said), "")

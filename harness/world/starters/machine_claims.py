@@ -1,5 +1,5 @@
-"""What one run made for its test machines, written down before it is made: it can be taken away
-without the run.
+"""Claims of a run on what it makes for its test machines, written down before it is made, so that
+it can be taken away without the run.
 
 A claim is a folder below /run. Its owner holds the lock of a file in it for as long as it lives,
 however it ends, and a guard, a process in a session of its own, waits for that lock: whoever gets
@@ -21,9 +21,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from harness.forms.children import start_apart
+from harness.forms.process import start_apart
 
 CLAIMS = Path("/run/rankproof-test-machines")
 GUARD = (
@@ -35,8 +35,22 @@ LISTED = "listed.json"
 ENDS_WITHIN = 5.0
 
 
-class Claim:
-    """What a run makes, for as long as its context is entered.
+class Listed(TypedDict):
+    """List of what a claim is to take away.
+
+    Attributes:
+        links: name of each network link to the address that it was made with.
+        processes: pid and start time of each process.
+        files: paths.
+    """
+
+    links: dict[str, str]
+    processes: list[tuple[int, str]]
+    files: list[str]
+
+
+class MachineClaim:
+    """Claim of a run, for as long as its context is entered.
 
     Attributes:
         mark: four hexadecimal digits, which no other claim here has.
@@ -47,7 +61,7 @@ class Claim:
         """Take away what runs left that are gone, and claim a mark."""
         sweep()
         CLAIMS.mkdir(mode=0o700, exist_ok=True)
-        self._listed: dict[str, Any] = {"links": {}, "processes": [], "files": []}
+        self._listed: Listed = {"links": {}, "processes": [], "files": []}
         self._lock = -1
         while self._lock < 0:
             self.mark = secrets.token_hex(2)
@@ -78,7 +92,7 @@ class Claim:
 
     def process(self, pid: int) -> None:
         """List a process; all that are in its network are ended with it."""
-        self._listed["processes"].append([pid, _started(pid)])
+        self._listed["processes"].append((pid, _started(pid)))
         self._write()
 
     def file(self, path: Path) -> None:
@@ -89,6 +103,7 @@ class Claim:
     def close(self) -> None:
         """Take everything away, and wait for the guard to see that nothing is left to do."""
         _take_away(self.folder, files=False)
+        # Only now: the guard, which waits for this lock, takes away what is there still.
         os.close(self._lock)
         self._guard.wait()
         assert self._guard.stdout is not None
@@ -107,6 +122,7 @@ def guard(folder: str) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         print("here", flush=True)
+        # The owner's pipe: it must not stay open as long as the guard waits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if _locked(Path(folder), fcntl.LOCK_EX) >= 0:
             _take_away(Path(folder))
@@ -126,8 +142,8 @@ def sweep() -> None:
 
 
 def _locked(folder: Path, how: int, *, create: int = 0) -> int:
-    """A descriptor that holds the lock of a claim; -1 where somebody took that claim away in the
-    meantime.
+    """Return a descriptor that holds the lock of a claim; -1 where somebody took that claim away in
+    the meantime.
 
     Raises:
         OSError: there is no such claim, or its lock is held and `how` does not wait.
@@ -149,15 +165,15 @@ def _locked(folder: Path, how: int, *, create: int = 0) -> int:
 def _take_away(folder: Path, *, files: bool = True) -> None:
     """By whoever holds the lock of the claim. What is gone already is passed over."""
     try:
-        listed = json.loads((folder / LISTED).read_text("utf-8"))
+        listed: Listed = json.loads((folder / LISTED).read_text("utf-8"))
     except FileNotFoundError:
         listed = {"links": {}, "processes": [], "files": []}
     for pid, started in listed["processes"]:
         _end(pid, started)
     for name, address in listed["links"].items():
-        own = Path("/sys/class/net", name, "address")
+        address_file = Path("/sys/class/net", name, "address")
         with contextlib.suppress(OSError):
-            if own.read_text("ascii").strip() == address:
+            if address_file.read_text("ascii").strip() == address:
                 subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
     paths = [Path(path) for path in listed["files"] if files]
     for path in paths:
@@ -183,9 +199,9 @@ def _end(pid: int, started: str) -> None:
         # Who listens goes first, so that nobody comes while the others are looked for.
         while living:
             ended = []
-            for one in living:
+            for dweller in living:
                 with contextlib.suppress(ProcessLookupError):
-                    ended.append(_kill(one))
+                    ended.append(_kill(dweller))
             for descriptor in ended:
                 select.select([descriptor], [], [], ENDS_WITHIN)
                 os.close(descriptor)

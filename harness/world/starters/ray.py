@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from harness.forms.text import printable
-from harness.world.starters import relay
-from harness.world.starters.relayed import ActorGone, NodeLost, Piped
+from harness.world.starters import ray_relay
+from harness.world.starters.ray_relay import ActorGone, NodeLost, Piped
 
 PREFIX = "ray://"
 STARTS_WITHIN = 60.0
@@ -40,8 +40,8 @@ class NoCluster(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A node of the cluster.
+class ClusterNode:
+    """Node of the cluster.
 
     Attributes:
         id: by which Ray knows it.
@@ -57,7 +57,7 @@ class Place:
 
 
 class Cluster:
-    """A cluster of Ray; a context manager, which leaves it."""
+    """Cluster of Ray; a context manager, which leaves it."""
 
     def __init__(self, where: str) -> None:
         """Join it.
@@ -97,9 +97,9 @@ class Cluster:
             for number, handler in handlers.items():
                 with contextlib.suppress(ValueError):  # not in the main thread
                     signal.signal(number, handler)
-        self._ray.cloudpickle.register_pickle_by_value(relay)
+        self._ray.cloudpickle.register_pickle_by_value(ray_relay)
         self.version: str = self._ray.__version__
-        self._actor = self._ray.remote(relay.Relay)
+        self._actor = self._ray.remote(ray_relay.RayRelay)
         self._code: Any = None
 
     def __enter__(self) -> Self:
@@ -109,8 +109,8 @@ class Cluster:
         self._ray.shutdown()
         sys.path[:] = [path for path in sys.path if path not in self._paths]
 
-    def places(self) -> list[Place]:
-        """The nodes that live and have a processor to deal out, in the order of their ids.
+    def places(self) -> list[ClusterNode]:
+        """Return the nodes that live and have a processor to deal out, in the order of their ids.
 
         Raises:
             NoCluster: it does not answer any more.
@@ -124,7 +124,7 @@ class Cluster:
             ) from None
         living = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [
-            Place(
+            ClusterNode(
                 id=node["NodeID"],
                 name=node["NodeManagerHostname"],
                 cores=int(node["Resources"]["CPU"]),
@@ -135,7 +135,7 @@ class Cluster:
 
     def start(
         self,
-        place: Place,
+        place: ClusterNode,
         program: str,
         *,
         arguments: Sequence[str],
@@ -153,12 +153,12 @@ class Cluster:
             place, program, arguments=arguments, code=self._code, interpreter=interpreter, beat=beat
         )
 
-    def pipe(self, place: Place, program: str, *, interpreter: str) -> Piped:
+    def pipe(self, place: ClusterNode, program: str, *, interpreter: str) -> Piped:
         """Start a program of ours on a node, whose standard streams are pipes here."""
         return Piped(self._relay(place, program, interpreter=interpreter, told_within=0.0))
 
     def _relay(
-        self, place: Place, program: str, *, told_within: float = TOLD_WITHIN, **more: object
+        self, place: ClusterNode, program: str, *, told_within: float = TOLD_WITHIN, **more: object
     ) -> Actor:
         # One on each node, and never on another one instead: what a placement group with
         # STRICT_SPREAD moves when a node is lost has to stay where it is here.
@@ -172,9 +172,9 @@ class Cluster:
 class Actor:
     """One of our relays. Every method raises NodeLost or ActorGone."""
 
-    def __init__(self, ray: Any, made: Any, place: Place, *, told_within: float) -> None:
+    def __init__(self, ray: Any, actor: Any, place: ClusterNode, *, told_within: float) -> None:
         self._ray = ray
-        self._made = made
+        self._actor = actor
         self._place = place
         self._told_within = told_within
         self._numbers = itertools.count()
@@ -184,25 +184,25 @@ class Actor:
     def read(self, wait: float) -> bytes | None:
         """As `Relay.read`."""
         within = (SILENT if self._is_there else STARTS_WITHIN) + wait
-        part = self._get(self._made.read.remote(wait), within=within)
+        part = self._get(self._actor.read.remote(wait), within=within)
         self._is_there = True
-        if part is not None and (not isinstance(part, bytes) or len(part) > relay.CHUNK):
+        if part is not None and (not isinstance(part, bytes) or len(part) > ray_relay.CHUNK):
             raise ActorGone("its relay does not speak as ours does")
         return part
 
     def write(self, content: bytes) -> None:
         """As `Relay.write`, without waiting for it: what becomes of it is told by `read`."""
         with self._writing:
-            self._made.write.remote(content, next(self._numbers))
+            self._actor.write.remote(content, next(self._numbers))
 
     def said(self) -> str:
         """As `Relay.said`."""
-        text = self._get(self._made.said.remote(), within=SILENT)
+        text = self._get(self._actor.said.remote(), within=SILENT)
         return text if isinstance(text, str) else ""
 
     def kill(self) -> None:
         """End the actor. What it started hears that its channel is closed."""
-        self._ray.kill(self._made)
+        self._ray.kill(self._actor)
 
     def _get(self, reference: Any, *, within: float) -> object:
         exceptions = self._ray.exceptions

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.world.starters.machine_claims import Claim
+from harness.world.starters.machine_claims import MachineClaim
 
 PREFIX = "test:"
 MOST = 16
@@ -140,7 +140,7 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
         raise NoMachines(why)
     network = f"10.{78 + secrets.randbelow(100)}.{secrets.randbelow(250)}"
     with contextlib.ExitStack() as taken:
-        claim = taken.enter_context(contextlib.closing(Claim()))
+        claim = taken.enter_context(contextlib.closing(MachineClaim()))
         for name in ("known", "config", "hosts.json"):
             claim.file(folder / name)
         for name in ("host_key", "key"):
@@ -188,7 +188,7 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
 
 
 def _start(
-    claim: Claim, folder: Path, *, name: str, address: str, link: str, index: int
+    claim: MachineClaim, folder: Path, *, name: str, address: str, link: str, index: int
 ) -> subprocess.Popen[bytes]:
     """One of them, which waits for its end of the cable."""
     # What lies below /tmp there is its own: what sshd reads is handed over below /run.
@@ -243,7 +243,7 @@ def _start(
 
 
 def _join(
-    machine: subprocess.Popen[bytes], claim: Claim, log: Path, *, link: str, bridge: str
+    machine: subprocess.Popen[bytes], claim: MachineClaim, log: Path, *, link: str, bridge: str
 ) -> int:
     """Join it to the bridge and let it go on; the pid of its first process, which listens."""
     child = _child(machine)

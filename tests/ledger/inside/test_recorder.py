@@ -17,10 +17,10 @@ import pytest
 from harness.ledger.file import RECORD, SLOTS
 from harness.ledger.inside.book import OPEN, STARTED
 from harness.ledger.inside.recorder import module_of, recorder_of
-from harness.world.control.recorder import compiled
+from harness.world.control.rank_environment import compiled_recorder
 
 pytestmark = pytest.mark.skipif(
-    not compiled(), reason="there is no compiler, or no header of Python's"
+    not compiled_recorder(), reason="there is no compiler, or no header of Python's"
 )
 AT = 64
 FLOAT, INT = object(), object()
@@ -34,7 +34,8 @@ class Kept:
         self.numbers, self.index = itertools.count(1), itertools.count(1)
         self.passed: dict[int, bool] = {}
         found = recorder_of(
-            module_of(compiled()), (self.map, self.numbers, self.passed, AT, SLOTS, RECORD.size)
+            module_of(compiled_recorder()),
+            (self.map, self.numbers, self.passed, AT, SLOTS, RECORD.size),
         )
         assert found is not None
         self.recorder, self.ranks = found, {0: 0, 1: 1}
@@ -141,14 +142,14 @@ def library() -> Iterator[None]:
 def test_without_a_compiler_python_writes_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is compiled once, found again where there is no compiler, and what was not made for this
+    """It is compiled_recorder once, found again where there is no compiler, and what was not made for this
     is not loaded.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = compiled.__wrapped__()
+    made = compiled_recorder.__wrapped__()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert made.startswith(str(tmp_path))
-    assert compiled.__wrapped__() == made
+    assert compiled_recorder.__wrapped__() == made
     records = (mmap.mmap(-1, 4096), itertools.count(1), {}, 0, 2, RECORD.size)
     assert recorder_of(module_of(made), records) is not None
     assert recorder_of(module_of(made), (*records[:-1], RECORD.size + 1)) is None
@@ -157,6 +158,6 @@ def test_without_a_compiler_python_writes_alone(
     Path(other := made.replace("recorder-", "other-")).write_bytes(b"not one")
     assert module_of(other) is None
     Path(made).unlink()
-    assert compiled.__wrapped__() == ""
+    assert compiled_recorder.__wrapped__() == ""
     assert recorder_of(module_of(""), records) is None
     assert "recorder" not in sys.modules

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from harness.world.starters.ray import Place
-from harness.world.starters.relay import Relay
-from harness.world.starters.relayed import NodeLost
+from harness.world.starters.ray import ClusterNode
+from harness.world.starters.ray_relay import NodeLost, RayRelay
 
 Spoil = Callable[[int, bytes], bytes]
 LOOKED_AT = 4096  # of what a node is asked for; files are longer
@@ -21,7 +20,7 @@ class Local:
     """A relay that is called and not sent."""
 
     def __init__(
-        self, relay: Relay, *, number: int, spoil: Spoil | None, lost_at: int | None
+        self, relay: RayRelay, *, number: int, spoil: Spoil | None, lost_at: int | None
     ) -> None:
         self._relay = relay
         self._number = number
@@ -75,14 +74,14 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ClusterNode]:
         return [
-            Place(id=str(number), name=f"secret-host-{number}", cores=2)
+            ClusterNode(id=str(number), name=f"secret-host-{number}", cores=2)
             for number in range(self.count)
         ]
 
-    def start(self, place: Place, program: str, **more: Any) -> Local:
-        relay = Relay(program, **more)
+    def start(self, place: ClusterNode, program: str, **more: Any) -> Local:
+        relay = RayRelay(program, **more)
         number = int(place.id)
         made = Local(relay, number=number, spoil=self.spoil, lost_at=self.lost.get(number))
         self.made.append(made)

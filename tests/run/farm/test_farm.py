@@ -1,4 +1,4 @@
-"""Trials farmed over nodes: everything but Ray itself, which tests/starters/test_ray.py tries."""
+"""Trials farmed over nodes: everything but Ray itself, which tests/world/starters/test_ray.py tries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.record.model import Record
 from harness.run.farm import cargo
 from harness.run.farm.farm import PROGRAM
 from harness.run.farm.node import BEAT, frame
-from harness.world.starters.relay import Relay
+from harness.world.starters.ray_relay import RayRelay
 from tests.run.conftest import SCENARIO, SUBJECT, Ran, environment
 from tests.run.farm.cluster import LocalCluster
 
@@ -169,7 +169,7 @@ def test_an_agent_ends_without_control(tmp_path: Path) -> None:
     leaves no folder.
     """
     with patch.dict(os.environ, environment(tmp_path)), patch("tempfile.tempdir", str(tmp_path)):
-        relay = Relay(
+        relay = RayRelay(
             PROGRAM, arguments=["1.0"], code=cargo.own_code(), interpreter=sys.executable, beat=BEAT
         )
         relay.write(frame({"ask": "facts", "order": 1}), 0)

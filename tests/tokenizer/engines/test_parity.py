@@ -17,7 +17,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from harness.cli import main
-from harness.hub.layouts.vocabulary import llama_model
+from harness.hub.layouts.files import llama_model
 from harness.tokenizer.engines import Engine, EngineFailed, engine_of
 from harness.tokenizer.engines.parity import (
     changed_ids,

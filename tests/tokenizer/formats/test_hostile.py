@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
-from harness.hub.layouts.vocabulary import llama_model
+from harness.hub.layouts.files import llama_model
 from harness.tokenizer import Unreadable, identify_folder
 from harness.tokenizer.child import read_form
 from tests.tokenizer.formats.conversion import llama_3, of_serialised

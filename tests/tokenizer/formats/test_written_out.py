@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from harness.hub.layouts.vocabulary import llama_model
+from harness.hub.layouts.files import llama_model
 from harness.tokenizer import Unreadable
 from harness.tokenizer.discovery import resolve
 from harness.tokenizer.engines.parity import fixed_texts, generated_texts

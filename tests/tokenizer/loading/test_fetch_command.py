@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import FAIL, PASS, USAGE, main, tokenizer
-from harness.forms.switch import switch
+from harness.forms.variables import switch
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send
 
 

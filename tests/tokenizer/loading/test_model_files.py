@@ -13,7 +13,7 @@ import pytest
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, main
 from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
-from harness.hub.layouts.vocabulary import llama_model
+from harness.hub.layouts.files import llama_model
 from harness.tokenizer.model_files import models_below, repositories
 from tests.tokenizer.formats.conversion import llama_3, of_pieces, of_serialised
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub

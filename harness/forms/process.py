@@ -1,0 +1,131 @@
+"""Children with a session of their own, and the memory cgroups of Linux (version 1 and 2).
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+_STARTED: WeakSet[subprocess.Popen[Any]] = WeakSet()
+# Who is in no list was adopted, and is ended with the pool. Held while a child starts, so that
+# nobody finds one that is not listed yet.
+_STARTING = threading.Lock()
+
+
+def start_apart(command: Sequence[str], **how: Any) -> subprocess.Popen[Any]:
+    """Start a child in a session of its own: Ctrl-C does not reach it, and no pool of fork servers
+    takes it away.
+
+    Args:
+        command: as for `subprocess.Popen`.
+        **how: likewise.
+    """
+    with _STARTING:
+        child = subprocess.Popen(command, start_new_session=True, **how)
+        _STARTED.add(child)
+    return child
+
+
+def started_apart() -> set[int]:
+    """Pids of the children that were not waited for yet."""
+    with _STARTING:
+        return {child.pid for child in _STARTED if child.returncode is None}
+
+
+CONTROLLER = "memory"
+CGROUP_PREFIX = "rankproof-"
+"""Of the name of every group that we make."""
+CGROUP_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
+"""File of a group that limits its memory, by version."""
+
+
+def cgroup_refusal() -> str:
+    """Make a group to find out why none can be made here; empty where one can."""
+    try:
+        version, parent = cgroup_place()
+        if (
+            version == 2
+            and CONTROLLER not in (parent / "cgroup.subtree_control").read_text().split()
+        ):
+            return (
+                f"{parent} counts no memory for groups below it: have a memory cgroup delegated to"
+                " this user"
+            )
+        trial = parent / f"{CGROUP_PREFIX}{os.getpid()}"
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        return (
+            f"no memory cgroup can be made here ({error}): run as root, or have one delegated to"
+            " this user"
+        )
+    return ""
+
+
+def cgroup_place(who: str = "self", *, itself: bool = False) -> tuple[int, Path]:
+    """Find the version that counts memory, and the group below which a process can have one made.
+
+    Args:
+        who: its pid.
+        itself: return the group that it is in.
+
+    Raises:
+        OSError: this system has none.
+    """
+    groups = Path(f"/proc/{who}/cgroup").read_text()
+    return located_cgroup(groups, Path("/proc/self/mountinfo").read_text(), itself=itself)
+
+
+def located_cgroup(groups: str, mounts: str, *, itself: bool = False) -> tuple[int, Path]:
+    """Find the same in the text of a process's groups (`/proc/PID/cgroup`) and of mounts
+    (`mountinfo`).
+
+    Below a group of version 2 that has processes there can be none that counts memory, so a
+    new group goes beside it.
+
+    Raises:
+        OSError: no version is mounted that counts memory.
+    """
+    groups_of: dict[int, str] = {}
+    for line in groups.splitlines():
+        hierarchy, controllers, path = line.split(":", 2)
+        if CONTROLLER in controllers.split(","):
+            groups_of[1] = path
+        elif hierarchy == "0":
+            groups_of[2] = path
+    version = 1 if 1 in groups_of else 2
+    for kind, root, mounted in _mounted(mounts):
+        if kind == version and version in groups_of:
+            group = mounted / os.path.relpath(groups_of[version], root)
+            return version, group if itself or version == 1 or group == mounted else group.parent
+    raise OSError("no cgroup file system that counts memory is mounted")
+
+
+def _mounted(mounts: str) -> Iterator[tuple[int, str, Path]]:
+    """Version, the group at its root, and the place of each mounted cgroup file system that may
+    count memory.
+    """
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        _, _, _, root, where = before.split(" ")[:5]
+        if kind == "cgroup2":
+            yield 2, root, Path(where)
+        elif kind == "cgroup" and CONTROLLER in options.split(","):
+            yield 1, root, Path(where)
+
+
+def cgroup_bytes(path: Path) -> int:
+    """Read a limit in bytes; -1 for none."""
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:  # of version 2, the group of all
+        return -1
+    return -1 if text == "max" or int(text) > 2**62 else int(text)
