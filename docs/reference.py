@@ -354,7 +354,7 @@ def _public(module: ModuleType) -> list[str]:
 def kinds() -> str:
     """The text of docs/kinds.md."""
     from harness import backends, checks, faults, subjects
-    from harness.report import views
+    from harness.report.view import VIEWS
 
     parts = [KINDS, "## Faults", "The keys `id`, `ranks` and `arm` are those of every fault."]
     for name, kind in _ours(faults.KINDS):
@@ -408,8 +408,7 @@ def kinds() -> str:
         parts.append(table(("event", "its values"), said))
     parts.append("## Views")
     shown = [
-        (f"`{one.name}`", one.media_type, "yes" if one.checked else "no")
-        for _, one in _ours(views.VIEWS)
+        (f"`{one.name}`", one.media_type, "yes" if one.checked else "no") for _, one in _ours(VIEWS)
     ]
     parts.append(table(("file", "type", "checked by `verify`"), shown))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"

@@ -21,7 +21,7 @@ from harness.record.model import Record, RecordError, read_model
 from harness.record.sources import recipe
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
-from harness.report.views import checked
+from harness.report.view import checked
 from harness.run.replay import RecordReplay
 from harness.scenario import derive_seed, parse_scenario
 from harness.trust import footer, sshsig, statement

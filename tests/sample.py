@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.reproduce.bundle import Needles
+from harness.reproduce.bundle import LeakNeedles
 from harness.world.control import names
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -138,7 +138,7 @@ def check(place: Path) -> Iterator[str]:
             f"{size} bytes, at most {MOST_BYTES} belong into the repository; the largest is"
             f" {largest.name}"
         )
-    needles = Needles(environ={})
+    needles = LeakNeedles(environ={})
     here = [
         re.compile(names.folder_of(str(one)).encode())
         for one in {PROJECT, Path.cwd(), Path(sys.prefix)}

@@ -35,8 +35,7 @@ from harness.rank.inside import load
 from harness.record import plugins as record_plugins
 from harness.record.model import RecordError
 from harness.registry import OneOf, Registry
-from harness.report.view import View
-from harness.report.views import VIEWS
+from harness.report.view import VIEWS, View
 from harness.run import doctor
 from harness.subjects import READY
 from harness.world.control import server_handle

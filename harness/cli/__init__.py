@@ -91,7 +91,7 @@ def _main(given: list[str] | None) -> int:
 
 
 def _find_home() -> None:
-    """A user that the machine does not know, as in some containers, has the home that these give:
+    """User that the machine does not know, as in some containers, has the home that these give:
     the root.
     """
     if "HOME" not in os.environ:

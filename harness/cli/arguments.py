@@ -1,11 +1,22 @@
-"""Arguments that several commands take, and the values that they take."""
+"""Arguments that several commands take, their values, and the scenarios that they name.
+
+The scenarios are loaded by what is imported when a command asks for them: help needs none of it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import os
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.forms.problem import ScenarioError
+    from harness.scenario import LoadedScenario
 
 # Where trials are made: on this machine, or on the nodes of a cluster.
 LOCAL = "local"
@@ -97,8 +108,13 @@ def new_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def jobs_of(options: argparse.Namespace) -> int:
+    """Give the number of worlds at the same time: as asked for, or half the cores."""
+    return int(options.jobs or max(1, (os.cpu_count() or 1) // 2))
+
+
 def folder(text: str) -> Path:
-    """A folder, there or not, but not what can never be one."""
+    """Folder, there or not, but not what can never be one."""
     try:
         Path(text).stat()
     except OSError as error:
@@ -112,7 +128,7 @@ def folder(text: str) -> Path:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Whole number from 1."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError("must be a whole number from 1")
@@ -120,7 +136,7 @@ def positive(text: str) -> int:
 
 
 def challenge(text: str) -> str:
-    """A text that a gate demands in a report."""
+    """Text that a gate demands in a report."""
     if (
         not 0 < len(text) <= 200
         or not text.isascii()
@@ -131,3 +147,56 @@ def challenge(text: str) -> str:
             "must be 1 to 200 printable ASCII characters without a blank at either end"
         )
     return text
+
+
+def load_all(paths: Sequence[Path], overrides: Sequence[str]) -> tuple[list[LoadedScenario], int]:
+    """Load every scenario file that the paths name.
+
+    Returns:
+        The scenarios that can be read, and how many problems the others have; those are printed to
+        stderr.
+    """
+    from harness.scenario import ScenarioError, load_scenario, scenario_files
+
+    loaded: list[LoadedScenario] = []
+    problems = 0
+    for path in paths or [Path("scenarios")]:
+        try:
+            files = scenario_files(path)
+            if not files:
+                print(f"{path}: no scenario file (*.yaml) there", file=sys.stderr)
+                problems += 1
+        except ScenarioError as error:
+            problems += tell(error)
+            continue
+        for file in files:
+            try:
+                loaded.append(load_scenario(file, overrides=overrides))
+            except ScenarioError as error:
+                problems += tell(error)
+    return loaded, problems
+
+
+def wanted(loaded: Sequence[LoadedScenario], paths: Sequence[Path]) -> list[LoadedScenario]:
+    """Leave out what runs on demand only: `on-demand` needs its file or folder named, `sweep` its
+    file.
+
+    A folder further up, or nothing named at all, asks for what a gate asks for.
+    """
+    named = {os.path.realpath(path) for path in paths}
+
+    def is_wanted(scenario: LoadedScenario) -> bool:
+        file = os.path.realpath(scenario.path)
+        if file in named:
+            return True
+        tags = scenario.scenario.tags
+        return "sweep" not in tags and ("on-demand" not in tags or str(Path(file).parent) in named)
+
+    return [scenario for scenario in loaded if is_wanted(scenario)]
+
+
+def tell(error: ScenarioError) -> int:
+    """Print every problem of a file; returns how many."""
+    for problem in error.problems:
+        print(problem, file=sys.stderr)
+    return len(error.problems)

@@ -24,7 +24,7 @@ PASSED_ON = ("--corpus", "--texts", "--seed")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     name = parser.prog.rpartition(" ")[2]
     parser.description = f"The same as `rankproof {ALIASES[name]}`."
     if name == "pre-download-tokenizers":
@@ -100,17 +100,17 @@ def _crossval(options: argparse.Namespace) -> int:
         from harness.tokenizer.problem import Unreadable
 
         try:
-            found = resolve(model, strict=True)
+            resolution = resolve(model, strict=True)
         except Unreadable as error:
             return unreadable("parity", error)
-        if found.chosen is None:
+        if resolution.chosen is None:
             print(
                 f"{model}: nothing here is proven to be its tokenizer; name the other side with"
                 " --tokenizer",
                 file=sys.stderr,
             )
             return rankproof(["tokenizer", "resolve", str(model), "--explain", "--strict"])
-        other = found.chosen.path
+        other = resolution.chosen.path
     given = [(option, getattr(options, option.removeprefix("--"))) for option in PASSED_ON]
     more = [word for option, value in given if value is not None for word in (option, value)]
     return rankproof(["tokenizer", "parity", str(model), str(other), *more])

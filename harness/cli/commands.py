@@ -96,8 +96,10 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
 # Commands that share a module.
 MODULES = {
     **dict.fromkeys(("list", "faults", "checks", "backends", "schema"), "lists"),
-    **dict.fromkeys(("doctor", "environments"), "machine"),
+    **dict.fromkeys(("init", "lint"), "scenarios"),
+    **dict.fromkeys(("doctor", "environments", "hosts"), "machines"),
     **dict.fromkeys(("matrix", "search"), "series"),
+    **dict.fromkeys(("show", "verify", "compare", "bundle"), "reports"),
     **dict.fromkeys(
         ("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"
     ),
@@ -116,7 +118,7 @@ class Parser(argparse.ArgumentParser):
 def parser(
     chosen: str | None = None, arguments: Callable[[argparse.ArgumentParser], None] | None = None
 ) -> Parser:
-    """The command line in the order of its help.
+    """Command line in the order of its help.
 
     Args:
         chosen: the command whose arguments are wanted; the module of no other is imported.

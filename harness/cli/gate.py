@@ -14,13 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.cli import PASS, REFUSED, USAGE, give_up
-from harness.cli.arguments import challenge
-from harness.cli.load import tell
+from harness.cli.arguments import challenge, tell
 from harness.forms.text import visible
 from harness.gate.basis import GateError, lint
-from harness.gate.decision import Decision, decide
+from harness.gate.decision import Decision, Requirement, decide
 from harness.gate.objects import NoCommit, NoTrustedRef
-from harness.gate.requirements import Requirement
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -41,7 +39,7 @@ SUMMARY_REASON = 500
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "results",
         type=Path,
@@ -152,15 +150,15 @@ def _print(decision: Decision) -> None:
 
 
 def lines(decision: Decision) -> Iterable[str]:
-    """The decision as plain lines."""
+    """Decision as plain lines."""
     scenario: str | None = ""
-    wide = max((len(one.name) for one in decision.requirements), default=0)
-    for one in decision.requirements:
-        if one.scenario != scenario:
-            scenario = one.scenario
+    wide = max((len(requirement.name) for requirement in decision.requirements), default=0)
+    for requirement in decision.requirements:
+        if requirement.scenario != scenario:
+            scenario = requirement.scenario
             if scenario is not None:
                 yield scenario
-        yield f"  {one.name:<{wide}}  {one.word:<12}  {one.reason}"
+        yield f"  {requirement.name:<{wide}}  {requirement.word:<12}  {requirement.reason}"
     for note in decision.notes:
         yield f"note: {visible(note)}"
     yield from decision.problems
@@ -175,7 +173,7 @@ def lines(decision: Decision) -> Iterable[str]:
 
 
 def summary(decision: Decision) -> str:
-    """The decision as markdown, for a step summary."""
+    """Decision as markdown, for a step summary."""
     blocks: list[Block] = [Heading(2, f"Release gate: {decision.answer}")]
     if decision.commit and decision.trusted and decision.policy:
         by = Verbatim(decision.policy.path)
@@ -185,8 +183,13 @@ def summary(decision: Decision) -> str:
         blocks.append(Paragraph("Commit ", commit, ", by ", by, " of ", ref, " (", trusted, ")."))
     if decision.requirements:
         rows: tuple[tuple[Part, ...], ...] = tuple(
-            (one.scenario or "all", one.name, _word(one), Foreign(one.reason, SUMMARY_REASON))
-            for one in decision.requirements
+            (
+                requirement.scenario or "all",
+                requirement.name,
+                _word(requirement),
+                Foreign(requirement.reason, SUMMARY_REASON),
+            )
+            for requirement in decision.requirements
         )
         blocks.append(Table(("scenario", "requirement", "word", "reason"), rows))
     if texts := (*decision.problems, *decision.notes):
@@ -196,16 +199,19 @@ def summary(decision: Decision) -> str:
 
 def workflow_commands(decision: Decision) -> Iterable[str]:
     """GitHub's workflow commands: one error for each requirement that is not met."""
-    for one in decision.requirements:
-        if one.word != "MET":
-            title = f"rankproof gate: {one.scenario or 'reports'}: {one.name}: {one.word}"
-            yield f"::error title={_property(title)}::{_data(one.reason)}"
+    for requirement in decision.requirements:
+        if requirement.word != "MET":
+            title = (
+                f"rankproof gate: {requirement.scenario or 'reports'}: {requirement.name}:"
+                f" {requirement.word}"
+            )
+            yield f"::error title={_property(title)}::{_data(requirement.reason)}"
     for problem in decision.problems:
         yield f"::error title=rankproof gate::{_data(problem)}"
 
 
-def _word(one: Requirement) -> Part:
-    return one.word if one.word == "MET" else Text(Strong(one.word))
+def _word(requirement: Requirement) -> Part:
+    return requirement.word if requirement.word == "MET" else Text(Strong(requirement.word))
 
 
 def _data(text: str) -> str:
@@ -227,10 +233,10 @@ def _lint(path: Path) -> int:
 
 
 def _init(path: Path) -> int:
-    from harness.gate.template import TemplateError, write
+    from harness.gate.policy import TemplateError, write_policy
 
     try:
-        for written in write(path):
+        for written in write_policy(path):
             print(f"wrote {written}")
     except TemplateError as error:
         return give_up("gate", error, USAGE)

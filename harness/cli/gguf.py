@@ -28,7 +28,7 @@ SHOWN = 100
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     inspect = actions.add_parser(
         "inspect", help="print the keys, the heads of arrays, and the tensors of a file"
@@ -129,33 +129,38 @@ def _inspect(file: GgufFile, options: argparse.Namespace) -> int:
                 "keys": {key.name: _described(file, key, options.arrays) for key in keys},
                 "tensors": [
                     {
-                        "name": one.name,
-                        "dimensions": list(one.dimensions),
-                        "type": one.type,
-                        "offset": one.offset,
-                        "size": one.size,
+                        "name": tensor.name,
+                        "dimensions": list(tensor.dimensions),
+                        "type": tensor.type,
+                        "offset": tensor.offset,
+                        "size": tensor.size,
                     }
-                    for one in file.tensors.values()
+                    for tensor in file.tensors.values()
                 ],
             }
         )
         return PASS
     counts = f"{plural(len(file.keys), 'key')}, {plural(len(file.tensors), 'tensor')}"
     print(f"{visible(file.path)}: GGUF version {file.version}, {file.size} bytes, {counts}")
-    if (made := _fingerprint(file)) is not None:
-        print(f"fingerprint of its tokenizer: {made}")
+    if (fingerprint := _fingerprint(file)) is not None:
+        print(f"fingerprint of its tokenizer: {fingerprint}")
     for key in keys:
         if isinstance(key.value, Array):
-            head = ", ".join(_text(one) for one in _elements(file, key.value, options.arrays))
+            head = ", ".join(
+                _text(element) for element in _elements(file, key.value, options.arrays)
+            )
             more = ", …" if key.value.count > options.arrays else ""
             print(f"{visible(key.name)} = {key.value.count} x {key.value.type} [{head}{more}]")
             print(f"    sha256:{file.digest(key.value)}")
         else:
             print(f"{visible(key.name)} = {_text(key.value)} ({key.type})")
     if options.tensors:
-        for one in file.tensors.values():
-            shape = " x ".join(map(str, one.dimensions))
-            print(f"{visible(one.name)}: {one.type} {shape}, {one.size} bytes at {one.offset}")
+        for tensor in file.tensors.values():
+            shape = " x ".join(map(str, tensor.dimensions))
+            print(
+                f"{visible(tensor.name)}: {tensor.type} {shape}, {tensor.size} bytes at"
+                f" {tensor.offset}"
+            )
     return PASS
 
 
@@ -177,7 +182,7 @@ def _described(file: GgufFile, key: Key, count: int) -> dict[str, Any]:
     return {
         "type": f"array of {key.value.type}",
         "count": key.value.count,
-        "first": [_plain(one) for one in _elements(file, key.value, count)],
+        "first": [_plain(element) for element in _elements(file, key.value, count)],
         "sha256": file.digest(key.value),
         "offset": key.offset,
     }
@@ -198,7 +203,7 @@ def _elements(file: GgufFile, array: Array, count: int) -> list[bytes | int | fl
 
 
 def _plain(value: bytes | float) -> Any:
-    """A value for JSON, which has no word for NaN and none for bytes that are not text."""
+    """Value for JSON, which has no word for NaN and none for bytes that are not text."""
     if isinstance(value, bytes):
         return bounded(value.decode(errors="backslashreplace"), SHOWN * 10)
     return value if isinstance(value, int) or abs(value) < float("inf") else str(value)
@@ -215,38 +220,41 @@ def _text(value: bytes | float) -> str:
 def _check(file: GgufFile, options: argparse.Namespace) -> int:
     from harness.tokenizer.gguf import check
 
-    found = check(file)
-    severities = {one.severity for one in found}
+    findings = check(file)
+    severities = {finding.severity for finding in findings}
     code = STRICT if options.strict and "warning" in severities else PASS
     if "error" in severities:
         code = FINDINGS
     if options.json:
-        _print_json({"file": file.path, "findings": [_row(one) for one in found]})
+        _print_json({"file": file.path, "findings": [_row(finding) for finding in findings]})
         return code
     counts = [
-        plural(sum(one.severity == kind for one in found), kind)
+        plural(sum(finding.severity == kind for finding in findings), kind)
         for kind in ("error", "warning", "note")
     ]
     print(
         f"{visible(file.path)}:"
-        f" {listed(counts).replace(' or ', ', ') if found else 'nothing wrong was found'}"
+        f" {listed(counts).replace(' or ', ', ') if findings else 'nothing wrong was found'}"
     )
-    for one in found:
-        place = f" at byte {one.offset}" if one.offset >= 0 else ""
-        print(f"  {one.severity} {one.code}: {visible(one.where)}{place}: {visible(one.message)}")
-        if one.remedy:
-            print(f"    {one.remedy}")
+    for finding in findings:
+        place = f" at byte {finding.offset}" if finding.offset >= 0 else ""
+        print(
+            f"  {finding.severity} {finding.code}: {visible(finding.where)}{place}:"
+            f" {visible(finding.message)}"
+        )
+        if finding.remedy:
+            print(f"    {finding.remedy}")
     return code
 
 
-def _row(one: Finding) -> dict[str, Any]:
+def _row(finding: Finding) -> dict[str, Any]:
     return {
-        "severity": one.severity,
-        "code": one.code,
-        "where": one.where,
-        "offset": one.offset,
-        "message": one.message,
-        "remedy": one.remedy,
+        "severity": finding.severity,
+        "code": finding.code,
+        "where": finding.where,
+        "offset": finding.offset,
+        "message": finding.message,
+        "remedy": finding.remedy,
     }
 
 

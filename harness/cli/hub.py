@@ -13,7 +13,7 @@ from harness.cli import INCONCLUSIVE, PASS, USAGE, give_up
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser(
         "serve", help="serve FOLDER/ORG/NAME on this machine and print the line for HF_ENDPOINT"

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, PASS, USAGE, give_up
 from harness.cli.arguments import positive
-from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
-from harness.cli.tokenizer.failed import failed
+from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT, failed
 from harness.cli.tokenizer.fetch import getter, progress, say
 from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, bytes_, decided, hub, refused
 
@@ -37,7 +36,7 @@ A folder of that name is ./inside.
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="a GGUF file")
     parser.add_argument("--prompt", required=True, help="the text to continue")
     parser.add_argument(
@@ -134,8 +133,8 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
         for said in (*_against(served.resolution), *served.said):
             print(f"    {said}", file=sys.stderr)
         if any(
-            (one.origin, one.standing) == ("inside", "usable")
-            for one in served.resolution.candidates
+            (candidate.origin, candidate.standing) == ("inside", "usable")
+            for candidate in served.resolution.candidates
         ):
             _offer(options.model)
         return give_up(
@@ -146,7 +145,7 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
         return give_up(
             "infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE
         )
-    made = continued(
+    continuation = continued(
         options.model,
         tokenizer=tokenizer.path,
         read=tokenizer.read,
@@ -160,7 +159,7 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
     if options.json:
         print(
             json.dumps(
-                asdict(made)
+                asdict(continuation)
                 | {
                     "model": str(options.model),
                     "tokenizer": _shown(options, tokenizer),
@@ -169,16 +168,20 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
         )
         return PASS
     print(f"tokenizer  {_shown(options, tokenizer)}: proven to be the model's", file=sys.stderr)
-    print(f"engine     {made.engine}", file=sys.stderr)
-    print(f"device     asked {made.asked}, used {made.device}: {made.why}", file=sys.stderr)
+    print(f"engine     {continuation.engine}", file=sys.stderr)
+    print(
+        f"device     asked {continuation.asked}, used {continuation.device}: {continuation.why}",
+        file=sys.stderr,
+    )
     spent = (
-        f"{made.load_seconds:.2f} s to load, {made.run_seconds:.2f} s for {len(made.ids)} tokens"
+        f"{continuation.load_seconds:.2f} s to load, {continuation.run_seconds:.2f} s for"
+        f" {len(continuation.ids)} tokens"
     )
     print(f"time       {spent}", file=sys.stderr)
-    for remark in made.remarks:
+    for remark in continuation.remarks:
         print(f"note       {remark}", file=sys.stderr)
-    print(f"ids        {' '.join(map(str, made.ids))}", file=sys.stderr)
-    print(made.text)
+    print(f"ids        {' '.join(map(str, continuation.ids))}", file=sys.stderr)
+    print(continuation.text)
     return PASS
 
 
@@ -203,7 +206,7 @@ def _offer(model: Path) -> None:
 
 
 def _inner(options: argparse.Namespace, scratch: Path) -> Served:
-    """The tokenizer inside the model, written out as a tokenizer.json and held against the model
+    """Tokenizer inside the model, written out as a tokenizer.json and held against the model
     like any other.
     """
     from harness.tokenizer.discovery import admit, resolve
@@ -217,7 +220,7 @@ def _inner(options: argparse.Namespace, scratch: Path) -> Served:
 
 
 def _served(options: argparse.Namespace) -> Served:
-    """The tokenizer that is named, or the one that is found, or fetched where that is allowed."""
+    """Tokenizer that is named, or the one that is found, or fetched where that is allowed."""
     from harness.tokenizer.discovery import resolve
     from harness.tokenizer.loading import SourceRefused
     from harness.tokenizer.model_files import Served, serve
@@ -227,10 +230,10 @@ def _served(options: argparse.Namespace) -> Served:
         if options.tokenizer is not None:
             place = Path(options.tokenizer).expanduser()
             if not place.exists() and "@" in options.tokenizer:
-                made = get(options.tokenizer, None)
+                fetched = get(options.tokenizer, None)
                 return Served(
-                    resolution=resolve(options.model, tokenizer=made.folder),
-                    fetched=(made,),
+                    resolution=resolve(options.model, tokenizer=fetched.folder),
+                    fetched=(fetched,),
                     said=(),
                 )
             if "://" in options.tokenizer:
@@ -247,31 +250,35 @@ def _served(options: argparse.Namespace) -> Served:
                 fetched=(),
                 said=("--auto-download fetches one, if the model names it",),
             )
-    for one in served.fetched:
-        say(one, as_json=False, stream=sys.stderr)
+    for snapshot in served.fetched:
+        say(snapshot, as_json=False, stream=sys.stderr)
     return served
 
 
-def _proven(found: Resolution) -> tuple[int, Candidate | None]:
+def _proven(resolution: Resolution) -> tuple[int, Candidate | None]:
     """Exit code, and the tokenizer to use.
 
     A tokenizer that only the GGUF file holds no engine here can be given.
     """
-    if found.proven and found.chosen is not None:
-        return PASS, found.chosen
-    if any(one.origin == "named" and one.standing == "differs" for one in found.candidates):
+    if resolution.proven and resolution.chosen is not None:
+        return PASS, resolution.chosen
+    if any(
+        candidate.origin == "named" and candidate.standing == "differs"
+        for candidate in resolution.candidates
+    ):
         return FAIL, None
     return (
         (STRICT, None)
-        if any(one.standing == "usable" for one in found.candidates)
+        if any(candidate.standing == "usable" for candidate in resolution.candidates)
         else (ABSENT, None)
     )
 
 
-def _against(found: Resolution) -> tuple[str, ...]:
+def _against(resolution: Resolution) -> tuple[str, ...]:
     return (
         tuple(
-            f"{one.origin} {one.path}: {one.standing}: {one.reasons[0]}" for one in found.candidates
+            f"{candidate.origin} {candidate.path}: {candidate.standing}: {candidate.reasons[0]}"
+            for candidate in resolution.candidates
         )
-        + found.hints
+        + resolution.hints
     )

@@ -41,7 +41,7 @@ LISTS: dict[str, tuple[Registry[Any], Callable[[Any], Iterable[str]]]] = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     name = parser.prog.rpartition(" ")[2]
     if name == "list":
         scenarios(parser)
@@ -77,7 +77,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _print_scenarios(options: argparse.Namespace) -> int:
     """List scenarios, one line each and one per cell."""
-    from harness.cli.load import load_all
+    from harness.cli.arguments import load_all
     from harness.scenario import cells
 
     loaded, problems = load_all(options.scenarios, ())

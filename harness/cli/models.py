@@ -24,7 +24,7 @@ EVERY = 5.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="the models that are made here, with their digests' makers")
     make = actions.add_parser(
@@ -86,10 +86,10 @@ def _describe(options: argparse.Namespace) -> None:
     with _said(f"reading the files of {folder.name}"):
         if options.model in MODELS:
             folder = cached(options.model)
-        told = describe(folder)
+        description = describe(folder)
     offered: dict[str, dict[int, str]] = {}
     if not options.json:
-        for key, value in told.items():
+        for key, value in description.items():
             if key != "config":
                 print(f"{key:13} {value}", flush=True)
     engines = _all_engines()
@@ -98,11 +98,11 @@ def _describe(options: argparse.Namespace) -> None:
         with _said(
             f"trying {engine} with the files of {folder.name} (engine {number} of {len(engines)})"
         ):
-            offered[engine] = _ranks(engine, told["config"], folder)
+            offered[engine] = _ranks(engine, description["config"], folder)
         if not options.json:
             print(f"{engine:13} {_words(offered[engine])}", flush=True)
     if options.json:
-        print(json.dumps(told | {"engines": offered}, indent=2))
+        print(json.dumps(description | {"engines": offered}, indent=2))
 
 
 @contextmanager
@@ -122,6 +122,7 @@ def _said(words: str) -> Iterator[None]:
                 flush=True,
             )
 
+    # A daemon: an interrupted command ends although somebody still speaks of it.
     speaker = threading.Thread(target=repeat, daemon=True)
     speaker.start()
     try:
@@ -136,14 +137,14 @@ def _engines(options: argparse.Namespace) -> None:
     from harness.engines.offers import LIBRARIES, installed, offers
 
     if options.json:
-        told = {
+        table = {
             f"{LIBRARIES[library]} {installed(library)}": {
-                kind: {"tensor": one.tensor or one.head, "pipeline": one.pipeline}
-                for kind, one in sorted(offers(library).items())
+                kind: {"tensor": offer.tensor or offer.head, "pipeline": offer.pipeline}
+                for kind, offer in sorted(offers(library).items())
             }
             for library in LIBRARIES
         }
-        print(json.dumps(told, indent=2))
+        print(json.dumps(table, indent=2))
         return
     for name, recipe in MODELS.items():
         print(f"{name}: {recipe.does}")

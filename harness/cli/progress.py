@@ -37,6 +37,7 @@ class Spoken(Progress):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        # Trials begin and end on the threads of their lanes, and a thread of its own tells of them.
         self._lock = threading.Lock()
         self._cell = self._compared = ""
         self._since = 0.0
@@ -47,7 +48,7 @@ class Spoken(Progress):
         self.unexpected: Counter[str] = Counter()
 
     def says(self, text: str) -> None:
-        """A line of its own."""
+        """Line of its own."""
         print(f"  {text}", file=self._stream, flush=True)
 
     def planned(self, plan: Plan) -> None:
@@ -108,12 +109,12 @@ class Spoken(Progress):
 
 
 def progress_for(stream: TextIO) -> Spoken:
-    """The live table where somebody watches, else plain lines."""
+    """Live table where somebody watches, else plain lines."""
     return Watched(stream) if is_watched(stream) else Plain(stream)
 
 
 class Plain(Spoken):
-    """A line every ten seconds. Not when a trial ends: with one lane no rank is in flight just
+    """Line every ten seconds. Not when a trial ends: with one lane no rank is in flight just
     then.
     """
 
@@ -129,6 +130,7 @@ class Plain(Spoken):
             self.says(f"{cell}: SKIPPED: {why}")
         cells = len(plan.cells) - len(plan.skipped)
         self.says(f"{plan.trials} trials in {cells} cell{'' if cells == 1 else 's'}")
+        # A daemon: a run that ends by an error must not wait for who only tells of it.
         self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
         self._teller.start()
 
@@ -148,7 +150,7 @@ class Plain(Spoken):
 
 
 class Watched(Spoken):
-    """A table of cells, redrawn in place and gone when the run is over."""
+    """Table of cells, redrawn in place and gone when the run is over."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console

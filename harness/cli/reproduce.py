@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import shlex
 import sys
 import tempfile
 from collections import Counter
@@ -13,18 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
-from harness.cli.arguments import inputs, new_runs, positive, signers
-from harness.cli.bundle import paths
+from harness.cli.arguments import inputs, jobs_of, new_runs, positive, signers
 from harness.cli.progress import progress_for
-from harness.cli.running import demand_signed, program, sign_with
-from harness.cli.verify import policy_of, print_steps
+from harness.cli.reports import paths, policy_of, print_steps
+from harness.cli.running import demand_signed, sign_with, verify_line
 from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
-from harness.reproduce.inputs import InputMissing
 from harness.reproduce.passes import (
     WALKED,
-    Outcome,
+    ChangeOutcome,
     Passes,
     Walk,
     answer,
@@ -34,13 +31,13 @@ from harness.reproduce.passes import (
     why_not_varied,
 )
 from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
-from harness.reproduce.rerun import Prepared, Wish, new_root, prepare
+from harness.reproduce.rerun import InputMissing, Prepared, Wish, new_root, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
 from harness.run.environments.cache import planned
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.run import Finished, Interrupted, RunError
 from harness.stats.reproduction import Answer
-from harness.trust.folder import Unreadable
+from harness.trust.folder import UnreadableFile
 from harness.trust.key import KeyProblem
 from harness.trust.signers import SignersMalformed
 from harness.trust.sshsig import SshsigError
@@ -55,7 +52,7 @@ LIMIT = 160
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
     signers(parser)
     parser.add_argument(
@@ -129,7 +126,7 @@ def main(options: argparse.Namespace) -> int:
             _print_trust(copy)
             prepared = prepare(copy, wish, here=Path.cwd(), scratch=scratch)
             _print_what_will_run(copy, prepared)
-            jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+            jobs = jobs_of(options)
             _print_machine(prepared, jobs=jobs)
             passes = Passes(
                 prepared=prepared,
@@ -144,11 +141,11 @@ def main(options: argparse.Namespace) -> int:
                 print("nothing was run: --dry-run")
                 return PASS if complete else INCONCLUSIVE
             signer = sign_with(options)
-            found = _make(options, replace(passes, signer=signer))
+            answer_of_all = _make(options, replace(passes, signer=signer))
             return (
                 INCONCLUSIVE
-                if found is None
-                else demand_signed(CODES[found], signer, unsigned=options.unsigned)
+                if answer_of_all is None
+                else demand_signed(CODES[answer_of_all], signer, unsigned=options.unsigned)
             )
         except NotTrusted as problem:
             if problem.verification is not None:
@@ -175,7 +172,7 @@ def main(options: argparse.Namespace) -> int:
             return give_up("reproduce", f"{error.filename or error}: {what}", USAGE)
         except SshsigError as error:
             return give_up("reproduce", error, REFUSED)
-        except (Unreadable, SignersMalformed, KeyProblem, ValueError) as error:
+        except (UnreadableFile, SignersMalformed, KeyProblem, ValueError) as error:
             return give_up("reproduce", error, USAGE)
 
 
@@ -231,8 +228,8 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
             print(f"    {visible(path, LIMIT)}")
         if len(code.files) > SHOWN:
             print(f"    ... and {len(code.files) - SHOWN} more")
-    for name, own in copy.record.run.environments.items():
-        for package, facts in own.checkouts.items():
+    for name, arm_environment in copy.record.run.environments.items():
+        for package, facts in arm_environment.checkouts.items():
             built = (
                 f"built from {facts.repo} at commit {facts.commit[:12]}, installed as the evidence"
                 " holds it"
@@ -240,8 +237,8 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
             print(f"  {name}: package {visible(f'{package}, {built}', LIMIT)}")
     for key, value in scenario.world.env.items():
         print(f"  environment: {visible(f'{key}={value}', LIMIT)}")
-    for one in prepared.material.inputs.values():
-        print(f"  input {visible(f'{one.facts.name}: sha256 {one.facts.digest}', LIMIT)}")
+    for given in prepared.material.inputs.values():
+        print(f"  input {visible(f'{given.facts.name}: sha256 {given.facts.digest}', LIMIT)}")
     control = scenario.trials.control if subject.control else 0
     cells = plural(len(copy.record.judgement.cells), "cell")
     print(
@@ -282,14 +279,19 @@ def _print_machine(prepared: Prepared, *, jobs: int) -> None:
         f" {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}"
     )
     scenario = prepared.loaded.scenario
-    found = differences(
+    differing = differences(
         scenario.needs, reproduced, Here(environment=here, start=reproduced.start, jobs=jobs)
     )
     for group in GROUPS[:2]:
-        for one in (one for one in found if one.group == group):
-            print(f"  {group}: {visible(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")
-    rare = sum(one.group == GROUPS[2] for one in found)
-    print(f"  {plural(len(found), 'difference')}, {rare} of a kind that rarely matters", flush=True)
+        for difference in differing:
+            if difference.group == group:
+                words = f"{difference.what}: {difference.then} then, {difference.now} here"
+                print(f"  {group}: {visible(words, LIMIT)}")
+    rare = sum(difference.group == GROUPS[2] for difference in differing)
+    print(
+        f"  {plural(len(differing), 'difference')}, {rare} of a kind that rarely matters",
+        flush=True,
+    )
 
 
 def _print_differences(options: argparse.Namespace, differs: SourceDiffers) -> None:
@@ -365,33 +367,35 @@ def _vary(passes: Passes, first: Finished) -> None:
         f" {os.path.relpath(first.report)}",
         flush=True,
     )
-    outcomes: list[Outcome] = []
-    made = passes.vary(first, walk.changes)
+    outcomes: list[ChangeOutcome] = []
+    runs = passes.vary(first, walk.changes)
     try:
         for number, change in enumerate(walk.changes, start=1):
             print(f"  {number} of {total}: {visible(change.description, LIMIT)}", flush=True)
-            outcomes.append(next(made))
+            outcomes.append(next(runs))
     except Interrupted:
         _print_outcomes(outcomes, walk)
         raise
     _print_outcomes(outcomes, walk)
 
 
-def _print_outcomes(outcomes: list[Outcome], walk: Walk) -> None:
+def _print_outcomes(outcomes: list[ChangeOutcome], walk: Walk) -> None:
     total = len(walk.changes)
-    left = [Outcome(change=change, word="not run") for change in walk.changes[len(outcomes) :]]
+    left = [
+        ChangeOutcome(change=change, word="not run") for change in walk.changes[len(outcomes) :]
+    ]
     print("change: word, answer, report")
-    for one in [*outcomes, *left]:
-        report = os.path.relpath(one.report) if one.report is not None else ""
-        words = ", ".join(filter(None, (one.word, one.answer, report, one.why)))
-        print(f"  {visible(f'{one.change.description}: {words}', 500)}")
+    for outcome in [*outcomes, *left]:
+        report = os.path.relpath(outcome.report) if outcome.report is not None else ""
+        words = ", ".join(filter(None, (outcome.word, outcome.answer, report, outcome.why)))
+        print(f"  {visible(f'{outcome.change.description}: {words}', 500)}")
     _print_left(walk)
-    counts = Counter(one.word for one in outcomes)
+    counts = Counter(outcome.word for outcome in outcomes)
     if counts["flips it"]:
         print(f"{plural(counts['flips it'], 'single change')} of {total} made it REPRODUCED:")
-        for one in outcomes:
-            if one.word == "flips it":
-                print(f"  {visible(one.change.description, LIMIT)}")
+        for outcome in outcomes:
+            if outcome.word == "flips it":
+                print(f"  {visible(outcome.change.description, LIMIT)}")
     else:
         print(f"none of {plural(total, 'single change')} is shown to make it REPRODUCED")
     if counts["may flip it"]:
@@ -403,11 +407,9 @@ def _print_outcomes(outcomes: list[Outcome], walk: Walk) -> None:
 
 
 def _print_left(walk: Walk) -> None:
-    for one in walk.left:
-        print(
-            "  not varied:"
-            f" {visible(f'{one.what}: {one.then} then, {one.now} here: {one.reason}', 300)}"
-        )
+    for difference in walk.left:
+        words = f"{difference.what}: {difference.then} then, {difference.now} here"
+        print(f"  not varied: {visible(f'{words}: {difference.reason}', 300)}")
     if walk.rare:
         print(
             f"  not varied: {plural(walk.rare, 'difference')} of a kind that rarely matters",
@@ -437,12 +439,5 @@ def _print_answer(finished: Finished) -> Answer:
     if finished.signer is None:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
     else:
-        line = [
-            *program(),
-            "verify",
-            os.path.relpath(finished.report),
-            "--signer",
-            finished.signer.identity(),
-        ]
-        print(f"  verify: {shlex.join(line)}", flush=True)
+        print(f"  verify: {verify_line(finished.report, finished.signer)}", flush=True)
     return answer(finished)

@@ -16,12 +16,12 @@ def farm(text: str) -> str:
 
 
 def machines(text: str) -> str:
-    """A hostfile, or a cluster."""
+    """Hostfile, or a cluster."""
     return text if RAY.fullmatch(text) else str(folder(text))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     scenarios(parser)
     overrides(parser)
     parser.add_argument(

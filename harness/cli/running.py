@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
-from harness.cli.arguments import LOCAL, RAY
-from harness.cli.load import load_all, tell, wanted
+from harness.cli.arguments import LOCAL, RAY, jobs_of, load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.distribution import EXTRAS, missing
 from harness.forms.text import plural, visible
-from harness.report.step_summary import VIEW as STEP_SUMMARY
-from harness.report.view import Basis
-from harness.report.views import checked
+from harness.report.issue import VIEW as STEP_SUMMARY
+from harness.report.view import Basis, checked
 from harness.run.plan import RayNodes, RunSettings
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
@@ -68,7 +66,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
             f"{left_out} {what} on demand only: name the folder, or for a sweep its file",
             file=sys.stderr,
         )
-    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    jobs = jobs_of(options)
     try:
         where = elsewhere(options, stack)
     except NoCluster as error:
@@ -91,7 +89,8 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
         results=options.results, signer=signer, jobs=jobs, where=where, challenge=options.challenge
     )
     finished: list[Finished] = []
-    not_run, slipped = 0, False
+    not_run = 0
+    slipped = False
     for scenario in chosen:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         try:
@@ -126,7 +125,7 @@ def revisions(options: argparse.Namespace) -> list[str]:
 
 
 def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostfile | None:
-    """The cluster or the machines that the command line names; None is this machine.
+    """Cluster or the machines that the command line names; None is this machine.
 
     Args:
         options: of the command line.
@@ -184,7 +183,9 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
         return of_cluster(
             options.hosts, placement=rule, interpreter=interpreter, named=options.name_hosts
         )
-    made, file, configuration = None, Path(options.hosts), options.ssh_config
+    test_machines_made = None
+    file = Path(options.hosts)
+    configuration = options.ssh_config
     if options.hosts.startswith(test_machines.PREFIX):
         if configuration is not None:
             raise ValueError(
@@ -194,15 +195,16 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="rankproof-test-machines-"))
         )
-        made = stack.enter_context(test_machines.made(folder, count))
-        file, configuration = made.hostfile, made.config
+        test_machines_made = stack.enter_context(test_machines.made(folder, count))
+        file = test_machines_made.hostfile
+        configuration = test_machines_made.config
     machines = read(file)
     return Hostfile(
         machines=machines,
         placement=placement(options.placement or "spread", machines=machines),
         interpreter=interpreter,
         configuration=Path(configuration) if configuration else None,
-        made_here=made,
+        made_here=test_machines_made,
         named=options.name_hosts,
     )
 
@@ -278,13 +280,11 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
-    beside = [STATEMENT, *checked()] if finished.signer is not None else list(checked())
-    print(f"  beside it: {', '.join(beside)}")
+    views = [STATEMENT, *checked()] if finished.signer is not None else list(checked())
+    print(f"  beside it: {', '.join(views)}")
     _summarise(finished)
     if finished.signer is not None:
-        report = os.path.relpath(finished.report)
-        line = [*program(), "verify", report, "--signer", finished.signer.identity()]
-        print(f"  verify: {shlex.join(line)}", flush=True)
+        print(f"  verify: {verify_line(finished.report, finished.signer)}", flush=True)
     else:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
 
@@ -299,9 +299,12 @@ def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
             print(f"  {note}")
     for sentence in judgement.unshown:
         print(f"  not shown: {visible(sentence, TEXT_LIMIT)}")
-    for one in judgement.printed:
-        print(f"      {visible(one.cell)}, candidate {one.index}, rank {one.rank} printed:")
-        for line in one.text.splitlines():
+    for excerpt in judgement.printed:
+        print(
+            f"      {visible(excerpt.cell)}, candidate {excerpt.index}, rank {excerpt.rank}"
+            " printed:"
+        )
+        for line in excerpt.text.splitlines():
             print(f"        {visible(line, TEXT_LIMIT)}")
 
 
@@ -341,12 +344,18 @@ def program() -> list[str]:
     called = Path(sys.argv[0])
     if called.name == "rankproof":
         return [sys.argv[0]]
-    beside = Path(sys.executable).with_name("rankproof")
+    executable = Path(sys.executable).with_name("rankproof")
     return (
-        [os.path.relpath(beside)]
-        if beside.exists()
+        [os.path.relpath(executable)]
+        if executable.exists()
         else [os.path.relpath(sys.executable), "-m", "harness.cli"]
     )
+
+
+def verify_line(report: Path, signer: Signer) -> str:
+    """Give the command that verifies a report by the key that signed it, ready to be pasted."""
+    words = [*program(), "verify", os.path.relpath(report), "--signer", signer.identity()]
+    return shlex.join(words)
 
 
 def _what(trial: Trial) -> str:
@@ -359,7 +368,7 @@ def _what(trial: Trial) -> str:
 
 
 def _lacking(failure: str) -> str | None:
-    """The extra that would have helped, where an import of the subject found nothing: its FAIL
+    """Extra that would have helped, where an import of the subject found nothing: its FAIL
     stands all the same.
     """
     name = re.search(r"No module named '(\w+)", failure)
@@ -367,7 +376,7 @@ def _lacking(failure: str) -> str | None:
 
 
 def _place(calls: list[str]) -> str:
-    """The innermost call whose line is known: one of the subject.
+    """Innermost call whose line is known: one of the subject.
 
     Otherwise the innermost of all.
     """
@@ -384,16 +393,16 @@ def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
     INCONCLUSIVE.
     """
     ran = [
-        one
-        for one in finished
-        if any(cell.verdict != "SKIPPED" for cell in one.record.judgement.cells)
+        run
+        for run in finished
+        if any(cell.verdict != "SKIPPED" for cell in run.record.judgement.cells)
     ]
     words: list[Word] = [
-        one.record.judgement.verdict for one in finished if one.record.scenario.role == "claim"
+        run.record.judgement.verdict for run in finished if run.record.scenario.role == "claim"
     ]
     if any(
-        one.record.scenario.role == "self-test" and not one.record.judgement.as_expected
-        for one in ran
+        run.record.scenario.role == "self-test" and not run.record.judgement.as_expected
+        for run in ran
     ):
         words.append("FAIL")
     if not_run:
@@ -405,14 +414,14 @@ def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
     verdict = merge(words)
     if len(finished) + not_run > 1:
         skipped = sum(
-            cell.verdict == "SKIPPED" for one in finished for cell in one.record.judgement.cells
+            cell.verdict == "SKIPPED" for run in finished for cell in run.record.judgement.cells
         )
-        tests = [one for one in ran if one.record.scenario.role == "self-test"]
+        tests = [run for run in ran if run.record.scenario.role == "self-test"]
         parts = [plural(len(finished), "scenario")]
         if not_run:
             parts.append(f"{not_run} not run")
         if tests:
-            as_expected = sum(one.record.judgement.as_expected for one in tests)
+            as_expected = sum(run.record.judgement.as_expected for run in tests)
             parts.append(f"{as_expected} of {len(tests)} self-tests as expected")
         if skipped:
             parts.append(f"{skipped} cells skipped")

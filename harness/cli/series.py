@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
-from harness.cli.arguments import new_runs, positive
+from harness.cli.arguments import jobs_of, new_runs, positive
 
 if TYPE_CHECKING:
     from harness.series.matrix.facts import MatrixFacts
@@ -171,7 +170,7 @@ COMMANDS: dict[str, MatrixCommand | SearchCommand] = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes; its name is the last word of the parser's."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
     name = parser.prog.rpartition(" ")[2]
     COMMANDS[name].arguments(parser)
     parser.add_argument(
@@ -189,7 +188,7 @@ def main(options: argparse.Namespace) -> int:
             name, "--resume goes on with what was asked for: give no other choice beside it", USAGE
         )
     # Imported here: `--help` needs none of it.
-    from harness.cli.running import demand_signed, program, sign_with
+    from harness.cli.running import demand_signed, sign_with, verify_line
     from harness.engines.models import ModelError
     from harness.run.run import Interrupted
     from harness.series.series import Nothing, SeriesError, begin, resume, unfinished
@@ -203,7 +202,7 @@ def main(options: argparse.Namespace) -> int:
             unfinished(series, options.resume)
         signer = sign_with(options, make=options.resume is None)
         how: dict[str, Any] = {"signer": signer, "account": _account(command)}
-        how["jobs"] = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+        how["jobs"] = jobs_of(options)
         if options.resume is not None:
             finished = resume(series, options.resume, **how)
         else:
@@ -217,8 +216,7 @@ def main(options: argparse.Namespace) -> int:
     report = finished.folder / "report.md"
     print(f"  report: {os.path.relpath(report)}")
     if signer is not None:
-        words = [*program(), "verify", os.path.relpath(report), "--signer", signer.identity()]
-        print(f"  verify: {shlex.join(words)}", flush=True)
+        print(f"  verify: {verify_line(report, signer)}", flush=True)
     return demand_signed(command.code(finished.record), signer, unsigned=options.unsigned)
 
 
@@ -226,7 +224,7 @@ def _account(command: Any) -> Account[Any]:
     from harness.series.series import Account
 
     class Printed(Account[Any]):
-        """The plan, and a line for each part as it begins and as it is kept."""
+        """Plan, and a line for each part as it begins and as it is kept."""
 
         parts = 0
 

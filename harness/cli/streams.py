@@ -76,7 +76,7 @@ class Shown:
 
 
 def is_watched(stream: TextIO) -> bool:
-    """Whether somebody looks at a terminal that can do more than print lines."""
+    """Tell whether somebody looks at a terminal that can do more than print lines."""
     return stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
 
 
@@ -97,6 +97,7 @@ def print_styled(text: Text) -> None:
 def discard(number: int) -> None:
     """Let a descriptor lead nowhere."""
     null = os.open(os.devnull, os.O_WRONLY)
+    # In one step: closed first, the number could go to another file of this process.
     os.dup2(null, number)
     os.close(null)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness.checks import Finding
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
-from harness.cli.load import tell
+from harness.cli.arguments import tell
 from harness.cli.progress import Spoken
 from harness.events import Event
 from harness.forms.text import plural, visible
@@ -47,7 +47,7 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
             print(f"  {line}")
         sys.stdout.flush()
         codes.add(exit_code(tried))
-    return next((one for one in (USAGE, FAIL, INCONCLUSIVE) if one in codes), PASS)
+    return next((code for code in (USAGE, FAIL, INCONCLUSIVE) if code in codes), PASS)
 
 
 def exit_code(tried: Tried) -> int:
@@ -55,7 +55,7 @@ def exit_code(tried: Tried) -> int:
 
     It is not a verdict: one trial says nothing about the next.
     """
-    by_arm = {one.arm: one.trial for one in tried.arms}
+    by_arm = {arm.arm: arm.trial for arm in tried.arms}
     candidate = by_arm.get("candidate")
     control = by_arm.get("control")
     if candidate is not None and candidate.outcome == "fail":
@@ -83,8 +83,8 @@ def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
         yield from _kept(
             "it" if scenario.subject.compare is None else "its rank 0", tried.reference
         )
-    for one in tried.arms:
-        yield from _arm(scenario, one)
+    for arm in tried.arms:
+        yield from _arm(scenario, arm)
     counts = [str(scenario.trials.candidate)]
     counts += [str(scenario.trials.control)] if scenario.subject.control is not None else []
     trials = (
@@ -94,33 +94,33 @@ def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
     yield f"a run would take about {_duration(tried.seconds)}, if each took as long: {trials}"
 
 
-def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
-    yield f"{scenario.subject.called(one.arm)}: {_outcome(scenario, one)}, in {one.seconds:.2f} s"
-    for finding in one.findings:
+def _arm(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
+    yield f"{scenario.subject.called(arm.arm)}: {_outcome(scenario, arm)}, in {arm.seconds:.2f} s"
+    for finding in arm.findings:
         yield from _finding(finding)
-    begin = one.history.start_ns()
-    of_world = [seen for seen in one.history.seen if seen.event.rank is None]
+    begin = arm.history.start_ns()
+    of_world = [seen for seen in arm.history.seen if seen.event.rank is None]
     yield from _events("world", of_world, begin)
-    for rank in range(one.history.size):
+    for rank in range(arm.history.size):
         of_rank = [
             seen
-            for seen in one.history.seen
+            for seen in arm.history.seen
             if seen.event.rank == rank and seen.event.name not in LISTED
         ]
         yield from _events(f"rank {rank}", of_rank, begin)
-        yield from _kept(f"rank {rank}", one.kept.get(rank, ()))
-        for what, texts in (("printed", one.logs), ("stood here when it was stopped", one.stacks)):
+        yield from _kept(f"rank {rank}", arm.kept.get(rank, ()))
+        for what, texts in (("printed", arm.logs), ("stood here when it was stopped", arm.stacks)):
             if rank in texts:
                 yield f"  rank {rank} {what}:"
                 yield from (f"    | {line}" for line in _cut(texts[rank]))
 
 
 def _kept(who: str, kept: Sequence[Kept]) -> Iterator[str]:
-    """A line for each artefact; ranks that kept the same show the same digest."""
+    """Line for each artefact; ranks that kept the same show the same digest."""
     if kept:
         yield f"  {who} kept:"
-    for one in kept:
-        values = one.values
+    for artefact in kept:
+        values = artefact.values
         if "artefact" not in values:
             what = f"{values['file'] or 'what lies there'} is not an artefact: {values['why']}"
             yield f"    {visible(what, LINE_LIMIT)}"
@@ -133,17 +133,17 @@ def _kept(who: str, kept: Sequence[Kept]) -> Iterator[str]:
         digest = str(values["sha256"])[:DIGEST]
         yield (
             f"    {values['artefact']:<{WIDE}}  {what}, sha256 {digest}...:"
-            f" {visible(one.summary, VALUES_LIMIT)}"
+            f" {visible(artefact.summary, VALUES_LIMIT)}"
         )
 
 
-def _outcome(scenario: Scenario, one: TriedArm) -> str:
-    trial = one.trial
+def _outcome(scenario: Scenario, arm: TriedArm) -> str:
+    trial = arm.trial
     if trial.outcome == "void":
         return f"void, it would not count: {visible(str(trial.void), LINE_LIMIT)}"
-    if one.arm == "candidate":
+    if arm.arm == "candidate":
         return "passed" if trial.outcome == "pass" else "FAILED"
-    if trial.as_stated and one.history.noted("world.still"):
+    if trial.as_stated and arm.history.noted("world.still"):
         return (
             "hung as stated, by a window of stillness: a run watches one trial for all of within,"
             " which --try does not"
@@ -161,10 +161,11 @@ def _outcome(scenario: Scenario, one: TriedArm) -> str:
 
 def _events(who: str, seen: Iterable[Seen], begin: int) -> Iterator[str]:
     yield f"  {who}:"
-    for one in seen:
-        values = visible(_values(one.event), VALUES_LIMIT)
+    for item in seen:
+        values = visible(_values(item.event), VALUES_LIMIT)
         yield (
-            f"    {(one.event.ns - begin) / 1e9:8.3f} s  {one.event.name:<{WIDE}}  {values}".rstrip()
+            f"    {(item.event.ns - begin) / 1e9:8.3f} s  {item.event.name:<{WIDE}} "
+            f" {values}".rstrip()
         )
 
 
@@ -211,7 +212,7 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def _cut(text: bytes) -> list[str]:
-    """The lines of a text, of a long one both ends."""
+    """Lines of a text, of a long one both ends."""
     shown_lines = [
         visible(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()
     ]

@@ -35,7 +35,7 @@ class GateError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedScenario:
-    """A required scenario as the trusted revision has it.
+    """Required scenario as the trusted revision has it.
 
     Attributes:
         path: of its file, from the top of the repository.
@@ -50,7 +50,7 @@ class TrustedScenario:
 
     @property
     def folder(self) -> str:
-        """The folder of its file."""
+        """Folder of its file."""
         return posixpath.dirname(self.path)
 
     @cached_property
@@ -71,7 +71,7 @@ class TrustedScenario:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Basis:
+class GateBasis:
     """Everything that is believed: from the trusted revision, but for the ids of the commit's
     files, and what is asked.
 
@@ -104,13 +104,13 @@ class Basis:
     tree: Callable[[str], Tree]
 
     def cells(self, required: Required, record: Record) -> tuple[str, ...]:
-        """The cells that must be PASS: those of the policy, else every one of the trusted matrix
+        """Cells that must be PASS: those of the policy, else every one of the trusted matrix
         and of the run's.
         """
         if required.cells is not None:
             return required.cells
-        own = (cell.id for cell in record.judgement.cells)
-        return tuple(dict.fromkeys((*self.scenarios[required.scenario].cells, *own)))
+        judged = (cell.id for cell in record.judgement.cells)
+        return tuple(dict.fromkeys((*self.scenarios[required.scenario].cells, *judged)))
 
 
 def lint(path: Path) -> None:
@@ -137,7 +137,7 @@ def read_basis(
     ref: str,
     challenge: str | None = None,
     now: datetime,
-) -> Basis:
+) -> GateBasis:
     """What the trusted revision says.
 
     Args:
@@ -183,11 +183,12 @@ def read_basis(
     revoked = beside(policy.signers.revoked) if policy.signers.revoked else None
     paths = [allowed, *([revoked] if revoked else [])]
     paths += [
-        there(one.path, f"the file of required scenario {one.scenario}") for one in policy.require
+        there(required.path, f"the file of required scenario {required.scenario}")
+        for required in policy.require
     ]
     paths += [there(lock, "which the policy names as a lock") for lock in policy.environment.locks]
-    content = objects.read([files[one].blob for one in paths])
-    texts = {one: content[files[one].blob] for one in paths}
+    content = objects.read([files[required].blob for required in paths])
+    texts = {required: content[files[required].blob] for required in paths}
     _demand_known(policy, texts[allowed], name=f"{ref}:{allowed}", policy_name=name)
     known = {}
     for required in policy.require:
@@ -205,7 +206,7 @@ def read_basis(
     def digests(blobs: Sequence[str]) -> dict[str, str]:
         return {blob: sha256(data) for blob, data in objects.read(blobs).items()}
 
-    return Basis(
+    return GateBasis(
         ref=ref,
         trusted=trusted,
         commit=under_test,

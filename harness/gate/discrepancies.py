@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Iterable
 
 from harness.forms.digest import sha256
-from harness.gate.basis import Basis, TrustedScenario
+from harness.gate.basis import GateBasis, TrustedScenario
 from harness.gate.objects import NoCommit, blob_id
 from harness.record import plugins
 from harness.record.facts import (
@@ -29,7 +29,9 @@ from harness.subjects import READY
 from harness.trust.replay import Read
 
 
-def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
+def differs(
+    record: Record, known: TrustedScenario, basis: GateBasis, read: Read
+) -> tuple[str, ...]:
     """How the scenario that ran differs from the trusted one: its file, its folder, what was set,
     its inputs.
     """
@@ -67,8 +69,8 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     return tuple(differences)
 
 
-def _control(record: Record, basis: Basis) -> list[str]:
-    """A control from a revision that only a name says: the commit under test could choose code that
+def _control(record: Record, basis: GateBasis) -> list[str]:
+    """Control from a revision that only a name says: the commit under test could choose code that
     is sure to fail.
 
     Of a comparison, the a that the commit's code is compared with.
@@ -91,19 +93,21 @@ def _control(record: Record, basis: Basis) -> list[str]:
     ]
 
 
-def _environments(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> list[str]:
+def _environments(
+    record: Record, known: TrustedScenario, basis: GateBasis, read: Read
+) -> list[str]:
     """Files of requirements that are not the trusted one, and packages from checkouts that only a
     name says.
     """
     differences = []
-    for name, made in sorted(record.run.environments.items()):
-        for package, facts in sorted(made.checkouts.items()):
+    for name, environment in sorted(record.run.environments.items()):
+        for package, facts in sorted(environment.checkouts.items()):
             if facts.commit not in (facts.rev, basis.commit):
                 differences.append(
                     f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit:"
                     " give its whole id in the scenario"
                 )
-        if made.requirements is None:
+        if environment.requirements is None:
             continue
         given = known.scenario.subject.arms.get(name)
         wanted = known.scenario.subject.environment_of(given) if given is not None else None
@@ -119,7 +123,7 @@ def _environments(record: Record, known: TrustedScenario, basis: Basis, read: Re
 
 
 def _older(record: Record) -> str:
-    """The arm that may be older than the commit on purpose."""
+    """Arm that may be older than the commit on purpose."""
     return "reference" if "reference" in record.arms else "control"
 
 
@@ -133,14 +137,18 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
     if posixpath.normpath(subject.path) == ".":
         return []  # the scenario's folder is the code
     module = (subject.entry or "").partition(":")[0].replace(".", "/")
-    own = {*(subject.program or ()), f"{module}.py", f"{module}/__init__.py"} & known.files.keys()
+    entries = {
+        *(subject.program or ()),
+        f"{module}.py",
+        f"{module}/__init__.py",
+    } & known.files.keys()
     differences = []
     for name, arm in record.arms.items():
         given = subject.arms.get(name)
         replaced = (
             known.files.get(given.file) if given is not None and given.file is not None else None
         )
-        for path in sorted(own):
+        for path in sorted(entries):
             expected = {file.blob for file in (known.files[path], replaced) if file is not None}
             ran = read(f"{SOURCE_FOLDER}/{name}/{path}") if path in arm.files else None
             if ran is None or blob_id(ran, like=known.files[path].blob) not in expected:
@@ -150,7 +158,7 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
     return differences
 
 
-def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
+def _inputs(record: Record, known: TrustedScenario, basis: GateBasis) -> list[str]:
     """Inputs that are neither pinned by the trusted scenario nor files of the trusted revision."""
     differences = []
     for facts in record.run.inputs:
@@ -177,14 +185,18 @@ def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
     return differences
 
 
-def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> tuple[str, ...]:
+def foreign(
+    record: Record, known: TrustedScenario, basis: GateBasis, read: Read
+) -> tuple[str, ...]:
     """Files of the arms that are no file of the commit: ignored by git, changed, or converted when
     checked out.
 
     An arm that was laid out from a revision holds what git stores; whose revision it is, another
     rule asks. A patched file is the revision's and the patch's, which the trusted scenario names.
     """
-    files, folder, scenario = basis.commit_files, record.run.source.scenario or "", known.scenario
+    files = basis.commit_files
+    folder = record.run.source.scenario or ""
+    scenario = known.scenario
     if record.scenario.sha256 != known.sha256 or record.run.overrides:
         # Whether it may differ is another rule's question: here it says where the code that ran
         # came from.
@@ -218,7 +230,7 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
             possible = [
                 posixpath.join(place, path) if place else path for place in places
             ] + instead
-            blobs = {files[one].blob for one in possible if one in files}
+            blobs = {files[path_there].blob for path_there in possible if path_there in files}
             if (
                 not blobs
                 or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs
@@ -228,7 +240,7 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
 
 
 def strangers(
-    record: Record, basis: Basis, read: Read
+    record: Record, basis: GateBasis, read: Read
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """What ranks loaded beside their arm's folder that is not the commit's, worked out from the
     commit itself.
@@ -242,44 +254,47 @@ def strangers(
     """
     if record.scenario.program:
         return (), ()  # nobody told what a program loaded, and another rule says so
-    brought = frozenset(digest for one in record.run.inputs for digest in one.files.values())
+    brought = frozenset(digest for facts in record.run.inputs for digest in facts.files.values())
     reasons: dict[str, None] = {}
-    made: dict[str, str] = {}
+    built_files: dict[str, str] = {}
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.repo is not None:
             continue  # another repository's, which the gate cannot compare
         ran = [cell.ran for cell in record.judgement.cells if cell.ran is not None]
         lists = [
             read(path_of(digest))
-            for digest in sorted({one for each in ran for one in each.lists.get(name, ())})
+            for digest in sorted({digest for each in ran for digest in each.lists.get(name, ())})
         ]
         try:
             tree = _tree(name, arm, basis, read)
         except (NoCommit, RevisionError) as error:
             reasons[f"{name}: its revision cannot be compared: {error}"] = None
             continue
-        said, own = record.run.provenance[name], record.run.environments.get(name)
+        said = record.run.provenance[name]
+        environment = record.run.environments.get(name)
         roots, files = tree.compared(lists, said.installed)
-        built = {one.name for one in said.installed if tree.unnamed.may_have_built(one)}
+        built = {facts.name for facts in said.installed if tree.unnamed.may_have_built(facts)}
         source = Source(
             declared=tree.declared | built | frozenset(said.declared),
             files=files,
             inputs=brought,
             plugins=plugins.inside(record.run),
-            named=frozenset(own.versions) if own is not None and name == _older(record) else (),
+            named=frozenset(environment.versions)
+            if environment is not None and name == _older(record)
+            else (),
             counterparts=Counterparts(
                 roots=roots, files=files, installed=said.installed, hidden=spread(arm.files)
             ),
         )
         for listing in lists:
-            found = judge(listing, source)
-            made |= found.made
-            reasons |= dict.fromkeys(f"{name}: {why}" for why in _removed(found.made, tree, basis))
-            reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(found.unproven))
-    return tuple(reasons), tuple(sorted(made.items()))
+            listed = judge(listing, source)
+            built_files |= listed.made
+            reasons |= dict.fromkeys(f"{name}: {why}" for why in _removed(listed.made, tree, basis))
+            reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(listed.unproven))
+    return tuple(reasons), tuple(sorted(built_files.items()))
 
 
-def _removed(made: Iterable[tuple[str, str]], tree: Tree, basis: Basis) -> list[str]:
+def _removed(built: Iterable[tuple[str, str]], tree: Tree, basis: GateBasis) -> list[str]:
     """Installed files that the trusted revision has and the arm's commit has not: no build of it
     wrote them.
     """
@@ -287,13 +302,13 @@ def _removed(made: Iterable[tuple[str, str]], tree: Tree, basis: Basis) -> list[
     return [
         f"{file} is installed, and {path} of {basis.ref} is not in the commit any more: install it"
         " from the commit"
-        for file, _ in sorted(made)
+        for file, _ in sorted(built)
         for place in tree.roots.get(top_of(file), ())
         if (path := counterpart(file, place)) in basis.trusted_files and path not in known
     ]
 
 
-def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:
+def _tree(name: str, arm: ArmSummary, basis: GateBasis, read: Read) -> Tree:
     tree = basis.tree(basis.commit if arm.revision is None else arm.revision.commit)
     if arm.revision is None or arm.revision.patch is None:
         return tree

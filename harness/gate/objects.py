@@ -23,15 +23,15 @@ OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class NoTrustedRef(Exception):
-    """The trusted revision to decide by is missing; the message says what to fetch."""
+    """Missing trusted revision to decide by; the message says what to fetch."""
 
 
 class NoCommit(Exception):
-    """The repository or the commit under test cannot be found."""
+    """Missing repository, or missing commit under test."""
 
 
 class Objects:
-    """The objects of the repository that a folder lies in.
+    """Objects of the repository that a folder lies in.
 
     Raises:
         NoCommit: without a repository, or without git.
@@ -52,7 +52,7 @@ class Objects:
         """The folder's path from the top of the working tree, empty or ending with a slash."""
 
     def trusted(self, ref: str) -> str:
-        """The full id of the commit that a trusted ref names.
+        """Full id of the commit that a trusted ref names.
 
         `origin/main` means `refs/remotes/origin/main` and nothing else. A branch or a tag of this
         clone must be named in full (`refs/heads/main`, `refs/tags/v1`), a commit by its whole id.
@@ -83,18 +83,18 @@ class Objects:
         return commit
 
     def commit(self, name: str) -> str:
-        """The full id of the commit under test.
+        """Full id of the commit under test.
 
         Raises:
             NoCommit: there is none of that name.
         """
-        found = self._commit(name)
-        if found is None:
+        commit = self._commit(name)
+        if commit is None:
             raise NoCommit(
                 f"{printable(name)} names no commit of this clone, or more than one: fetch it, or"
                 " give the whole id"
             )
-        return found
+        return commit
 
     def files(self, commit: str) -> dict[str, Entry]:
         """Every file of a commit, by its path from the top.
@@ -108,7 +108,7 @@ class Objects:
         return entries_of(listed)
 
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
-        """The content of files of the trusted revision, by the ids of their content.
+        """Content of files of the trusted revision, by the ids of their content.
 
         Raises:
             NoCommit: one is not in this clone.
@@ -127,8 +127,9 @@ class Objects:
         return content
 
     def contains(self, trusted: str, commit: str) -> bool:
-        """Whether a commit is `trusted` itself or one of its ancestors; False for one that is not
-        in this clone.
+        """Tell whether a commit is `trusted` itself or one of its ancestors.
+
+        False for one that is not in this clone.
         """
         return self._git("merge-base", "--is-ancestor", commit, trusted) is not None
 
@@ -153,7 +154,7 @@ class Objects:
 
 
 def blob_id(content: bytes, *, like: str) -> str:
-    """The id that git gives to a file's content, in the repository whose ids look `like` this
+    """Id that git gives to a file's content, in the repository whose ids look `like` this
     one.
     """
     digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)

@@ -1,5 +1,5 @@
 """The policy of a release gate: which scenarios must have passed, who must have signed, and what
-else is asked.
+else is asked; and a policy to begin with, made of the scenarios and the key that are here.
 
 A closed file, read and linted like a scenario. Some rules cannot be switched off and so have no key
 here: a cell that must pass is PASS beside a control that failed as stated; INCONCLUSIVE, SKIPPED,
@@ -8,6 +8,9 @@ unsigned, not judged again and not rendered again are never enough.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -18,6 +21,8 @@ from harness.forms.units import Age
 from harness.forms.validation import parse_model
 from harness.plugins import Imported, Plugin
 from harness.record.facts import StartFile
+from harness.scenario import Scenario, ScenarioError, load_scenario, scenario_files
+from harness.trust.key import KeyProblem, find_signer
 
 PATH = ".rankproof/policy.yaml"
 Role = Literal["developer", "ci", "release"]
@@ -34,7 +39,7 @@ class Roles(Model):
     )
 
     def of(self, name: str) -> tuple[Role, ...]:
-        """The roles of a name."""
+        """Roles of a name."""
         return tuple(role for role in ROLES if name in getattr(self, role))
 
 
@@ -74,7 +79,7 @@ class AllowedStartFile(Model):
     sha256: Sha256 | None = Field(None, description="Digest of the file (default: any).")
 
     def allows(self, file: StartFile) -> bool:
-        """Whether it is this file."""
+        """Tell whether it is this file."""
         return self.name == file.name and self.sha256 in (None, file.sha256)
 
 
@@ -104,7 +109,7 @@ class AllowedPlugin(Model):
     )
 
     def allows(self, plugin: Plugin | Imported) -> bool:
-        """Whether it is this plug-in."""
+        """Tell whether it is this plug-in."""
         return (
             self.distribution == plugin.distribution
             and self.version in (None, plugin.version)
@@ -207,7 +212,7 @@ class Policy(Model):
         return self
 
     def least(self, required: Required) -> LeastTrials:
-        """The least trials of a scenario."""
+        """Least trials of a scenario."""
         return required.trials or self.trials
 
 
@@ -218,3 +223,111 @@ def parse_policy(text: bytes, *, name: str) -> Policy:
         ScenarioError: with every problem of the file, each with line, column and what is allowed.
     """
     return parse_model(Policy, text, name=name)
+
+
+TEMPLATE = """\
+schema: 1
+# Which scenarios must have passed for the gate to open. Taken, like the keys, from the trusted branch.
+signers:
+  allowed: allowed_signers              # beside this file; revoked: revoked_signers where a key was given up
+  roles:                                # names of allowed_signers; a name without a role counts for nothing
+    developer: []
+    ci: [{name}]
+    release: []                         # may also sign for a changed scenario
+signatures: {{keys: 1, roles: [ci, release]}}
+require:
+{require}
+trials: {{candidate: {candidate}, control: {control}}}
+max_age: 7d
+challenge: optional                     # required: the gate asks for a text that the run has signed
+tree: clean
+max_jobs: 8
+environment: {{nix: false{locks}}}
+failures: refuse                        # a trusted FAIL of the commit stays one, also after a PASS
+"""
+SIGNERS_TEMPLATE = """\
+# One line for each key: name, options, key. The names have their roles in policy.yaml.
+{line}
+"""
+
+
+class TemplateError(Exception):
+    """Policy that cannot be written; the message says what, where and what to do."""
+
+
+def write_policy(path: Path) -> Iterator[Path]:
+    """Write a policy and a list of signers, and name each once it is there.
+
+    Nothing that is there is written over.
+
+    Raises:
+        TemplateError: there is a policy, there is nothing that it could require, or it cannot be
+            written.
+    """
+    if path.exists():
+        raise TemplateError(f"{path} is there already: check it with `rankproof gate --lint`")
+    claims = _claims()
+    if not claims:
+        raise TemplateError("scenarios/ holds no claim that a gate could require")
+    require = "\n".join(
+        f"  - {{scenario: {scenario.id}{_file_key(file, scenario)}}}" for file, scenario in claims
+    )
+    locks = sorted(
+        file.as_posix()
+        for file in Path("locks").glob("*.txt")
+        if file.stem in ("cpu", "cuda", "metal")
+    )
+    text = TEMPLATE.format(
+        name="ci@example.org",
+        require=require,
+        candidate=min(scenario.trials.candidate for _, scenario in claims),
+        control=min(scenario.trials.control for _, scenario in claims),
+        locks=f", locks: {json.dumps(locks)}" if locks else "",
+    )
+    parse_policy(text.encode(), name=str(path))
+    listed = path.parent / "allowed_signers"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+        yield path
+        if not listed.exists():
+            listed.write_text(SIGNERS_TEMPLATE.format(line=_signer_line()), encoding="utf-8")
+            yield listed
+    except OSError as error:
+        raise TemplateError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _claims() -> list[tuple[Path, Scenario]]:
+    """Scenarios that can be required: they count, and must pass."""
+    claims = []
+    try:
+        files = scenario_files(Path("scenarios"))
+    except ScenarioError:
+        return []
+    for file in files:
+        try:
+            loaded = load_scenario(file)
+        except ScenarioError:
+            continue
+        scenario = loaded.scenario
+        # A gate takes nothing that was set on the command line.
+        if scenario.role == "claim" and not loaded.lacks_revisions:
+            claims.append((file, scenario))
+    return claims
+
+
+def _file_key(file: Path, scenario: Scenario) -> str:
+    usual = f"scenarios/{scenario.id}/scenario.yaml"
+    return "" if file.as_posix() == usual else f", file: {json.dumps(file.as_posix())}"
+
+
+def _signer_line() -> str:
+    """Key that would sign here, as a line to be turned on: nobody should trust a key because a
+    program wrote it.
+    """
+    try:
+        key = find_signer(make=False).public_key
+    except (KeyProblem, OSError):
+        key = "ssh-ed25519 AAAA..."
+    return f'# ci@example.org namespaces="report@rankproof,attestation@rankproof" {key}'

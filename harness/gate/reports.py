@@ -16,13 +16,13 @@ from pathlib import Path
 from harness.forms.model import Model
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.forms.text import visible
-from harness.gate.basis import Basis, GateError
+from harness.gate.basis import GateBasis, GateError
 from harness.gate.discrepancies import differs, foreign, strangers
 from harness.gate.policy import Role
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import Record
 from harness.run.replay import RecordReplay
-from harness.trust.folder import Folder, Unreadable, verify_folder
+from harness.trust.folder import Folder, UnreadableFile, verify_folder
 from harness.trust.replay import Read
 from harness.trust.statement import REPORT
 
@@ -35,7 +35,7 @@ SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A verified report of the commit.
+    """Verified report of the commit.
 
     Attributes:
         place: where it lies, for messages.
@@ -93,7 +93,7 @@ def some(items: Sequence[str]) -> str:
 
 @dataclass
 class Runs:
-    """The runs below results folders.
+    """Runs below results folders.
 
     Attributes:
         claimed: those that say they are of the commit, or do not say it so that it can be read.
@@ -163,13 +163,13 @@ def _below(path: Path, budget: list[int], runs: Runs, depth: int = 0) -> Iterato
 
 
 def _claim(run: Path) -> str | None:
-    """The commit that a run says it is of; None where it says none that can be read, so that it is
+    """Commit that a run says it is of; None where it says none that can be read, so that it is
     verified.
     """
     try:
         with Folder(run) as folder:
             commit = strict_json(folder.read(RUN_PATH, LARGEST_CLAIM))["source"]["commit"]
-    except (OSError, Unreadable, NotStrict, KeyError, TypeError):
+    except (OSError, UnreadableFile, NotStrict, KeyError, TypeError):
         return None
     return commit if isinstance(commit, str) and commit else None
 
@@ -179,7 +179,7 @@ class _Comparison(RecordReplay):
     verified.
     """
 
-    def __init__(self, basis: Basis) -> None:
+    def __init__(self, basis: GateBasis) -> None:
         super().__init__()
         self._basis = basis
         self.differs: tuple[str, ...] = ()
@@ -198,8 +198,8 @@ class _Comparison(RecordReplay):
         return body
 
 
-def verified(run: Path, basis: Basis) -> Report | Refusal:
-    """The report of a run, if it verifies by the keys that are trusted."""
+def verified(run: Path, basis: GateBasis) -> Report | Refusal:
+    """Report of a run, if it verifies by the keys that are trusted."""
     compared = _Comparison(basis)
     verification = verify_folder(run / REPORT, policy=basis.signers, replay=compared, now=basis.now)
     if not verification.ok or compared.record is None:

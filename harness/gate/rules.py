@@ -1,7 +1,7 @@
 """The rules that are held against the report that decides for a scenario, each a small pure
 function.
 
-A rule answers with a word and a reason. `harness.gate.requirements` says what the words mean and
+A rule answers with a word and a reason. `harness.gate.decision` says what the words mean and
 adds the rules that look at more than one report.
 """
 
@@ -14,7 +14,7 @@ from typing import Literal
 
 from harness.forms.digest import fold
 from harness.forms.text import plural
-from harness.gate.basis import Basis
+from harness.gate.basis import GateBasis
 from harness.gate.policy import Required
 from harness.gate.reports import Report, some
 from harness.stats.verdict import CellVerdict
@@ -24,10 +24,10 @@ AHEAD = timedelta(minutes=10)
 
 Word = Literal["MET", "REFUSED", "MISSING", "CANNOT TELL", "NOT VERIFIED"]
 Ruling = tuple[Word, str]
-Rule = Callable[[Basis, Required, Report], Ruling]
+Rule = Callable[[GateBasis, Required, Report], Ruling]
 
 
-def _commit(basis: Basis, required: Required, report: Report) -> Ruling:
+def _commit(basis: GateBasis, required: Required, report: Report) -> Ruling:
     candidate = report.record.arms["candidate"].revision
     if candidate is None:
         return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}"
@@ -54,7 +54,7 @@ def _commit(basis: Basis, required: Required, report: Report) -> Ruling:
     )
 
 
-def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
+def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     source = report.record.run.source
     if basis.policy.tree == "any":
         return "MET", "not asked"
@@ -85,8 +85,9 @@ def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
     )
 
 
-def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
-    scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
+def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruling:
+    scenario = report.record.scenario
+    candidate = report.record.arms["candidate"].revision
     if scenario.of is not None:
         return (
             "REFUSED",
@@ -138,7 +139,7 @@ def _built(report: Report) -> str:
     )
 
 
-def _verdict(basis: Basis, required: Required, report: Report) -> Ruling:
+def _verdict(basis: GateBasis, required: Required, report: Report) -> Ruling:
     if no_claim := basis.scenarios[required.scenario].no_claim:
         return "REFUSED", no_claim
     if report.record.scenario.role == "upstream" or report.record.scenario.expects not in (
@@ -157,12 +158,12 @@ def _verdict(basis: Basis, required: Required, report: Report) -> Ruling:
     return word, f"{verdict}: {some(reasons)}" if reasons else verdict
 
 
-def _required_cells(basis: Basis, required: Required, report: Report) -> list[CellVerdict]:
+def _required_cells(basis: GateBasis, required: Required, report: Report) -> list[CellVerdict]:
     wanted = set(basis.cells(required, report.record))
     return [cell for cell in report.record.judgement.cells if cell.id in wanted]
 
 
-def _cells(basis: Basis, required: Required, report: Report) -> Ruling:
+def _cells(basis: GateBasis, required: Required, report: Report) -> Ruling:
     wanted = basis.cells(required, report.record)
     judged = {cell.id: cell for cell in report.record.judgement.cells}
     if missing := [cell for cell in wanted if cell not in judged]:
@@ -177,7 +178,7 @@ def _cells(basis: Basis, required: Required, report: Report) -> Ruling:
     return "MET", f"{passed} of {plural(len(wanted), 'cell')} PASS"
 
 
-def _control(basis: Basis, required: Required, report: Report) -> Ruling:
+def _control(basis: GateBasis, required: Required, report: Report) -> Ruling:
     ran = [cell for cell in _required_cells(basis, required, report) if cell.verdict != "SKIPPED"]
     bare = [cell.id for cell in ran if cell.control is None or not cell.control.as_stated]
     if "control" not in report.record.arms or bare:
@@ -196,7 +197,7 @@ def _control(basis: Basis, required: Required, report: Report) -> Ruling:
     )
 
 
-def _trials(basis: Basis, required: Required, report: Report) -> Ruling:
+def _trials(basis: GateBasis, required: Required, report: Report) -> Ruling:
     least = basis.policy.least(required)
     few: list[str] = []
     for cell in _required_cells(basis, required, report):
@@ -215,16 +216,16 @@ def _trials(basis: Basis, required: Required, report: Report) -> Ruling:
     return "MET", f"{counts} in every required cell that ran"
 
 
-def _age(basis: Basis, _required: Required, report: Report) -> Ruling:
-    made = report.made
-    if made is None:
+def _age(basis: GateBasis, _required: Required, report: Report) -> Ruling:
+    claimed = report.made
+    if claimed is None:
         return "REFUSED", f"it states no time: {report.record.run.made!r}"
-    if made > basis.now + AHEAD:
+    if claimed > basis.now + AHEAD:
         return (
             "REFUSED",
-            f"it says it was made {_span((made - basis.now).total_seconds())} from now",
+            f"it says it was made {_span((claimed - basis.now).total_seconds())} from now",
         )
-    age = max(basis.now - made, timedelta())
+    age = max(basis.now - claimed, timedelta())
     most = basis.policy.max_age
     if most is not None and age.total_seconds() > most:
         return (
@@ -238,7 +239,7 @@ def _age(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", f"it says it was made {_span(age.total_seconds())} ago{limit}"
 
 
-def _challenge(basis: Basis, _required: Required, report: Report) -> Ruling:
+def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     bears = report.record.run.challenge
     if basis.challenge is None and basis.policy.challenge == "required":
         return (
@@ -259,10 +260,13 @@ def _challenge(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", f"{basis.challenge!r} is signed into the report"
 
 
-def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
-    used, there = report.record.run.plugins, report.record.run.imported
+def _plugins(basis: GateBasis, _required: Required, report: Report) -> Ruling:
+    used = report.record.run.plugins
+    there = report.record.run.imported
     strange = [
-        str(one) for one in used if not any(allowed.allows(one) for allowed in basis.policy.plugins)
+        str(plugin)
+        for plugin in used
+        if not any(allowed.allows(plugin) for allowed in basis.policy.plugins)
     ]
     if strange:
         return (
@@ -273,9 +277,9 @@ def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
             ),
         )
     strange = [
-        str(one)
-        for one in there
-        if not any(allowed.allows(one) for allowed in basis.policy.plugins)
+        str(plugin)
+        for plugin in there
+        if not any(allowed.allows(plugin) for allowed in basis.policy.plugins)
     ]
     if strange:
         return (
@@ -299,14 +303,15 @@ def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
     )
 
 
-def _jobs(basis: Basis, _required: Required, report: Report) -> Ruling:
-    most, jobs = basis.policy.max_jobs, report.record.run.jobs
+def _jobs(basis: GateBasis, _required: Required, report: Report) -> Ruling:
+    most = basis.policy.max_jobs
+    jobs = report.record.run.jobs
     if most is not None and jobs > most:
         return "REFUSED", f"{jobs} worlds ran at the same time, at most {most} are allowed"
     return "MET", "not asked" if most is None else f"{plural(jobs, 'world')} at a time"
 
 
-def _nix(basis: Basis, _required: Required, report: Report) -> Ruling:
+def _nix(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     here = report.record.run.environment.nix
     if not basis.policy.environment.nix:
         return "MET", "not asked"
@@ -325,18 +330,19 @@ def _nix(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", here.environment
 
 
-def _start_files(basis: Basis, _required: Required, report: Report) -> Ruling:
-    wanted, run = basis.policy.environment.start_files, report.record.run
+def _start_files(basis: GateBasis, _required: Required, report: Report) -> Ruling:
+    wanted = basis.policy.environment.start_files
+    run = report.record.run
     if wanted is None:
         return "MET", "not asked"
     there = [
         *run.environment.start_files,
-        *(one for own in run.environments.values() for one in own.start_files),
+        *(file for environment in run.environments.values() for file in environment.start_files),
     ]
     strange = [
-        f"{one.name} (sha256 {one.sha256[:12]})"
-        for one in there
-        if not any(ok.allows(one) for ok in wanted)
+        f"{file.name} (sha256 {file.sha256[:12]})"
+        for file in there
+        if not any(ok.allows(file) for ok in wanted)
     ]
     if strange:
         return (
@@ -351,8 +357,9 @@ def _start_files(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", f"{plural(len(there), 'file')} that Python may read at its start, by the policy"
 
 
-def _lock(basis: Basis, _required: Required, report: Report) -> Ruling:
-    wanted, here = basis.policy.environment.locks, report.record.run.environment
+def _lock(basis: GateBasis, _required: Required, report: Report) -> Ruling:
+    wanted = basis.policy.environment.locks
+    here = report.record.run.environment
     if not wanted:
         return "MET", "not asked"
     if here.lock_sha256 is None:
@@ -397,6 +404,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-def holds(basis: Basis, required: Required, report: Report) -> bool:
-    """Whether every rule is met."""
+def holds(basis: GateBasis, required: Required, report: Report) -> bool:
+    """Tell whether every rule is met."""
     return all(rule(basis, required, report)[0] == "MET" for rule in RULES.values())

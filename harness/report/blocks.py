@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 FOREIGN_LIMIT = 2_000
 VERBATIM_LIMIT = 20_000
@@ -24,7 +25,7 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9+#-]{0,20}", re.ASCII)
 
 
 class BlockError(ValueError):
-    """A block that must not exist in a report."""
+    """Block that must not exist in a report."""
 
 
 class ClaimWithoutEvidence(BlockError):
@@ -32,12 +33,12 @@ class ClaimWithoutEvidence(BlockError):
 
 
 class UnsafePath(BlockError):
-    """A path that is not a plain path inside the results folder."""
+    """Path that is not a plain path inside the results folder."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A reference to a file of the results folder, and to one of its lines, counted from 1.
+    """Reference to a file of the results folder, and to one of its lines, counted from 1.
 
     Raises:
         UnsafePath: the path is absolute, leaves the folder, or holds a backslash, control character
@@ -52,6 +53,18 @@ class Evidence:
         _refuse_unsafe(self.path)
         if self.line is not None and self.line < 1:
             raise BlockError(f"line {self.line} of {self.path!r}: lines are counted from 1")
+
+    @property
+    def label(self) -> str:
+        """Last two steps of the path, which say which trial of which arm, and the line."""
+        shown = "/".join(self.path.split("/")[-2:])
+        return f"{shown}:{self.line}" if self.line else shown
+
+    @property
+    def target(self) -> str:
+        """Relative address of the line, with the whole path."""
+        place = quote(self.path, safe="/")
+        return f"{place}#L{self.line}" if self.line else place
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,7 @@ class Verbatim:
 
 @dataclass(frozen=True, init=False)
 class Text:
-    """A run of parts that share one cell, list item or claim."""
+    """Run of parts that share one cell, list item or claim."""
 
     parts: tuple[Part, ...]
 
@@ -129,7 +142,7 @@ Part: TypeAlias = str | Foreign | Strong | Verbatim | Text | Claim
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading of level 1 to 6.
+    """Heading of level 1 to 6.
 
     Raises:
         BlockError: no such level.
@@ -158,7 +171,7 @@ Align: TypeAlias = Literal["left", "center", "right"]
 
 @dataclass(frozen=True)
 class Table:
-    """A table; every row has as many cells as the header.
+    """Table; every row has as many cells as the header.
 
     Raises:
         BlockError: no column, or a row or `align` of another length.
@@ -184,7 +197,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture in the results folder. `alt` says in words what it shows.
+    """Picture in the results folder. `alt` says in words what it shows.
 
     Raises:
         UnsafePath: as for Evidence.
@@ -199,7 +212,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Note:
-    """The tool's own standing explanation.
+    """Tool's own standing explanation.
 
     It says nothing about this run, so it needs no evidence.
     """
@@ -209,7 +222,7 @@ class Note:
 
 @dataclass(frozen=True)
 class BulletList:
-    """A list without order."""
+    """List without order."""
 
     items: tuple[Part, ...]
 

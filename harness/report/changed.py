@@ -4,10 +4,12 @@ libraries they loaded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from harness.forms.text import numbered, plural
 from harness.record import facts
 from harness.record.arms import compared
-from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER
+from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.library import RUN_LINES, text_path
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import LibraryChange, ModuleChange, Record, ScenarioSummary
@@ -18,12 +20,16 @@ from harness.report.blocks import (
     Evidence,
     Foreign,
     Heading,
+    Note,
     Paragraph,
     Part,
     Table,
     Text,
     Verbatim,
+    first_open,
 )
+from harness.report.words import quantity, worst_first
+from harness.stats.measured import Measured, Summary
 
 RUN = Evidence(facts.PATH)
 RECORD = Evidence(RECORD_PATH)
@@ -65,7 +71,7 @@ def changed_section(record: Record) -> list[Block]:
 
 
 def entry_files(record: Record, arm: str) -> list[str]:
-    """The files of an arm that its ranks begin with, by their paths in its folder."""
+    """Files of an arm that its ranks begin with, by their paths in its folder."""
     if record.scenario.program:
         return [word for word in record.scenario.program if word in record.arms[arm].files]
     module = record.scenario.entry.partition(":")[0].replace(".", "/")
@@ -80,19 +86,22 @@ def _sides(record: Record) -> list[Block]:
         return []
     sides = compared(record.arms)
     arguments: list[Part] = [Verbatim(record.arms[name].arguments) for name in sides]
-    made = [record.run.environments.get(name) for name in sides]
+    environments_made = [record.run.environments.get(name) for name in sides]
     environments: list[Part] = [
         (
             "the environment of the harness"
-            if one is None
-            else f"an environment of its own, Python {one.python}"
+            if environment is None
+            else f"an environment of its own, Python {environment.python}"
         )
-        for one in made
+        for environment in environments_made
     ]
     revisions: list[Part] = [
         (
-            Foreign(f"{one.rev}, commit {one.commit[:12]}{', patched' if one.patch else ''}")
-            if (one := record.arms[name].revision) is not None
+            Foreign(
+                f"{environment.rev}, commit"
+                f" {environment.commit[:12]}{', patched' if environment.patch else ''}"
+            )
+            if (environment := record.arms[name].revision) is not None
             else "the files as they stood"
         )
         for name in sides
@@ -125,9 +134,8 @@ def _revisions(record: Record) -> list[Block]:
                 Verbatim(f"sha256 {revision.patch[:12]}"),
                 (Evidence(f"{PATCH_FOLDER}/{name}.patch"),),
             )
-        place = Foreign(
-            f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
-        )
+        repository = revision.repo or "the scenario's"
+        place = Foreign(f"{repository}, {revision.folder}" if revision.folder else repository)
         commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit[:12])), (RUN,))
         rows.append((called, commit, Verbatim(revision.tree[:12]), patch, place))
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
@@ -137,11 +145,11 @@ def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
     """What changed in the modules that ranks loaded of one distribution."""
     versions = " and ".join(version or "not there" for version in library.versions.values())
     title = Foreign(f"{library.distribution} {versions}, as ranks loaded it")
-    told = len(library.modules) + library.alike
-    if not told:
+    count = len(library.modules) + library.alike
+    if not count:
         return [Heading(3, title), Paragraph(Claim("No rank told a module of it.", (RECORD,)))]
     words = (
-        f"{plural(told, 'file')} of it: {library.alike} with the same content in both arms,"
+        f"{plural(count, 'file')} of it: {library.alike} with the same content in both arms,"
         f" {len(library.modules)} not."
     )
     blocks: list[Block] = [Heading(3, title), Paragraph(Claim(f"Ranks loaded {words}", (RECORD,)))]
@@ -174,14 +182,14 @@ def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
 
 
 def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
-    """The diff of a module, folded: its title tells how long it is."""
+    """Diff of a module, folded: its title tells how long it is."""
     removed, added = (sum(line.startswith(sign) for line in module.lines) for sign in "-+")
     title = f"{module.file}: {plural(removed, 'line')} removed, {added} added"
     title += f", {plural(module.more, 'more line')} of the diff not shown" if module.more else ""
     before, after = (
         Claim(f"{asked.the(arm)}'s text", (Evidence(text_path(digest)),))
-        for arm, told in module.digests.items()
-        for digest in told
+        for arm, digests in module.digests.items()
+        for digest in digests
     )
     who = "".join(
         f" In {asked.the(arm)} only {numbered('rank', ranks)} loaded it."
@@ -212,4 +220,107 @@ def _digests(module: ModuleChange, arm: str) -> Part:
         words
         if module.why
         else Claim(words, tuple(Evidence(text_path(digest)) for digest in digests))
+    )
+
+
+USUAL = ("load time", "memory", "bytes read and written")
+# Of more ranks than these only so many are shown unfolded, for each measurement.
+RANKS = 8
+MOST = 3
+
+
+def impact_section(record: Record) -> list[Block]:
+    """Section."""
+    section: list[Block] = [Heading(2, "Measured impact")]
+    asked = record.scenario
+    measured = [cell for cell in record.judgement.cells if cell.measured]
+    if not measured:
+        rows = tuple((what, "not measured") for what in USUAL)
+        return [
+            *section,
+            Table((f"{asked.arm('candidate')} against {asked.arm('control')}", "section"), rows),
+        ]
+    parts: list[tuple[Foreign, list[Block]]] = []
+    for cell in worst_first(measured):
+        first = (
+            cell.candidate.trials[0].evidence
+            if cell.candidate and cell.candidate.trials
+            else SCENARIO_PATH
+        )
+        table = _table(cell.measured, first, asked)
+        if cell.ranks <= RANKS:
+            parts.append((Foreign(cell.id), [table]))
+            continue
+        most = [
+            row
+            for group in _by_id(cell.measured)
+            for row in sorted(group, key=_median, reverse=True)[:MOST]
+        ]
+        note = (
+            f"The {MOST} ranks with the largest values of {asked.the('candidate')}; below them all"
+            f" {cell.ranks}."
+        )
+        parts.append(
+            (
+                Foreign(cell.id),
+                [Paragraph(note), _table(most, first, asked), Details("every rank", (table,))],
+            )
+        )
+    section += first_open(parts)
+    section.append(
+        Note(
+            "Medians over the trials that counted, with a 95 % interval from the order of the"
+            " values; fewer than six values: their range. Trials ran alone, one world at a time."
+            " Memory is what is private to the rank and was not there when the subject began; a"
+            " rank that did not get to the end of it was not measured."
+        )
+    )
+    return section
+
+
+def _table(rows: Sequence[Measured], evidence: str, asked: ScenarioSummary) -> Table:
+    arms = [asked.arm(name) for name in ("candidate", "control")]
+    header = ("measured", "rank", *arms, " / ".join(arms))
+    return Table(
+        header,
+        tuple(_row(row, evidence) for row in rows),
+        ("left", "right", "right", "right", "right"),
+    )
+
+
+def _by_id(rows: Sequence[Measured]) -> Iterator[list[Measured]]:
+    for name in dict.fromkeys(row.id for row in rows):
+        yield [row for row in rows if row.id == name]
+
+
+def _median(row: Measured) -> float:
+    return row.arms["candidate"].median if "candidate" in row.arms else 0.0
+
+
+def _row(row: Measured, evidence: str) -> tuple[Part, ...]:
+    candidate = row.arms.get("candidate")
+    control = row.arms.get("control")
+    ratio = (
+        f"{candidate.median / control.median:.2f}"
+        if candidate and control and control.median > 0
+        else "-"
+    )
+    what = Foreign(f"{row.id}: {row.what}")
+    return (
+        what,
+        str(row.rank),
+        _spread(candidate, row.unit, evidence),
+        _spread(control, row.unit, evidence),
+        ratio,
+    )
+
+
+def _spread(summary: Summary | None, unit: str, evidence: str) -> Part:
+    if summary is None:
+        return "not measured"
+    low = quantity(summary.low, unit)
+    high = quantity(summary.high, unit)
+    return Claim(
+        f"{quantity(summary.median, unit)} ({low} to {high}, n = {summary.count})",
+        (Evidence(evidence),),
     )

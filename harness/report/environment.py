@@ -33,7 +33,8 @@ RUN = Evidence(facts.PATH)
 
 def environment_section(record: Record) -> list[Block]:
     """Where the run took place, and what the arms that have an environment of their own ran in."""
-    run, here = record.run, record.run.environment
+    run = record.run
+    here = record.run.environment
     versions = {package.name.lower(): package.version for package in here.packages}
     shown = [
         f"{name} {versions[name]}"
@@ -152,22 +153,25 @@ def environment_section(record: Record) -> list[Block]:
     return section
 
 
-def _machine(one: MachineFacts) -> str:
-    """A machine of a run, in words."""
-    size = f"{plural(one.slots, 'slot')}, {plural(one.cores, 'core')}, {one.memory / 2**30:.1f} GiB"
-    clock = (
-        f"its wall clock {one.offset:+.3f} s against the one here, within"
-        f" {1e3 * one.offset_within:.2f} ms"
+def _machine(machine: MachineFacts) -> str:
+    """Machine of a run, in words."""
+    size = (
+        f"{plural(machine.slots, 'slot')}, {plural(machine.cores, 'core')},"
+        f" {machine.memory / 2**30:.1f} GiB"
     )
-    return f"{one.system}, Python {one.python}, {size}; {clock}"
+    clock = (
+        f"its wall clock {machine.offset:+.3f} s against the one here, within"
+        f" {1e3 * machine.offset_within:.2f} ms"
+    )
+    return f"{machine.system}, Python {machine.python}, {size}; {clock}"
 
 
 def _start_files(here: Environment | ArmEnvironmentFacts) -> str:
-    return ", ".join(f"{one.name} (sha256 {one.sha256[:12]})" for one in here.start_files)
+    return ", ".join(f"{file.name} (sha256 {file.sha256[:12]})" for file in here.start_files)
 
 
 def _farm(run: RunFacts) -> list[Block]:
-    """The nodes that made the trials, where others than this machine did."""
+    """Nodes that made the trials, where others than this machine did."""
     if run.farm is None:
         return []
     rows = tuple(
@@ -197,10 +201,8 @@ def _farm(run: RunFacts) -> list[Block]:
         "our process; fork servers",
         "lost",
     )
-    count, hosts = (
-        plural(len(rows), "node"),
-        plural(len({node.host for node in run.farm.nodes}), "machine"),
-    )
+    count = plural(len(rows), "node")
+    hosts = plural(len({node.host for node in run.farm.nodes}), "machine")
     what = (
         f"Every trial was made in a world on one of {count} of a Ray cluster ({run.farm.version}),"
         f" on {hosts}:"
@@ -213,7 +215,10 @@ def _room(run: RunFacts) -> Text:
     room = run.room
     if room.home == "shared":
         return Text("the user's own, shared by all worlds (", Verbatim("world.home: shared"), ")")
-    given = next((one.given for one in run.inputs if one.name == facts.HOME_INPUT), None)
+    given = next(
+        (given_input.given for given_input in run.inputs if given_input.name == facts.HOME_INPUT),
+        None,
+    )
     copy: tuple[Part, ...] = (
         () if given is None else (", beginning with a copy of ", Verbatim(given))
     )
@@ -232,32 +237,34 @@ def _room(run: RunFacts) -> Text:
 
 def _own(record: Record) -> list[Block]:
     """What each arm ran in, where one of them had an environment of its own."""
-    made = record.run.environments
-    if not made:
+    environments = record.run.environments
+    if not environments:
         return []
     other = "reference" if "reference" in record.arms else "control"
     arms = [arm for arm in (other, "candidate") if arm in record.arms]
     called = [record.scenario.arm(arm) for arm in arms]
     sides = [installed(record.run, arm) for arm in arms]
     words = {True: "an environment of its own", False: "the environment of the harness"}
-    rows: list[tuple[Part, ...]] = [("made as", *(words[arm in made] for arm in arms), "")]
+    rows: list[tuple[Part, ...]] = [("made as", *(words[arm in environments] for arm in arms), "")]
     rows.append(_row("Python", [python for python, _ in sides]))
-    names = sorted(set[str]().union(*(one.versions for one in made.values())))
+    names = sorted(
+        set[str]().union(*(environment.versions for environment in environments.values()))
+    )
     differ = [
         name
         for name in names
         if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1
     ]
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
-    read = [_start_files(made.get(arm, record.run.environment)) for arm in arms]
-    if any(own.start_files for own in made.values()):
-        rows.append(_row("Python may read at its start", [one or "nothing" for one in read]))
+    read = [_start_files(environments.get(arm, record.run.environment)) for arm in arms]
+    if any(environment.start_files for environment in environments.values()):
+        rows.append(_row("Python may read at its start", [files or "nothing" for files in read]))
     wheels = "\n".join(
         f"{name}: {package.name}=={package.version} wheel sha256:{package.wheel} files"
         f" sha256:{package.record}"
         for name, arm in zip(called, arms, strict=True)
-        if arm in made
-        for package in made[arm].packages
+        if arm in environments
+        for package in environments[arm].packages
     )
     return [
         Paragraph("What the ranks of each arm ran in:"),
@@ -286,20 +293,20 @@ def _made_from(record: Record) -> list[Block]:
     evidence.
     """
     items: list[Part] = []
-    for arm, made in sorted(record.run.environments.items()):
+    for arm, environment in sorted(record.run.environments.items()):
         folder = f"{facts.ENVIRONMENT_FOLDER}/{arm}"
-        if made.requirements is not None:
+        if environment.requirements is not None:
             kept = Evidence(f"{folder}/{facts.REQUIREMENTS}")
             items.append(
                 Claim(
                     Text(
                         f"{arm}: every package by a file of requirements, sha256 ",
-                        Verbatim(made.requirements),
+                        Verbatim(environment.requirements),
                     ),
                     (kept,),
                 )
             )
-        for name, built in sorted(made.checkouts.items()):
+        for name, built in sorted(environment.checkouts.items()):
             kept = Evidence(f"{folder}/{built.wheel}")
             place = f"{built.repo}, {built.folder}" if built.folder else built.repo
             left = "; changes that were not committed had no part" if built.changed else ""
@@ -312,7 +319,9 @@ def _made_from(record: Record) -> list[Block]:
 
 
 def _row(name: str, versions: Sequence[str | None]) -> tuple[Part, ...]:
-    same = "" if len(versions) < 2 else "the same" if len(set(versions)) == 1 else "DIFFER"
+    same = ""
+    if len(versions) > 1:
+        same = "the same" if len(set(versions)) == 1 else "DIFFER"
     return (
         Foreign(name),
         *(Claim(Foreign(version or "not there"), (RUN,)) for version in versions),

@@ -50,7 +50,7 @@ def inline_code(text: str, limit: int | None = None) -> str:
 
 
 def code_block(text: str, limit: int | None = None, *, is_diff: bool = False) -> tuple[str, ...]:
-    """The lines of a code block, each visible.
+    """Lines of a code block, each visible.
 
     A blank at the end of a line is shown too, as editors remove it.
 
@@ -65,7 +65,7 @@ def code_block(text: str, limit: int | None = None, *, is_diff: bool = False) ->
 
 
 def fence(lines: tuple[str, ...]) -> str:
-    """A run of backticks longer than any in `lines`."""
+    """Run of backticks longer than any in `lines`."""
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     return "`" * max(3, longest + 1)
 

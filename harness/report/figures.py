@@ -5,25 +5,32 @@ Drawn by us, so that their bytes are the same everywhere and a verifier can draw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
+from harness.forms.text import plural
 from harness.history import History
 from harness.record.model import Record
 from harness.report import svg
-from harness.report.distances import distances
-from harness.report.wires import wires_picture
-from harness.report.words import ranks_in_words, worst_first
+from harness.report.words import quantity, ranks_in_words, worst_first
 from harness.stats import shown_trial
 from harness.stats.outcome import Trial
 from harness.stats.shown_trial import lifelines
 from harness.stats.verdict import CellVerdict
+from harness.stats.wires import ShownLink, ShownStrike, Wires
 
 FOLDER = "evidence/figures"
 GRID = f"{FOLDER}/trials.svg"
-SQUARE, GAP, PER_ROW = 10.0, 2.0, 60
-LEFT, RIGHT, TOP = 230.0, 20.0, 26.0
+SQUARE = 10.0
+GAP = 2.0
+PER_ROW = 60
+LEFT = 230.0
+RIGHT = 20.0
+TOP = 26.0
 KEY = 190.0
-LANE, BETWEEN = 16.0, 8.0
+LANE = 16.0
+BETWEEN = 8.0
 WIDTH = 960.0
 # What becomes of a trial: what its square says beside colour, and what that means.
 SQUARES = {
@@ -70,7 +77,9 @@ def figures(record: Record, read: Callable[[str], bytes]) -> dict[str, bytes]:
             title = f"{cell.id}, {record.scenario.arm(arm)} {sample.index}"
             drawings[lanes_path(cell, arm)] = rank_lanes(history, title=title)
             for check, ranks in shown_trial.distances(history).items():
-                drawings[distances_path(cell, arm, check)] = distances(check, ranks, title=title)
+                drawings[distances_path(cell, arm, check)] = distances_picture(
+                    check, ranks, title=title
+                )
             if sample.wires is not None:
                 drawings[wires_path(cell, arm)] = wires_picture(sample.wires, title=title)
     return drawings
@@ -116,11 +125,12 @@ def wires_path(cell: CellVerdict, arm: str) -> str:
 
 
 def trial_grid(record: Record) -> bytes:
-    """A square per trial: a row per arm of each cell, the worst cell first, in the order the trials
+    """Square per trial: a row per arm of each cell, the worst cell first, in the order the trials
     were planned.
     """
     shapes: list[str] = []
-    y, width = TOP, LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
+    y = TOP
+    width = LEFT + PER_ROW * (SQUARE + GAP) + RIGHT
     for cell in worst_first(record.judgement.cells):
         for arm, tally in cell.arms.items():
             called = record.scenario.arm(arm)
@@ -128,7 +138,8 @@ def trial_grid(record: Record) -> bytes:
             for position, trial in enumerate(tally.trials):
                 row, column = divmod(position, PER_ROW)
                 kind, word = square(arm, trial)
-                x, top = LEFT + column * (SQUARE + GAP), y + row * (SQUARE + GAP)
+                x = LEFT + column * (SQUARE + GAP)
+                top = y + row * (SQUARE + GAP)
                 shapes += _square(x, top, kind, title=f"{called} {trial.index}: {word}")
             y += (1 + (max(1, len(tally.trials)) - 1) // PER_ROW) * (SQUARE + GAP) + 4
     kinds = legend(record)
@@ -139,12 +150,13 @@ def trial_grid(record: Record) -> bytes:
 
 
 def _square(x: float, y: float, kind: str, *, title: str) -> list[str]:
-    """A shape of its own for each kind, so that it can be told without its colour."""
+    """Shape of its own for each kind, so that it can be told without its colour."""
     fill, stroke = FILLS[kind]
     shapes = [svg.frame(x, y, SQUARE, fill, stroke, title=title, dashed=kind == "void")]
     sign = stroke if fill == svg.PAPER else svg.PAPER
     if SQUARES[kind][0] == "×":
-        near, far = 2.5, SQUARE - 2.5
+        near = 2.5
+        far = SQUARE - 2.5
         shapes += [
             svg.line(x + near, y + near, x + far, y + far, sign, width=1.5),
             svg.line(x + near, y + far, x + far, y + near, sign, width=1.5),
@@ -159,7 +171,7 @@ def _square(x: float, y: float, kind: str, *, title: str) -> list[str]:
 
 
 def square(arm: str, trial: Trial) -> tuple[str, str]:
-    """The kind of a trial's square, and in words what became of the trial."""
+    """Kind of a trial's square, and in words what became of the trial."""
     if trial.outcome == "void":
         return "void", f"void, {trial.void}"
     if arm == "control" and trial.as_stated and trial.outcome == "pass":
@@ -217,13 +229,9 @@ def rank_lanes(history: History, *, title: str) -> bytes:
             event = seen.event
             if event.rank not in ranks or event.name in ("rank.started", "rank.exited"):
                 continue
-            stroke = (
-                svg.BAD
-                if event.name == "rank.error"
-                else svg.INK
-                if event.by == "rank"
-                else svg.DOUBT
-            )
+            stroke = svg.INK if event.by == "rank" else svg.DOUBT
+            if event.name == "rank.error":
+                stroke = svg.BAD
             whose = f", rank {event.rank}" if len(ranks) > 1 else ""
             words = f"{event.name}, {(event.ns - begin) / 1e6:.1f} ms{whose}"
             thick = 2.0 if event.name in NAMED or event.by != "rank" else 1.0
@@ -250,6 +258,186 @@ def _axis(span: float, scale: float, bottom: float) -> list[str]:
         ms = span * position / 4
         x = LEFT + ms * scale
         shapes.append(svg.tick(x, TOP - 4, bottom, svg.LINE))
-        anchor = "start" if position == 0 else "end" if position == 4 else "middle"
+        anchor = {0: "start", 4: "end"}.get(position, "middle")
         shapes.append(svg.label(x, bottom + 14, f"{ms:.0f} ms", fill=svg.FAINT, anchor=anchor))
     return shapes
+
+
+HEIGHT = 56.0
+DISTANCES_TOP = 30.0
+DISTANCES_BETWEEN = 26.0
+# Powers of ten that are drawn: from a millionth of the limit to a thousand times it.
+LOWEST = -6.0
+HIGHEST = 3.0
+DISTANCES_RANKS = 8
+
+
+def distances_picture(
+    check: str, ranks: Mapping[int, Sequence[float | None]], *, title: str
+) -> bytes:
+    """Draw one row of bars for each rank; ranks with the same distances share one.
+
+    Args:
+        check: the id of the check.
+        ranks: rank to the largest distance in each stretch of positions, in units of the limit (KL
+            divergences in nats); None is beyond any.
+        title: which trial it is.
+    """
+    alike: dict[tuple[float | None, ...], list[int]] = {}
+    for rank, values in ranks.items():
+        alike.setdefault(tuple(values), []).append(rank)
+    rows = list(alike.items())[:DISTANCES_RANKS]
+    shapes = [
+        svg.label(
+            8, 14, f"{title}: {check}, by position; the line is the limit"[:110], fill=svg.FAINT
+        )
+    ]
+    for place, (values, whose) in enumerate(rows):
+        y = DISTANCES_TOP + place * (HEIGHT + DISTANCES_BETWEEN)
+        limit = y + HEIGHT - HEIGHT * (0.0 - LOWEST) / (HIGHEST - LOWEST)
+        shapes.append(svg.label(8, y + HEIGHT / 2, ranks_in_words(whose)[:38]))
+        wide = (WIDTH - LEFT - RIGHT) / len(values)
+        for position, value in enumerate(values):
+            high = _height(value)
+            beyond = value is None or value > 1
+            word = "beyond any limit" if value is None else f"{value:g} of the limit"
+            if high:
+                x = LEFT + position * wide
+                fill = svg.BAD if beyond else svg.GOOD
+                shapes.append(
+                    svg.box(
+                        x,
+                        y + HEIGHT - high,
+                        max(wide, 0.5),
+                        high,
+                        fill,
+                        title=f"{position}: {word}",
+                    )
+                )
+        shapes.append(svg.line(LEFT, limit, WIDTH - RIGHT, limit, svg.INK))
+        shapes.append(svg.label(LEFT - 6, limit + 4, "limit", fill=svg.FAINT, anchor="end"))
+        shapes.append(svg.line(LEFT, y + HEIGHT, WIDTH - RIGHT, y + HEIGHT, svg.LINE))
+    return svg.picture(
+        WIDTH, DISTANCES_TOP + len(rows) * (HEIGHT + DISTANCES_BETWEEN), f"{title}: {check}", shapes
+    )
+
+
+def _height(value: float | None) -> float:
+    """Of a bar, on a logarithmic scale; where there is not any distance there is not a bar."""
+    if value == 0:
+        return 0.0
+    power = HIGHEST if value is None or value <= 0 else min(HIGHEST, max(LOWEST, math.log10(value)))
+    return max(1.0, HEIGHT * (power - LOWEST) / (HIGHEST - LOWEST))
+
+
+BOX = 72.0
+HIGH = 32.0
+WIRES_LEFT = 50.0
+WIRES_TOP = 24.0
+ACROSS = 440.0
+NEAREST = 80.0
+FARTHEST = 160.0
+ROW = 30.0
+MORE = 13.0
+# Of more hosts those are drawn on whose links something was done, and then the first.
+HOSTS = 8
+LETTER = 5.6
+
+
+def wires_picture(wires: Wires, *, title: str) -> bytes:
+    """Draw the hosts in a row, and below them a line for each two that were joined and spoke, or
+    were struck.
+    """
+    hosts = _drawn_hosts(wires)
+    apart = min(FARTHEST, max(NEAREST, ACROSS / max(1, len(hosts) - 1)))
+    place = {host: WIRES_LEFT + position * apart for position, host in enumerate(hosts)}
+    right = WIRES_LEFT + (len(hosts) - 1) * apart + BOX / 2 + 24
+    sent = {(link.source, link.target): link for link in wires.links}
+    struck = [
+        strike
+        for strike in wires.strikes
+        if any(set(link) <= place.keys() for link in strike.links)
+    ]
+    shapes = [svg.label(8, 14, f"{title}: test hosts and their wires"[:110], fill=svg.FAINT)]
+    y = WIRES_TOP + HIGH + 22
+    rows: list[str] = []
+    for host, peer in ((host, peer) for host in hosts for peer in hosts if host < peer):
+        there = sent.get((host, peer))
+        back = sent.get((peer, host))
+        done = [
+            strike
+            for strike in struck
+            if [host, peer] in strike.links or [peer, host] in strike.links
+        ]
+        if there is None and back is None and not done:
+            continue
+        stroke = svg.BAD if done else svg.INK
+        rows.append(svg.line(place[host], y, place[peer], y, stroke, width=2.5 if done else 1.5))
+        rows += [svg.box(place[end] - 3, y - 3, 6, 6, stroke) for end in (host, peer)]
+        rows.append(_wire_label(right, y + 4, f"→ {_carried(there)} · ← {_carried(back)}", svg.INK))
+        for strike in done:
+            y += MORE
+            ways = "".join(
+                arrow
+                for arrow, link in (("→", [host, peer]), ("←", [peer, host]))
+                if link in strike.links
+            )
+            rows.append(
+                _wire_label(
+                    right,
+                    y + 4,
+                    f"{ways} {strike.fault} at rank {strike.rank}: {struck_packets(strike)}",
+                    svg.BAD,
+                )
+            )
+        y += ROW
+    for host, x in place.items():
+        known = wires.hosts[host]
+        shapes.append(svg.line(x, WIRES_TOP + HIGH, x, y - 12, svg.LINE))
+        words = f"{known.name}, {known.address}, {ranks_in_words(known.ranks)}"
+        shapes.append(svg.box(x - BOX / 2, WIRES_TOP, BOX, HIGH, svg.NONE, title=words))
+        shapes.append(svg.label(x, WIRES_TOP + 13, known.name[:11], anchor="middle"))
+        ranks = ranks_in_words(known.ranks) if known.ranks else "no rank"
+        fits = len(ranks) * LETTER <= BOX
+        shapes.append(
+            svg.label(
+                x,
+                WIRES_TOP + 26,
+                ranks if fits else f"{len(known.ranks)} ranks",
+                fill=svg.FAINT,
+                anchor="middle",
+            )
+        )
+    if len(wires.hosts) > len(hosts):
+        rows.append(
+            svg.label(
+                8,
+                y + 4,
+                f"{len(wires.hosts) - len(hosts)} more hosts are not drawn",
+                fill=svg.FAINT,
+            )
+        )
+        y += ROW
+    return svg.picture(WIDTH, y, title, [*shapes, *rows])
+
+
+def _drawn_hosts(wires: Wires) -> Sequence[int]:
+    named = Counter(end for strike in wires.strikes for link in strike.links for end in link)
+    first = sorted(range(len(wires.hosts)), key=lambda host: (-min(named[host], 1), host))
+    return sorted(first[:HOSTS])
+
+
+def _carried(link: ShownLink | None) -> str:
+    if link is None:
+        return "nothing"
+    lost = f", {link.lost} not taken" if link.lost else ""
+    return f"{plural(link.packets, 'packet')}, {quantity(link.bytes, 'bytes')}{lost}"
+
+
+def _wire_label(x: float, y: float, text: str, fill: str) -> str:
+    return svg.label(x, y, text[: int((WIDTH - x - 8) / LETTER)], fill=fill)
+
+
+def struck_packets(strike: ShownStrike) -> str:
+    """To how many of the packets that it matched a fault was done, in words."""
+    return f"done to {strike.struck} of {plural(strike.matched, 'packet')}"

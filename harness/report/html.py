@@ -1,18 +1,29 @@
-"""Blocks as HTML, without script, for a page that stands alone.
+"""`report.html`: blocks as HTML, and the report as one page that stands alone.
 
-All text goes through `escape.html`; a link leads to a plain path beside the page, never to an
-address. The same blocks give the same bytes everywhere, so that a verifier can draw the page again.
+The page holds no script and loads nothing; what logs say is text in it. The verdict, the question,
+the answer and the table of cells come first: one screen has to be enough for whoever decides about
+a release. All text goes through `escape.html`; a link leads to a plain path beside the page, never
+to an address. The same blocks give the same bytes everywhere, so that a verifier can draw the page
+again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
-from urllib.parse import quote
 
+from harness.record.model import PATH as RECORD_PATH
+from harness.record.model import Record
 from harness.report import blocks, escape
-from harness.report.blocks import Block, Part
+from harness.report.blocks import Block, Foreign, Heading, Part
+from harness.report.figures import GRID, SQUARES, legend, sample_paths, square
+from harness.report.report import report_blocks
+from harness.report.stylesheet import STYLE
+from harness.report.summary import without_word
+from harness.report.view import Basis, View
+from harness.report.words import worst_first
 
 # Characters up to which a claim's text carries the link itself: a sentence stays a sentence.
 LINKED_VALUE = 80
@@ -21,7 +32,7 @@ _SIGNS = {"+": "ins", "-": "del", "@": "at"}
 
 
 def render_html(document: Iterable[Block], *, pictures: Mapping[str, str]) -> str:
-    """The blocks as HTML elements, one a line.
+    """Blocks as HTML elements, one a line.
 
     Args:
         document: what to render.
@@ -60,7 +71,7 @@ def inline(part: Part) -> str:
 
 
 def anchor(heading: blocks.Heading) -> str:
-    """The id of a heading, made of the tool's own words."""
+    """Id of a heading, made of the tool's own words."""
     text = heading.text if isinstance(heading.text, str) else ""
     return re.sub("[^a-z]+", "-", text.lower()).strip("-")
 
@@ -69,7 +80,8 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
     match block:
         case blocks.Heading(level, text):
             name = anchor(block) if level == 2 else ""
-            return f"<h{level}{f' id={chr(34)}{name}{chr(34)}' if name else ''}>{inline(text)}</h{level}>"
+            place = f' id="{name}"' if name else ""
+            return f"<h{level}{place}>{inline(text)}</h{level}>"
         case blocks.Paragraph(parts):
             return f"<p>{inline(blocks.Text(*parts))}</p>"
         case blocks.Table():
@@ -100,7 +112,8 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             )
             return f'<dl class="terms">\n{pairs}</dl>'
         case blocks.Details(summary, inner):
-            return f"<details><summary>{inline(summary)}</summary>\n{render_html(inner, pictures=pictures)}</details>"
+            body = render_html(inner, pictures=pictures)
+            return f"<details><summary>{inline(summary)}</summary>\n{body}</details>"
         case _:
             assert_never(block)
 
@@ -131,8 +144,8 @@ def _table(table: blocks.Table) -> str:
         for row in table.rows
     )
     return (
-        '<div class="scroll"'
-        f' tabindex="0"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}</tbody></table></div>"
     )
 
 
@@ -151,14 +164,148 @@ def _plain(part: Part) -> str:
 
 
 def _link(reference: blocks.Evidence) -> str:
-    label = "/".join(reference.path.split("/")[-2:]) + (
-        f":{reference.line}" if reference.line else ""
-    )
-    return f'<a href="{_target(reference)}">{escape.html(label)}</a>'
+    return f'<a href="{_target(reference)}">{escape.html(reference.label)}</a>'
 
 
 def _target(reference: blocks.Evidence) -> str:
     # `./`: whatever the path begins with, it is never read as the scheme of an address.
-    return (
-        "./" + quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")
+    return f"./{reference.target}"
+
+
+CSP = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action"
+    " 'none'"
+)
+HEAD = f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{CSP}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">"""
+# What became of the trials of one arm, beside its row of squares.
+OUTCOMES = {
+    "pass": "passed",
+    "fail": "failed",
+    "stated": "failed as stated",
+    "unstated": "not as stated",
+    "void": "void",
+    "held": "held as stated",
+}
+FOOT = """\
+<footer>
+<p>This page is a view. It was drawn from <code>{record}</code>, sha256 <code>{digest}</code>, and is not signed itself:
+<code>rankproof verify</code> checks the signed <code>report.md</code>, judges the evidence again, and draws this page
+again, byte for byte.</p>
+</footer>"""
+
+
+def render_page(basis: Basis) -> bytes:
+    """Render the page."""
+    record = basis.record
+    report = report_blocks(record, manifest_digest=basis.manifest_digest)
+    start = next(
+        i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2
     )
+    # The title is in the header already, and so is a verdict of which nothing more is said.
+    first = [without_word(block) for block in report[1:start]]
+    sections = list(_sections(report[start:]))
+    pictures = {GRID: _grid(record)} | {
+        path: basis.read(path).decode()
+        for cell in record.judgement.cells
+        for path in sample_paths(cell)
+    }
+    word = record.judgement.verdict
+    title = record.scenario.title
+    is_upstream = record.scenario.role == "upstream"
+    # What is found in somebody else's code is neither a release nor a fix, so it does not look like
+    # one.
+    shown = f"Finding<small>{escape.html(word)}</small>" if is_upstream else escape.html(word)
+    lines = (
+        HEAD,
+        (
+            f"<title>{'Finding, ' if is_upstream else ''}{escape.html(word)}:"
+            f" {escape.html(title, 200)}</title>"
+        ),
+        f"<style>\n{STYLE}</style>",
+        "</head>",
+        f"<body{' class=' + chr(34) + 'finding' + chr(34) if is_upstream else ''}>",
+        f'<header class="{"finding" if is_upstream else word.lower()}">',
+        f'<p class="verdict">{shown}</p>',
+        f"<h1>{inline(Foreign(title))}</h1>",
+        f'<p class="which">{_which(record)}</p>',
+        "</header>",
+        "<main>",
+        _section(first, pictures),
+        _contents(sections),
+        *(_section(section, pictures) for section in sections),
+        "</main>",
+        FOOT.format(record=RECORD_PATH, digest=basis.record_digest),
+        "</body>",
+        "</html>",
+    )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _sections(report: Sequence[Block]) -> Iterable[list[Block]]:
+    section: list[Block] = []
+    for block in report:
+        if isinstance(block, Heading) and block.level == 2 and section:
+            yield section
+            section = []
+        section.append(block)
+    yield section
+
+
+def _section(section: Sequence[Block], pictures: dict[str, str]) -> str:
+    return f"<section>\n{render_html(section, pictures=pictures)}</section>"
+
+
+def _which(record: Record) -> str:
+    """What was tested and when, and what this page is, in one line."""
+    parts = (
+        f"scenario <code>{escape.html(record.scenario.id)}</code>",
+        f"made {escape.html(record.run.made)}",
+        'a view; signed is <a href="./report.md">report.md</a>',
+    )
+    return " · ".join(parts)
+
+
+def _contents(sections: Sequence[Sequence[Block]]) -> str:
+    headings = [section[0] for section in sections if isinstance(section[0], Heading)]
+    links = "".join(
+        f'<li><a href="#{anchor(heading)}">{inline(heading.text)}</a></li>' for heading in headings
+    )
+    return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+
+
+def _grid(record: Record) -> str:
+    """Trials as squares that wrap where the screen ends, which a drawing does not."""
+    rows = []
+    for cell in worst_first(record.judgement.cells):
+        for arm, tally in cell.arms.items():
+            name = record.scenario.arm(arm)
+            drawn = [(trial, *square(arm, trial)) for trial in tally.trials]
+            boxes = "".join(
+                f'<i class="{kind}" title="{escape.html(f"{name} {trial.index}: {word}", 400)}">'
+                f"{SQUARES[kind][0]}</i>"
+                for trial, kind, word in drawn
+            )
+            counts = Counter(kind for _, kind, _ in drawn)
+            summary = ", ".join(
+                f"{counts[kind]} {OUTCOMES[kind]}" for kind in SQUARES if counts[kind]
+            )
+            rows.append(
+                f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{name}:'
+                f' {summary}</b></span><span class="squares" role="img"'
+                f' aria-label="{summary}">{boxes}</span></div>\n'
+            )
+    key = "".join(
+        f'<span><i class="{kind}">{sign}</i> {word}</span> ' for kind, sign, word in legend(record)
+    )
+    return f'<div class="grid">\n{"".join(rows)}<div class="key">{key}</div>\n</div>'
+
+
+VIEW = View(name="report.html", media_type="text/html", checked=True, render=render_page)

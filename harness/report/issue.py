@@ -1,5 +1,5 @@
-"""`rankproof show --issue`: a run as one markdown text that stands alone, to paste into an issue
-tracker.
+"""A run as markdown that stands alone: `rankproof show --issue` prints it to paste into an issue
+tracker, and the summary of a CI job takes a few lines of it.
 
 Nothing in it leads into the evidence, which is not there: claims lose their links, and figures go.
 Nothing in it calls anybody by accident: what a tracker would take for a person or for another issue
@@ -19,20 +19,35 @@ from harness.record.arms import compared, installed
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import LibraryChange, Record
 from harness.report import blocks
-from harness.report.blocks import Block, Part
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Foreign,
+    Heading,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+)
 from harness.report.changed import entry_files
 from harness.report.markdown import render_markdown
-from harness.report.summary import summary, without_word
-from harness.report.trials import printed_first
-from harness.report.words import worst_first
+from harness.report.shown_trial import printed_first
+from harness.report.summary import control_in_words, summary, without_word
+from harness.report.view import Basis, View
+from harness.report.words import answer, percent, worst_first
 from harness.stats.outcome import Arm
 from harness.stats.verdict import CellVerdict
 
 LONGEST = 65_000
 """Characters; trackers take 65,536."""
-DIFF_LIMIT, LOG_LIMIT, FILE_LIMIT = 16_000, 8_000, 12_000
+DIFF_LIMIT = 16_000
+LOG_LIMIT = 8_000
+FILE_LIMIT = 12_000
 LOG_LINES = 50
-CELLS_SHOWN, REASONS_SHOWN = 30, 8
+CELLS_SHOWN = 30
+REASONS_SHOWN = 8
 COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(
@@ -42,7 +57,8 @@ CALLS = re.compile(
 # Not the path of an address such as https://host/path.
 HOME = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
 FOLDERS = re.compile(
-    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*[/\\](?![/\\])(?=[\w.@+~-])"
+    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*"
+    r"[/\\](?![/\\])(?=[\w.@+~-])"
 )
 ADDRESS = re.compile(r"\b[\w.+-]+@[\w-]+[\w.-]*")
 
@@ -51,7 +67,7 @@ Read = Callable[[str], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the text that can be left out where room is short."""
+    """Part of the text that can be left out where room is short."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -64,7 +80,8 @@ def render_issue(record: Record, read: Read) -> str:
         record: the record.
         read: gives the bytes of a file of the evidence by its path.
     """
-    head, sections = _head(record), list(_sections(record, read))
+    head = _head(record)
+    sections = list(_sections(record, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
         note = (
@@ -80,7 +97,8 @@ def render_issue(record: Record, read: Read) -> str:
 
 
 def _head(record: Record) -> list[Block]:
-    word, title = record.judgement.verdict, record.scenario.title
+    word = record.judgement.verdict
+    title = record.scenario.title
     shown = f"Finding ({word})" if record.scenario.role == "upstream" else word
     said = summary(record)
     terms = next(block for block in said if isinstance(block, blocks.Terms))
@@ -127,10 +145,10 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
 
 
 def _modules(library: LibraryChange) -> Iterator[Block]:
-    """The diffs of a library's modules, the short ones first."""
+    """Diffs of a library's modules, the short ones first."""
     room = DIFF_LIMIT
     diffs = {module.file: "\n".join(module.lines) for module in library.modules if module.lines}
-    for file, diff in sorted(diffs.items(), key=lambda one: len(one[1])):
+    for file, diff in sorted(diffs.items(), key=lambda item: len(item[1])):
         if room > 0:
             inner = blocks.Verbatim(diff, "diff", room)
             yield blocks.Details(blocks.Foreign(f"{library.distribution}: {file}"), (inner,))
@@ -145,9 +163,9 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
     for arm in arms:
         shown = next(
             (
-                found
+                printed
                 for cell in worst_first(record.judgement.cells)
-                if (found := _printed(cell, arm, read))
+                if (printed := _printed(cell, arm, read))
             ),
             None,
         )
@@ -160,14 +178,15 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
 
 
 def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:
-    """A traceback, or where a hung rank stood: the cell, what it is, the text."""
+    """Traceback, or where a hung rank stood: the cell, what it is, the text."""
     if (hung := cell.hung.get(arm)) is not None and hung.ranks:
         return (
             cell,
             f"where rank {hung.ranks[0].rank} stood, innermost call first",
             "\n".join(hung.ranks[0].calls),
         )
-    sample, tally = cell.samples.get(arm), cell.arms.get(arm)
+    sample = cell.samples.get(arm)
+    tally = cell.arms.get(arm)
     if sample is None or tally is None or sample.outcome != "fail":
         return None
     excerpt = printed_first(sample, tally.trials[sample.index])
@@ -197,21 +216,22 @@ def _versions(record: Record) -> Block:
             blocks.Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}"),
         ),
     ]
-    made: dict[str, list[str]] = {}
-    for arm, own in sorted(record.run.environments.items()):
+    arms_by_environment: dict[str, list[str]] = {}
+    for arm, environment in sorted(record.run.environments.items()):
         named = ", ".join(
             f"{name} {version}" for name, version in installed(record.run, arm)[1].items()
         )
-        made.setdefault(f"Python {own.python}; {named}", []).append(arm)
+        arms_by_environment.setdefault(f"Python {environment.python}; {named}", []).append(arm)
     rows += [
         (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200))
-        for text, arms in made.items()
+        for text, arms in arms_by_environment.items()
     ]
     return blocks.Table(("what", "version"), tuple(rows))
 
 
 def _reproduce(record: Record) -> Iterator[Block]:
-    source, run = record.run.source, record.run
+    source = record.run.source
+    run = record.run
     lines = [f"git checkout {source.commit}"] if source.commit else []
     place = source.scenario or f"FOLDER-OF-{record.scenario.id}"
     again = " ".join(
@@ -243,7 +263,7 @@ def _foot(record: Record) -> list[Block]:
 
 
 def alone(block: Block) -> Block:
-    """A block without evidence, calls and folders."""
+    """Block without evidence, calls and folders."""
     match block:
         case blocks.Heading(level, text):
             return blocks.Heading(level, _quiet(text))
@@ -299,5 +319,55 @@ def _without_calls(text: str) -> Iterator[Part]:
 
 
 def without_places(text: str) -> str:
-    """A text in which no path begins at the root of a machine, and no address says who or where."""
+    """Text in which no path begins at the root of a machine, and no address says who or where."""
     return FOLDERS.sub("…/", HOME.sub("…", ADDRESS.sub("…", text)))
+
+
+SUMMARY_REASONS = 10
+SUMMARY_CELLS = 50
+
+
+def render_step_summary(basis: Basis) -> bytes:
+    """Lines, as markdown that ends with a blank line."""
+    record = basis.record
+    judgement = record.judgement
+    rows = tuple(
+        (
+            Foreign(cell.id),
+            Strong(cell.verdict),
+            f"{cell.candidate.failed} / {cell.candidate.counted}" if cell.candidate else "-",
+            percent(cell.candidate.upper) if cell.candidate else "-",
+            f"{cell.control.as_stated} / {cell.control.counted}" if cell.control else "-",
+        )
+        for cell in worst_first(judgement.cells)[:SUMMARY_CELLS]
+    )
+    arms = [record.scenario.arm(name) for name in ("candidate", "control")]
+    counts = [
+        f"{arms[0]}: failed / counted",
+        "failure rate below",
+        f"{arms[1]}: as stated / counted",
+    ]
+    header = ("cell", "verdict", *counts)
+    expected = f", expected {record.scenario.expects}" if record.scenario.expects else ""
+    reasons = [Foreign(reason, 400) for reason in judgement.reasons[:SUMMARY_REASONS]]
+    word = (
+        f"Finding ({judgement.verdict})"
+        if record.scenario.role == "upstream"
+        else judgement.verdict
+    )
+    blocks: list[Block] = [
+        Heading(3, Text(Strong(word), " ", Foreign(record.scenario.title, 200))),
+        Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
+        Paragraph(
+            f"{'Defect' if record.scenario.called else 'Control'}: ", control_in_words(record)
+        ),
+        Table(header, rows, ("left", "left", "right", "right", "right")),
+        *([BulletList(tuple(reasons))] if reasons else []),
+        Paragraph("Report: ", Verbatim(basis.report), ", run ", Verbatim(record.run.id), "."),
+    ]
+    return (render_markdown(map(alone, blocks)) + "\n").encode()
+
+
+VIEW = View(
+    name="step-summary.md", media_type="text/markdown", checked=False, render=render_step_summary
+)

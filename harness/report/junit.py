@@ -23,7 +23,7 @@ _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
 def render_junit(basis: Basis) -> bytes:
-    """The whole file."""
+    """Whole file."""
     record = basis.record
     cells = record.judgement.cells
     kinds = [_kind(record, cell) for cell in cells]
@@ -46,7 +46,7 @@ def render_junit(basis: Basis) -> bytes:
 
 
 def _kind(record: Record, cell: CellVerdict) -> str:
-    """The element that a cell becomes; empty for a test that passes."""
+    """Element that a cell becomes; empty for a test that passes."""
     if cell.verdict == "SKIPPED":
         return "skipped"
     if record.scenario.role == "upstream":

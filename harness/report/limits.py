@@ -96,7 +96,7 @@ TIME = "Time in the signature is the signer's own claim."
 
 
 def limits_section(record: Record) -> list[Block]:
-    """The section, with what this very run leaves open first."""
+    """Section, with what this very run leaves open first."""
     items: list[Part] = [
         Foreign(f"Cell {cell.id} was skipped: {'; '.join(map(str, cell.reasons))}")
         for cell in record.judgement.cells
@@ -154,23 +154,25 @@ def _left_behind(record: Record) -> str:
     room = record.run.room
     kept = [f"what compilers keep ({', '.join(room.compiled)})"] if room.compiled else []
     kept += [f"the user's folders of tools ({', '.join(room.kept)})"] if room.kept else []
-    told = (
+    sentence = (
         HOME_OF_ALL
         if room.home == "shared"
-        else ROOM_OF_ALL.format(kept="".join(f", in {one}" for one in kept))
+        else ROOM_OF_ALL.format(kept="".join(f", in {place}" for place in kept))
     )
-    other = "a" if record.scenario.called else "the reference" if "reference" in record.arms else ""
-    if not other:
-        return told
-    second = "b" if record.scenario.called else "the ranks"
-    return f"{told} {LEFT_FOR_THE_OTHER.format(first=other, second=second)}"
+    if record.scenario.called:
+        left = LEFT_FOR_THE_OTHER.format(first="a", second="b")
+    elif "reference" in record.arms:
+        left = LEFT_FOR_THE_OTHER.format(first="the reference", second="the ranks")
+    else:
+        return sentence
+    return f"{sentence} {left}"
 
 
 def _of_machines(over: MachinesFacts, placed: Iterable[tuple[int, int | None]]) -> str:
     """How many machines had ranks, by world size and `hosts`: a hostfile may have more room than a
     world has ranks.
     """
-    slots = [one.slots for one in over.machines]
+    slots = [machine.slots for machine in over.machines]
     used = [
         len(set(machines_of(over.placement, slots=slots, size=size, hosts=on) or ()))
         for size, on in placed
@@ -208,14 +210,17 @@ def _of_code(record: Record) -> list[Part]:
 def _printed(record: Record) -> list[Block]:
     """Tracebacks of trials that passed: no check looks at what ranks print, so a reader has to."""
     section: list[Block] = []
-    for one in record.judgement.printed:
+    for excerpt in record.judgement.printed:
         who = Foreign(
-            f"{one.cell}, {record.scenario.arm('candidate')} {one.index}, rank {one.rank}"
+            f"{excerpt.cell}, {record.scenario.arm('candidate')} {excerpt.index}, rank"
+            f" {excerpt.rank}"
         )
         section += [
             Paragraph(
-                "Printed in a trial that passed: ", Claim(who, (Evidence(one.path, one.line),)), ":"
+                "Printed in a trial that passed: ",
+                Claim(who, (Evidence(excerpt.path, excerpt.line),)),
+                ":",
             ),
-            Verbatim(one.text, "text"),
+            Verbatim(excerpt.text, "text"),
         ]
     return section

@@ -8,7 +8,6 @@ signed report alone.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
-from urllib.parse import quote
 
 from harness.report import blocks, escape
 from harness.report.blocks import Block, Part
@@ -24,7 +23,7 @@ LINKED_VALUE = 110
 
 
 def render_markdown(document: Iterable[Block]) -> str:
-    """The blocks as markdown, a blank line between them; an empty string for no blocks."""
+    """Blocks as markdown, a blank line between them; an empty string for no blocks."""
     text = "\n\n".join(_block(block) for block in document)
     return f"{text}\n" if text else ""
 
@@ -42,7 +41,7 @@ def _block(block: Block) -> str:
             mark = escape.fence(lines)
             return "\n".join((f"{mark}{language}", *lines, mark))
         case blocks.Figure(path, alt):
-            return f"![{_inline(alt)}]({_target(blocks.Evidence(path))})"
+            return f"![{_inline(alt)}]({blocks.Evidence(path).target})"
         case blocks.Note(text):
             return f"> **Note:** {_line(text)}"
         case blocks.BulletList(items):
@@ -84,23 +83,14 @@ def _inline(part: Part) -> str:
             # A short value is its own link; a sentence stays a sentence, with its evidence behind
             # it.
             if len(evidence) == 1 and 0 < len(shown) <= LINKED_VALUE and "`" not in shown[1:-1]:
-                return f"[{shown}]({_target(evidence[0])})"
+                return f"[{shown}]({evidence[0].target})"
             return f"{shown} ({', '.join(_link(reference) for reference in evidence)})"
         case _:
             assert_never(part)
 
 
 def _link(reference: blocks.Evidence) -> str:
-    # The last two steps of the path tell a reader which trial of which arm; the link holds the
-    # whole path.
-    label = "/".join(reference.path.split("/")[-2:]) + (
-        f":{reference.line}" if reference.line else ""
-    )
-    return f"[{escape.markdown(label)}]({_target(reference)})"
-
-
-def _target(reference: blocks.Evidence) -> str:
-    return quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")
+    return f"[{escape.markdown(reference.label)}]({reference.target})"
 
 
 def _table(table: blocks.Table) -> str:

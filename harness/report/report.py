@@ -23,15 +23,13 @@ from harness.report.blocks import (
     Table,
     Verbatim,
 )
-from harness.report.changed import changed_section
+from harness.report.changed import changed_section, impact_section
 from harness.report.environment import environment_section
-from harness.report.faults import faults_section
-from harness.report.impact import impact_section
 from harness.report.limits import limits_section
 from harness.report.markdown import render_markdown
 from harness.report.reproduction import reproduction_section
 from harness.report.summary import scenario_in_words, summary
-from harness.report.trials import control_section, ranks_section
+from harness.report.trials import control_section, faults_section, ranks_section
 from harness.report.words import answer
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
 
@@ -46,11 +44,11 @@ def render(record: Record, *, manifest_digest: str) -> bytes:
         record: the record.
         manifest_digest: sha256 of `MANIFEST.sha256`, 64 hex digits.
     """
-    return render_markdown(blocks(record, manifest_digest=manifest_digest)).encode()
+    return render_markdown(report_blocks(record, manifest_digest=manifest_digest)).encode()
 
 
-def blocks(record: Record, *, manifest_digest: str) -> list[Block]:
-    """The report as blocks, for any renderer."""
+def report_blocks(record: Record, *, manifest_digest: str) -> list[Block]:
+    """Report as blocks, for any renderer."""
     return [
         *summary(record),
         *reproduction_section(record),

@@ -30,8 +30,9 @@ ROWS = 60
 
 
 def reproduction_section(record: Record) -> list[Block]:
-    """The section; nothing for a run that reproduces no other."""
-    comparison, reproduces = record.comparison, record.run.reproduces
+    """Section; nothing for a run that reproduces no other."""
+    comparison = record.comparison
+    reproduces = record.run.reproduces
     if comparison is None or reproduces is None:
         return []
     blocks: list[Block] = [
@@ -136,7 +137,8 @@ def _details(cell: CellAnswer) -> list[Block]:
         )
         rows.append((arm.arm, "failed", counts[0], counts[1], f"{arm.p_value:.2g}"))
         for failure in sorted(arm.failures_then.keys() | arm.failures_now.keys())[:ROWS]:
-            then, now = arm.failures_then.get(failure, 0), arm.failures_now.get(failure, 0)
+            then = arm.failures_then.get(failure, 0)
+            now = arm.failures_now.get(failure, 0)
             rows.append((arm.arm, Foreign(failure, 300), str(then), str(now), ""))
     blocks: list[Block] = [
         Table(("arm", "failure", "trials then", "trials here", "p"), tuple(rows))
@@ -170,9 +172,9 @@ def _differences(comparison: Comparison) -> list[Block]:
     blocks: list[Block] = [Paragraph(Claim(Foreign(f"{known}; {same}."), (REPRODUCED, RUN)))]
     for group in GROUPS:
         rows: list[tuple[Part, ...]] = [
-            (Foreign(one.what), Foreign(one.then, 200), Foreign(one.now, 200))
-            for one in comparison.differences
-            if one.group == group
+            (Foreign(difference.what), Foreign(difference.then, 200), Foreign(difference.now, 200))
+            for difference in comparison.differences
+            if difference.group == group
         ]
         if not rows:
             verb = "is " if group == "known to matter" else ""

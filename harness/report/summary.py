@@ -117,7 +117,7 @@ def _verdict(record: Record) -> Part:
 
 
 def without_word(block: Block) -> Block:
-    """A block below a title that gives the verdict already: without it where nothing more is said
+    """Block below a title that gives the verdict already: without it where nothing more is said
     of it.
     """
     if not isinstance(block, Terms):
@@ -157,9 +157,9 @@ def control_in_words(record: Record) -> Part:
     if len(ways) > WAYS_SHOWN:
         parts.append(f"; and in {plural(len(ways) - WAYS_SHOWN, 'other way')}")
     if held := [tally for cell, tally in tallies if cell.control_holds]:
-        many = sum(tally.as_stated or 0 for tally in held), sum(tally.counted for tally in held)
+        counts = sum(tally.as_stated or 0 for tally in held), sum(tally.counted for tally in held)
         parts.append(
-            f". In the other cells it held as stated in {many[0]} of {plural(many[1], 'trial')}"
+            f". In the other cells it held as stated in {counts[0]} of {plural(counts[1], 'trial')}"
         )
     instead = [(what, cell) for cell, tally in tallies for what in tally.otherwise]
     if instead:
@@ -181,7 +181,9 @@ def failures_in_words(record: Record) -> Part | None:
     ]
     alike: dict[str, list[Trial]] = {}
     for trial in failed:
-        checks = "check " + ", ".join(one.check for one in trial.failures) + " does not hold"
+        checks = (
+            "check " + ", ".join(failure.check for failure in trial.failures) + " does not hold"
+        )
         alike.setdefault(trial.first.what if trial.first else checks, []).append(trial)
     if not alike:
         return None
@@ -270,7 +272,7 @@ def signer_in_words(record: Record) -> Part:
 
 
 def _code(record: Record) -> Part:
-    """The commit in full, once: of the repository, or of each arm where both were laid out from
+    """Commit in full, once: of the repository, or of each arm where both were laid out from
     one.
     """
     revisions = {
@@ -295,7 +297,7 @@ def _code(record: Record) -> Part:
 
 
 def tree_state(record: Record) -> str:
-    """Whether what ran is what the commit holds."""
+    """Tell whether what ran is what the commit holds."""
     return {True: "changed since", False: "clean", None: "unknown whether changed"}[
         record.run.source.dirty
     ]
@@ -304,7 +306,8 @@ def tree_state(record: Record) -> str:
 def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
     if cell.candidate is None:
         return Foreign(cell.id), Strong(cell.verdict), "-", "-", "-", "-", "-"
-    candidate, control = cell.candidate, cell.control
+    candidate = cell.candidate
+    control = cell.control
     first = candidate.trials[0].evidence if candidate.trials else facts.PATH
     counted: Part = Claim(f"{candidate.failed} / {candidate.counted}", (Evidence(first),))
     bound = percent(candidate.upper)
@@ -323,7 +326,8 @@ def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
 
 def scenario_in_words(record: Record) -> list[tuple[str, Part]]:
     """What identifies the scenario and the run: names and values of a table."""
-    run, scenario = record.run, record.scenario
+    run = record.run
+    scenario = record.scenario
     asked = (Evidence(SCENARIO_PATH),)
     rows: list[tuple[str, Part]] = [
         ("scenario", Text(Verbatim(scenario.id), ", role ", Verbatim(scenario.role))),

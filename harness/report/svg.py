@@ -9,21 +9,27 @@ from collections.abc import Iterable
 
 from harness.report import escape
 
-INK, FAINT, LINE = "#1f2328", "#59636e", "#d0d7de"
-GOOD, BAD, DOUBT, NONE = "#2da44e", "#cf222e", "#bf8700", "#eaeef2"
-STATED, PAPER = "#0969da", "#ffffff"
+INK = "#1f2328"
+FAINT = "#59636e"
+LINE = "#d0d7de"
+GOOD = "#2da44e"
+BAD = "#cf222e"
+DOUBT = "#bf8700"
+NONE = "#eaeef2"
+STATED = "#0969da"
+PAPER = "#ffffff"
 # How far from a tick a pointer may be to see its name.
 REACH = 7.0
 
 
 def number(value: float) -> str:
-    """A coordinate with one decimal, never `-0.0`."""
+    """Coordinate with one decimal, never `-0.0`."""
     text = f"{value:.1f}"
     return "0.0" if text == "-0.0" else text
 
 
 def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> bytes:
-    """A whole file, with a title for readers who do not see it and a background for dark pages."""
+    """Whole file, with a title for readers who do not see it and a background for dark pages."""
     size = (
         f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)}'
         f' {number(height)}"'
@@ -41,6 +47,7 @@ def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> b
     return ("\n".join(lines) + "\n").encode()
 
 
+# A shape takes its place and size as SVG does, one number each.
 def box(
     x: float,
     y: float,
@@ -51,7 +58,7 @@ def box(
     title: str = "",
     opacity: float = 1.0,
 ) -> str:
-    """A filled rectangle; `title` is shown where the reader points."""
+    """Filled rectangle; `title` is shown where the reader points."""
     inner = f"<title>{escape.html(title)}</title>" if title else ""
     faint = f' fill-opacity="{number(opacity)}"' if opacity < 1 else ""
     place = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
@@ -59,7 +66,7 @@ def box(
 
 
 def label(x: float, y: float, text: str, *, fill: str = INK, anchor: str = "start") -> str:
-    """A line of text; `y` is its base line."""
+    """Line of text; `y` is its base line."""
     return (
         f'<text x="{number(x)}" y="{number(y)}" fill="{fill}"'
         f' text-anchor="{anchor}">{escape.html(text)}</text>'
@@ -69,7 +76,7 @@ def label(x: float, y: float, text: str, *, fill: str = INK, anchor: str = "star
 def tick(
     x: float, top: float, bottom: float, stroke: str, *, title: str = "", width: float = 1.0
 ) -> str:
-    """A vertical line; `title` is shown where the reader points, at it or close to it."""
+    """Vertical line; `title` is shown where the reader points, at it or close to it."""
     drawn = line(x, top, x, bottom, stroke, width=width)
     if not title:
         return drawn
@@ -78,15 +85,16 @@ def tick(
 
 
 def line(x: float, y: float, to_x: float, to_y: float, stroke: str, *, width: float = 1.0) -> str:
-    """A straight line."""
+    """Straight line."""
     place = f'x1="{number(x)}" y1="{number(y)}" x2="{number(to_x)}" y2="{number(to_y)}"'
     return f'<line {place} stroke="{stroke}" stroke-width="{number(width)}"/>'
 
 
+# As for `box`: place and size, and how it looks.
 def frame(
     x: float, y: float, size: float, fill: str, stroke: str, *, title: str, dashed: bool = False
 ) -> str:
-    """A square with a border inside its place."""
+    """Square with a border inside its place."""
     place = (
         f'x="{number(x + 0.5)}" y="{number(y + 0.5)}" width="{number(size - 1)}"'
         f' height="{number(size - 1)}"'

@@ -41,7 +41,7 @@ PAPER = Console(color_system=None)  # rich asks for one to wrap a text on
 def render_terminal(
     document: Iterable[Block], width: int = 100, *, record: Record | None = None
 ) -> Line:
-    """The blocks as one text with a blank line between them.
+    """Blocks as one text with a blank line between them.
 
     Code is not wrapped, so that it can be copied.
 
@@ -190,7 +190,7 @@ def _row(row: list[Line], widths: list[int], align: tuple[str, ...]) -> list[Lin
 
 
 def wrap(line: Line, width: int) -> list[Line]:
-    """A line as lines of at most `width` columns, broken at blanks, inside a word only where the
+    """Line as lines of at most `width` columns, broken at blanks, inside a word only where the
     word is too long.
     """
     lines = list(line.wrap(PAPER, width, overflow="fold")) or [Line()]

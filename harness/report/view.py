@@ -1,12 +1,15 @@
-"""What a view is, and what it is rendered from."""
+"""Views of a record beside the report: what each is rendered from, and which there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH, Record
+from harness.registry import Package, Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ class Basis:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One view of a record: a file of its own declares it, `harness.report.views` names it.
+    """One view of a record: a file of its own declares it, `harness.report.view` names it.
 
     A plug-in's view is made and checked where `RANKPROOF_VIEWS` names it, with commas between
     several names.
@@ -50,3 +53,30 @@ class View:
     media_type: str
     checked: bool
     render: Callable[[Basis], bytes]
+
+
+ASKED = "RANKPROOF_VIEWS"
+VIEWS: Registry[View] = Registry(
+    "rankproof.views",
+    View,
+    Package(
+        "harness.report",
+        {
+            "report.html": "html:VIEW",
+            "junit.xml": "junit:VIEW",
+            "step-summary.md": "issue:VIEW",
+        },
+    ),
+    taken=("evidence", "report.md", PATH, manifest.NAME, "attestation.dsse.json"),
+)
+
+
+def checked() -> Mapping[str, View]:
+    """Name the views that are beside a report and are checked with it: our own, and those of
+    plug-ins that were asked for.
+
+    Nothing in a scenario names a view, so RANKPROOF_VIEWS does, with names separated by commas.
+    """
+    asked = [name for name in os.environ.get(ASKED, "").split(",") if name in VIEWS]
+    views = {name: VIEWS[name] for name in (*VIEWS.ours, *asked)}
+    return {name: view for name, view in views.items() if view.checked}

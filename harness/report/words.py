@@ -16,14 +16,14 @@ UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def percent(rate: float) -> str:
-    """A rate as a percentage with two decimals, rounded up: a bound must not look better than it
+    """Rate as a percentage with two decimals, rounded up: a bound must not look better than it
     is.
     """
     return f"{min(math.ceil(rate * 10_000 - 1e-9), 10_000) / 100:.2f} %"
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number with its unit, `s` or `bytes`.
+    """Number with its unit, `s` or `bytes`.
 
     Any other is a number of things, which something beside it names.
     """
@@ -48,7 +48,7 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
 
 
 def worst_first(cells: Iterable[CellVerdict]) -> list[CellVerdict]:
-    """The cells as a reader needs them: by verdict, then by the share of trials that failed, then
+    """Cells as a reader needs them: by verdict, then by the share of trials that failed, then
     as planned.
     """
 
@@ -61,7 +61,7 @@ def worst_first(cells: Iterable[CellVerdict]) -> list[CellVerdict]:
 
 
 def answer(record: Record) -> str:
-    """The verdict as a sentence that says what it rests on."""
+    """Verdict as a sentence that says what it rests on."""
     ran = [cell for cell in record.judgement.cells if cell.candidate is not None]
     skipped = len(record.judgement.cells) - len(ran)
     trials = sum(cell.candidate.counted for cell in ran if cell.candidate)

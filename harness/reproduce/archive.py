@@ -43,7 +43,7 @@ END = bytes(2 * BLOCK)
 
 
 class ArchiveError(Exception):
-    """A file that is not a bundle, or one that must not be unpacked.
+    """File that is not a bundle, or one that must not be unpacked.
 
     The message says what is wrong with it.
     """
@@ -57,7 +57,7 @@ class Member(Model):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Carried(Model):
+class CarriedInput(Model):
     """An input of the run: whether its files are in the bundle, and why not."""
 
     name: str
@@ -80,7 +80,7 @@ class Index(Model):
     bundle: Literal[1]
     rankproof: str
     report: str = Field(pattern=r"^[0-9a-f]{64}$")
-    inputs: list[Carried]
+    inputs: list[CarriedInput]
     members: list[Member]
 
     def encode(self) -> bytes:
@@ -141,7 +141,7 @@ def unpack(file: BinaryIO, target: Path) -> Index:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file begins as a bundle does."""
+    """Tell whether a file begins as a bundle does."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(6) == b"\xfd7zXZ\0"
     return False
@@ -243,7 +243,7 @@ def _padding(size: int) -> bytes:
 
 
 class _Stream:
-    """The unpacked bytes of one xz stream, taken in pieces."""
+    """Unpacked bytes of one xz stream, taken in pieces."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

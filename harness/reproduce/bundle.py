@@ -25,11 +25,17 @@ from harness.forms.source import real_place
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
-from harness.report.views import checked
-from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, pack
+from harness.report.view import checked
+from harness.reproduce.archive import FORMAT, ArchiveError, CarriedInput, Index, Member, pack
 from harness.run.inputs import InputError, digests, leaves, remembered
 from harness.trust import statement
-from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
+from harness.trust.folder import (
+    LARGEST_FILE,
+    LARGEST_MANIFEST,
+    LARGEST_REPORT,
+    Folder,
+    UnreadableFile,
+)
 from harness.trust.statement import REPORT
 from harness.world.control import names
 
@@ -43,7 +49,8 @@ Kind = Literal["home", "host", "secret", "user"]
 KINDS: tuple[str, ...] = get_args(Kind)
 # Only to look for values, never to choose what is recorded: that is an allow-list.
 SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|AUTH(?!OR)|COOKIE|_PAT\b"
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|AUTH(?!OR)|COOKIE"
+    r"|_PAT\b"
 )
 SHORTEST = 8
 # A key lies in the copied code where `subject.path` took in more than was meant; a line of a patch
@@ -53,7 +60,7 @@ PRIVATE_KEY = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\r?\n[-+ ]?[A-Za-z0-9+
 
 @dataclass(frozen=True)
 class Leak:
-    """A place that names something of this machine.
+    """Place that names something of this machine.
 
     What it is stands in the kind, and is not repeated.
     """
@@ -64,7 +71,7 @@ class Leak:
     what: str
 
 
-class Needles:
+class LeakNeedles:
     """What must not leave, as patterns over bytes."""
 
     def __init__(
@@ -107,17 +114,17 @@ class Needles:
         return leaks
 
 
-# Views and statements that lie beside the report and that no manifest lists. Each is made from what
-# is signed. -- what goes in
-# ----------------------------------------------------------------------------------
+# -- what goes in ----------------------------------------------------------------------------------
 
+# Views and statements that lie beside the report and that no manifest lists. Each is made from what
+# is signed.
 BESIDE = (statement.NAME, *checked())
 INPUTS_LIMIT = 64 * 2**20
 SUFFIX = ".rankproof.tar.xz"
 
 
 class BundleError(Exception):
-    """A run that cannot be bundled; the message says what, where and what to do."""
+    """Run that cannot be bundled; the message says what, where and what to do."""
 
 
 class Leaks(BundleError):
@@ -134,7 +141,7 @@ class Leaks(BundleError):
 
 @dataclass(frozen=True)
 class Bundled:
-    """A bundle that was written."""
+    """Bundle that was written."""
 
     path: Path
     sha256: str
@@ -143,7 +150,7 @@ class Bundled:
 
 @dataclass
 class _Content:
-    """The members that were gathered: bytes, or the path of an input."""
+    """Members that were gathered: bytes, or the path of an input."""
 
     held: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -192,7 +199,7 @@ def bundle(
     members = [
         _member(path, content) for path in sorted((*content.held, *content.files), key=str.encode)
     ]
-    needles = Needles(allowed=allowed)
+    needles = LeakNeedles(allowed=allowed)
     if leaks := [
         leak
         for member in members
@@ -213,7 +220,7 @@ def usual_name(run: Path) -> str:
 
 
 def _take_run(place: Path, content: _Content) -> None:
-    """The report, the manifest, and what the manifest lists.
+    """Report, the manifest, and what the manifest lists.
 
     Everything must be as it was signed.
     """
@@ -243,7 +250,7 @@ def _take_run(place: Path, content: _Content) -> None:
         raise BundleError(
             f"{place} cannot be opened: {error.strerror}; name the folder of a finished run"
         ) from None
-    except Unreadable as problem:
+    except UnreadableFile as problem:
         raise BundleError(f"{place} is not a finished run: {problem.message}") from None
     except manifest.ManifestMalformed as error:
         raise BundleError(f"{place}: {error}") from None
@@ -251,7 +258,7 @@ def _take_run(place: Path, content: _Content) -> None:
 
 def _take_inputs(
     facts: RunFacts, content: _Content, *, given: Mapping[str, Path], limit: int
-) -> list[Carried]:
+) -> list[CarriedInput]:
     if unknown := sorted(given.keys() - {wanted.name for wanted in facts.inputs}):
         raise BundleError(f"the run has no input {unknown[0]}")
     carried = []
@@ -278,7 +285,9 @@ def _take_inputs(
                     f"inputs/{wanted.name}/{file}": root / file for file in wanted.files
                 }
         carried.append(
-            Carried(name=wanted.name, digest=wanted.digest, carried=not why_not, why_not=why_not)
+            CarriedInput(
+                name=wanted.name, digest=wanted.digest, carried=not why_not, why_not=why_not
+            )
         )
     return carried
 
@@ -291,26 +300,26 @@ def _differs(wanted: InputFacts, place: Path) -> str:
     return "" if same else "what lies there is not what the run was given"
 
 
-def _usual_places(one: InputFacts, facts: RunFacts) -> Iterator[Path]:
+def _usual_places(wanted: InputFacts, facts: RunFacts) -> Iterator[Path]:
     """Where an input may lie: in the checkout that this command is called from, or where a run of
     this user had it.
     """
-    if one.revision is not None:
+    if wanted.revision is not None:
         # Of several families; all mean that it is not in the cache of the hub.
         with suppress(Exception):
             from huggingface_hub import snapshot_download
 
-            model = one.given.rpartition("@")[0]
-            yield Path(snapshot_download(model, revision=one.revision, local_files_only=True))
+            model = wanted.given.rpartition("@")[0]
+            yield Path(snapshot_download(model, revision=wanted.revision, local_files_only=True))
     elif (
         facts.source.scenario is not None
         and not leaves(facts.source.scenario)
-        and not leaves(one.given)
+        and not leaves(wanted.given)
     ):
         here = Path.cwd()
         tops = [top for top in (here, *here.parents) if (top / ".git").exists()]
-        yield from (top / facts.source.scenario / one.given for top in tops[:1])
-    if (place := remembered(one)) is not None:
+        yield from (top / facts.source.scenario / wanted.given for top in tops[:1])
+    if (place := remembered(wanted)) is not None:
         yield place
 
 
@@ -350,6 +359,7 @@ def _write(out: Path, index: Index, content: _Content) -> str:
             try:
                 pack(file, index, content.open)
                 file.flush()
+                # Before its digest is printed: what is named by it must be on the disk.
                 os.fsync(file.fileno())
             except BaseException:
                 out.unlink()

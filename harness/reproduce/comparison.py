@@ -32,6 +32,7 @@ from harness.report.blocks import (
     Table,
     Verbatim,
 )
+from harness.report.summary import tree_state
 from harness.scenario import SIGNIFICANT, trials_needed
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
@@ -57,6 +58,7 @@ CONTROL_MARGIN = 0.5
 RATIO = (0.8, 1.25)
 ENOUGH = 6
 
+_RateKind: TypeAlias = Literal["candidate", "control", "check"]
 _Ruling: TypeAlias = tuple[Word, str, int | None]
 
 
@@ -85,7 +87,7 @@ class Row:
 
     @property
     def decides(self) -> bool:
-        """Whether the answer of the whole comparison depends on it."""
+        """Tell whether the answer of the whole comparison depends on it."""
         return self.kind in DECIDING
 
 
@@ -94,7 +96,7 @@ class OtherScenario(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class RunComparison:
     """What comparing found, in the order of the first record's cells.
 
     Attributes:
@@ -116,28 +118,39 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class _Accepted:
+    """Difference of two rates that counts as none, and the confidence of its bound."""
+
+    margin: float
+    confidence: float
+
+
+@dataclass(frozen=True)
 class _Sides:
-    """The counted trials of one arm of one cell in both records, and which of them share a seed."""
+    """Counted trials of one arm of one cell in both records, and which of them share a seed."""
 
     first: tuple[Trial, ...]
     second: tuple[Trial, ...]
     pairs: tuple[tuple[Trial, Trial], ...]
 
 
-def compare(first: Record, second: Record) -> Comparison:
+def compare(first: Record, second: Record) -> RunComparison:
     """Compare two records.
 
     Raises:
         OtherScenario: they are of two scenarios.
     """
-    one = first.scenario
-    other = second.scenario
-    if one.id != other.id:
+    scenario = first.scenario
+    other_scenario = second.scenario
+    if scenario.id != other_scenario.id:
         raise OtherScenario(
-            f"{one.id} and {other.id} are two scenarios: compare two runs of the same one"
+            f"{scenario.id} and {other_scenario.id} are two scenarios: compare two runs of the"
+            " same one"
         )
-    margin = max(one.accept_rate, other.accept_rate)
-    confidence = max(one.accept_confidence, other.accept_confidence)
+    accepted = _Accepted(
+        margin=max(scenario.accept_rate, other_scenario.accept_rate),
+        confidence=max(scenario.accept_confidence, other_scenario.accept_confidence),
+    )
     known = {cell.id: cell for cell in second.judgement.cells}
     rows: list[Row] = []
     pairs = 0
@@ -148,68 +161,55 @@ def compare(first: Record, second: Record) -> Comparison:
             continue
         if cell.candidate and match.candidate:
             pairs += len(_sides(cell.candidate, match.candidate).pairs)
-        rows += _cell(cell, match, margin=margin, confidence=confidence)
+        rows += _cell(cell, match, accepted)
     rows += [_missing(cell, second_lacks=False) for cell in known.values()]
-    return Comparison(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
+    return RunComparison(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
 
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
     words = (cell.verdict, "no such cell") if second_lacks else ("no such cell", cell.verdict)
-    return Row(
-        "verdict", cell.id, "verdict", words, "cannot tell", "only one of the records has this cell"
-    )
+    how = "only one of the records has this cell"
+    return Row("verdict", cell.id, "verdict", words, "cannot tell", how)
 
 
-def _cell(
-    one: CellVerdict, other: CellVerdict, *, margin: float, confidence: float
-) -> Iterator[Row]:
+def _cell(left: CellVerdict, right: CellVerdict, accepted: _Accepted) -> Iterator[Row]:
     rows: list[Row] = []
-    if one.candidate is not None and other.candidate is not None:
-        sides = _sides(one.candidate, other.candidate)
-        rows.append(
-            _rate("candidate", one.id, "trials that failed", sides, None, margin, confidence)
-        )
-        rows += _checks(one, other, sides, margin=margin, confidence=confidence)
-    if one.control is not None and other.control is not None:
-        sides = _sides(one.control, other.control)
-        rows.append(
-            _rate(
-                "control",
-                one.id,
-                "trials that failed as stated",
-                sides,
-                None,
-                CONTROL_MARGIN,
-                confidence,
-            )
-        )
-    elif (one.control is None) != (other.control is None) and one.candidate and other.candidate:
-        words = _two("there is one" if cell.control else "there is none" for cell in (one, other))
-        rows.append(Row("control", one.id, "negative control", words, "changed", ""))
-    yield _verdict(one, other, rows)
+    if left.candidate is not None and right.candidate is not None:
+        sides = _sides(left.candidate, right.candidate)
+        rows.append(_rate("candidate", left.id, "trials that failed", sides, accepted))
+        rows += _checks(left, right, sides, accepted)
+    if left.control is not None and right.control is not None:
+        sides = _sides(left.control, right.control)
+        half = _Accepted(CONTROL_MARGIN, accepted.confidence)
+        rows.append(_rate("control", left.id, "trials that failed as stated", sides, half))
+    elif (left.control is None) != (right.control is None) and left.candidate and right.candidate:
+        words = _two("there is one" if cell.control else "there is none" for cell in (left, right))
+        rows.append(Row("control", left.id, "negative control", words, "changed", ""))
+    yield _verdict(left, right, rows)
     yield from rows
-    if one.candidate is not None and other.candidate is not None:
-        yield _duration(one.id, _sides(one.candidate, other.candidate))
-    yield from _measured(one, other)
+    if left.candidate is not None and right.candidate is not None:
+        yield _duration(left.id, _sides(left.candidate, right.candidate))
+    yield from _measured(left, right)
 
 
-def _verdict(one: CellVerdict, other: CellVerdict, rows: Sequence[Row]) -> Row:
-    words = (one.verdict, other.verdict)
-    if one.verdict == other.verdict != "SKIPPED":
-        return Row("verdict", one.id, "verdict", words, "same", "")
+def _verdict(left: CellVerdict, right: CellVerdict, rows: Sequence[Row]) -> Row:
+    words = (left.verdict, right.verdict)
+    word: Word = "cannot tell"
+    how = "the words differ, but the trials do not set the two runs apart"
     if "SKIPPED" in words:
-        return Row(
-            "verdict", one.id, "verdict", words, "cannot tell", "a skipped cell says nothing"
-        )
-    if any(row.word == "changed" for row in rows):
-        return Row("verdict", one.id, "verdict", words, "changed", "see the rows that changed")
-    why = "the words differ, but the trials do not set the two runs apart"
-    return Row("verdict", one.id, "verdict", words, "cannot tell", why)
+        how = "a skipped cell says nothing"
+    elif left.verdict == right.verdict:
+        word = "same"
+        how = ""
+    elif any(row.word == "changed" for row in rows):
+        word = "changed"
+        how = "see the rows that changed"
+    return Row("verdict", left.id, "verdict", words, word, how)
 
 
-def _sides(one: Tally, other: Tally) -> _Sides:
+def _sides(left: Tally, right: Tally) -> _Sides:
     first, second = (
-        tuple(trial for trial in tally.trials if trial.outcome != "void") for tally in (one, other)
+        tuple(trial for trial in tally.trials if trial.outcome != "void") for tally in (left, right)
     )
     known = {(trial.index, trial.seed): trial for trial in second}
     pairs = tuple(
@@ -221,13 +221,12 @@ def _sides(one: Tally, other: Tally) -> _Sides:
 
 
 def _rate(
-    kind: Literal["candidate", "control", "check"],
+    kind: _RateKind,
     cell: str,
     what: str,
     sides: _Sides,
-    check: str | None,
-    margin: float,
-    confidence: float,
+    accepted: _Accepted,
+    check: str | None = None,
 ) -> Row:
     """One rate: how often trials failed, failed a check, or (of a control) failed as stated."""
 
@@ -239,52 +238,45 @@ def _rate(
     hits = [sum(map(hit, side)) for side in (sides.first, sides.second)]
     totals = [len(sides.first), len(sides.second)]
     shown = _two(f"{count} of {total}" for count, total in zip(hits, totals, strict=True))
-    word, how, more = _paired(sides, hit, margin, confidence) or _counted(
-        hits, totals, margin, confidence
-    )
+    word, how, more = _paired(sides, hit, accepted) or _counted(hits, totals, accepted)
     return Row(kind, cell, what, shown, word, how, more)
 
 
-def _paired(
-    sides: _Sides, hit: Callable[[Trial], bool], margin: float, confidence: float
-) -> _Ruling | None:
+def _paired(sides: _Sides, hit: Callable[[Trial], bool], accepted: _Accepted) -> _Ruling | None:
     count = len(sides.pairs)
     if not count:
         return None
-    only_first = sum(hit(one) and not hit(other) for one, other in sides.pairs)
-    only_second = sum(hit(other) and not hit(one) for one, other in sides.pairs)
+    only_first = sum(hit(left) and not hit(right) for left, right in sides.pairs)
+    only_second = sum(hit(right) and not hit(left) for left, right in sides.pairs)
     apart = only_first + only_second
     p_value = mcnemar(only_first, only_second)
     how = f"{apart} of {count} pairs differ, McNemar p = {p_value:.2g}"
     if p_value < SIGNIFICANT:
         return "changed", how, None
-    if upper_bound(apart, count, confidence=confidence) < margin:
-        return "same", f"{how}; fewer than {margin:.0%} differ", None
+    if upper_bound(apart, count, confidence=accepted.confidence) < accepted.margin:
+        return "same", f"{how}; fewer than {accepted.margin:.0%} differ", None
     needed = pairs_to_tell(only_first, only_second, count) or least_trials(
-        lambda pairs: upper_bound(apart, pairs, confidence=confidence) < margin, more_than=count
+        lambda pairs: upper_bound(apart, pairs, confidence=accepted.confidence) < accepted.margin,
+        more_than=count,
     )
     return "cannot tell", how, max(1, needed - count) if needed else None
 
 
-def _counted(
-    hits: Sequence[int], totals: Sequence[int], margin: float, confidence: float
-) -> _Ruling:
+def _counted(hits: Sequence[int], totals: Sequence[int], accepted: _Accepted) -> _Ruling:
+    margin = accepted.margin
+    confidence = accepted.confidence
     if not all(totals):
         return "cannot tell", "a side without a trial that counts", None
     p_value = fisher_two_sided(hits[0], totals[0], hits[1], totals[1])
     how = f"other seeds, Fisher p = {p_value:.2g}"
     if p_value < SIGNIFICANT:
         return "changed", how, None
-    low, high = (
-        [
-            bound(count, total, confidence=confidence)
-            for count, total in zip(hits, totals, strict=True)
-        ]
-        for bound in (lower_bound, upper_bound)
-    )
+    counts = list(zip(hits, totals, strict=True))
+    low = [lower_bound(count, total, confidence=confidence) for count, total in counts]
+    high = [upper_bound(count, total, confidence=confidence) for count, total in counts]
     if max(high[0] - low[1], high[1] - low[0]) < margin:
         return "same", f"{how}; the rates differ by less than {margin:.0%}", None
-    rates = [count / total for count, total in zip(hits, totals, strict=True)]
+    rates = [count / total for count, total in counts]
     needed = trials_to_tell(*rates) or (
         trials_needed(below=margin, confidence=confidence) if not sum(hits) else None
     )
@@ -292,9 +284,9 @@ def _counted(
 
 
 def _checks(
-    one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: float, confidence: float
+    left: CellVerdict, right: CellVerdict, sides: _Sides, accepted: _Accepted
 ) -> Iterator[Row]:
-    """A row for each check that failed somewhere.
+    """Row for each check that failed somewhere.
 
     The others never did, in any trial of either run.
     """
@@ -305,14 +297,18 @@ def _checks(
         for check in {f.check for f in trial.failures}
     )
     for check in sorted(failed):
-        yield _rate("check", one.id, f"{check} failed", sides, check, margin, confidence)
-    checks = [{row.check for row in cell.samples["candidate"].rows} if "candidate" in cell.samples else set()
-             for cell in (one, other)]  # fmt: skip
+        yield _rate("check", left.id, f"{check} failed", sides, accepted, check)
+    checks = [_asked(cell) for cell in (left, right)]
     for check in sorted(checks[0] ^ checks[1]):
         words = _two("asked" if check in each else "not asked" for each in checks)
-        yield Row(
-            "check", one.id, check, words, "changed", "only one of the scenarios has this check"
-        )
+        how = "only one of the scenarios has this check"
+        yield Row("check", left.id, check, words, "changed", how)
+
+
+def _asked(cell: CellVerdict) -> set[str]:
+    """Checks of the candidate's sample trial."""
+    sample = cell.samples.get("candidate")
+    return {row.check for row in sample.rows} if sample is not None else set()
 
 
 def _duration(cell: str, sides: _Sides) -> Row:
@@ -320,47 +316,35 @@ def _duration(cell: str, sides: _Sides) -> Row:
         summarise([trial.ms / 1000 for trial in side]) if side else None
         for side in (sides.first, sides.second)
     ]
-    return _summaries("time", cell, "a trial of the candidate took", times[0], times[1], "s")
+    return _summaries("time", cell, "a trial of the candidate took", times, "s")
 
 
-def _measured(one: CellVerdict, other: CellVerdict) -> Iterator[Row]:
-    known = {(row.id, row.rank): row for row in other.measured}
-    for row in one.measured:
+def _measured(left: CellVerdict, right: CellVerdict) -> Iterator[Row]:
+    known = {(row.id, row.rank): row for row in right.measured}
+    for row in left.measured:
         match = known.get((row.id, row.rank))
         summaries = [
             each.arms.get("candidate") if each is not None else None for each in (row, match)
         ]
-        yield _summaries(
-            "measured", one.id, f"{row.id} on rank {row.rank}", summaries[0], summaries[1], row.unit
-        )
+        what = f"{row.id} on rank {row.rank}"
+        yield _summaries("measured", left.id, what, summaries, row.unit)
 
 
-def _summaries(
-    kind: Literal["time", "measured"],
-    cell: str,
-    what: str,
-    one: Summary | None,
-    other: Summary | None,
-    unit: str,
-) -> Row:
-    shown = _interval(one, unit), _interval(other, unit)
-    if one is None or other is None:
+def _summaries(kind: Kind, cell: str, what: str, sides: Sequence[Summary | None], unit: str) -> Row:
+    left, right = sides
+    shown = _interval(left, unit), _interval(right, unit)
+    if left is None or right is None:
         return Row(kind, cell, what, shown, "cannot tell", "not measured in both")
-    if min(one.count, other.count) < ENOUGH:
-        return Row(kind, cell, what, shown, "cannot tell", f"fewer than {ENOUGH} values have no 95 % interval",
-                   ENOUGH - min(one.count, other.count))  # fmt: skip
-    ratio = f"ratio of medians {other.median / one.median:.2f}" if one.median > 0 else ""
-    if one.high < other.low or other.high < one.low:
-        return Row(
-            kind,
-            cell,
-            what,
-            shown,
-            "changed",
-            f"{ratio}; the intervals are apart".removeprefix("; "),
-        )
-    alike = one == other or (
-        one.low > 0 and RATIO[0] <= other.low / one.high and other.high / one.low <= RATIO[1]
+    if min(left.count, right.count) < ENOUGH:
+        how = f"fewer than {ENOUGH} values have no 95 % interval"
+        lacking = ENOUGH - min(left.count, right.count)
+        return Row(kind, cell, what, shown, "cannot tell", how, lacking)
+    ratio = f"ratio of medians {right.median / left.median:.2f}" if left.median > 0 else ""
+    if left.high < right.low or right.high < left.low:
+        how = f"{ratio}; the intervals are apart".removeprefix("; ")
+        return Row(kind, cell, what, shown, "changed", how)
+    alike = left == right or (
+        left.low > 0 and RATIO[0] <= right.low / left.high and right.high / left.low <= RATIO[1]
     )
     return Row(kind, cell, what, shown, "same" if alike else "cannot tell", ratio)
 
@@ -370,18 +354,18 @@ def _two(values: Iterable[str]) -> tuple[str, str]:
     return first, second
 
 
-def _interval(one: Summary | None, unit: str) -> str:
-    if one is None:
+def _interval(summary: Summary | None, unit: str) -> str:
+    if summary is None:
         return "not measured"
     digits = 3 if unit == "s" else 0
     return (
-        f"{one.median:.{digits}f} {unit} ({one.low:.{digits}f} to {one.high:.{digits}f}, n ="
-        f" {one.count})"
+        f"{summary.median:.{digits}f} {unit} ({summary.low:.{digits}f} to"
+        f" {summary.high:.{digits}f}, n = {summary.count})"
     )
 
 
 def _surroundings(first: Record, second: Record) -> Iterator[Row]:
-    """A row for each difference, or one that says there is none."""
+    """Row for each difference, or one that says there is none."""
     here = _question(first)
     there = _question(second)
     names = [
@@ -398,13 +382,8 @@ def _surroundings(first: Record, second: Record) -> Iterator[Row]:
         yield Row("environment", "", change.what, (change.then, change.now), "changed")
     if not changes:
         packages = len(first.run.environment.packages)
-        yield Row(
-            "environment",
-            "",
-            f"machine, interpreter, variables and {packages} packages",
-            ("", ""),
-            "same",
-        )
+        what = f"machine, interpreter, variables and {packages} packages"
+        yield Row("environment", "", what, ("", ""), "same")
 
 
 def _question(record: Record) -> dict[str, str]:
@@ -418,9 +397,8 @@ def _question(record: Record) -> dict[str, str]:
         "accepted failure rate": f"{scenario.accept_rate:.3g} at {scenario.accept_confidence:.0%}",
         "control must fail": scenario.must_fail or ABSENT,
         "commit": _commit(record),
+        "home folder of the ranks": run.room.home,
     }
-    if run.room is not None:
-        rows["home folder of the ranks"] = run.room.home
     for name, arm in record.arms.items():
         rows[f"arguments of the {name}"] = arm.arguments
         rows |= {f"{name}: {file}": f"sha256 {digest[:12]}" for file, digest in arm.files.items()}
@@ -431,8 +409,7 @@ def _question(record: Record) -> dict[str, str]:
 
 def _commit(record: Record) -> str:
     source = record.run.source
-    state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
-    return f"{source.commit[:12]}, {state}" if source.commit else "unknown"
+    return f"{source.commit[:12]}, {tree_state(record)}" if source.commit else "unknown"
 
 
 # -- a comparison as blocks, for terminal and markdown, and as JSON --------------------------------
@@ -453,16 +430,16 @@ NOTE = (
 
 
 def blocks(
-    found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+    comparison: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> Iterator[Block]:
-    """The comparison as blocks; `verified` says of each record whether it was."""
+    """Comparison as blocks; `verified` says of each record whether it was."""
     yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
     pairs = (
-        f"{plural(found.pairs, 'pair')} of trials share their seed"
-        if found.pairs
+        f"{plural(comparison.pairs, 'pair')} of trials share their seed"
+        if comparison.pairs
         else "no trials share their seed"
     )
-    yield Paragraph(Strong(found.word.upper()), f": {pairs}.")
+    yield Paragraph(Strong(comparison.word.upper()), f": {pairs}.")
     sides = zip("AB", (first, second), verified, strict=True)
     yield Table(
         ("", "run", "made", "commit", "verdict", "verified"),
@@ -479,7 +456,7 @@ def blocks(
         ),
     )
     for title, kinds in SECTIONS:
-        rows = [row for row in found.rows if row.kind in kinds]
+        rows = [row for row in comparison.rows if row.kind in kinds]
         yield Heading(2, title)
         # What is about the whole run has neither cell nor test.
         cut = slice(0, None) if any(row.cell for row in rows) else slice(1, 5)
@@ -489,12 +466,12 @@ def blocks(
 
 
 def as_json(
-    found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+    comparison: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> dict[str, Any]:
-    """The comparison for machines."""
+    """Comparison for machines."""
     return {
-        "word": found.word,
-        "pairs": found.pairs,
+        "word": comparison.word,
+        "pairs": comparison.pairs,
         "scenario": first.scenario.id,
         "runs": [
             {
@@ -506,7 +483,7 @@ def as_json(
             }
             for record, good in zip((first, second), verified, strict=True)
         ],
-        "rows": [{**dataclasses.asdict(row), "decides": row.decides} for row in found.rows],
+        "rows": [{**dataclasses.asdict(row), "decides": row.decides} for row in comparison.rows],
     }
 
 

@@ -78,7 +78,7 @@ CANNOT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class OneChange:
     """One thing that is going to be changed.
 
     Attributes:
@@ -116,6 +116,7 @@ class Change:
         usable = os.sched_getaffinity(0) if self.usable is not None else set()
         try:
             _set(self.variables)
+            # Of this thread alone, and so of the servers and ranks that it starts.
             if self.usable is not None:
                 os.sched_setaffinity(0, sorted(usable)[: self.usable])
             yield
@@ -127,7 +128,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """A difference that is not varied, and why."""
+    """Difference that is not varied, and why."""
 
     what: str
     then: str
@@ -139,7 +140,7 @@ class Left:
 class Walk:
     """What is going to be changed, one after the other, and what is not."""
 
-    changes: Sequence[Change]
+    changes: Sequence[OneChange]
     left: Sequence[Left]
     rare: int
 
@@ -148,7 +149,7 @@ def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
     """Find what can be changed in the scenario as it runs here, and what else differs from the
     first run.
     """
-    changes: list[Change] = []
+    changes: list[OneChange] = []
     left: list[Left] = []
     rare = 0
     for difference in differences(scenario.needs, reproduced, here):
@@ -156,7 +157,7 @@ def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
             rare += 1
             continue
         outcome = _towards(difference, scenario, reproduced, here.environment, jobs=here.jobs)
-        if isinstance(outcome, Change):
+        if isinstance(outcome, OneChange):
             changes.append(outcome)
         else:
             left.append(
@@ -190,30 +191,37 @@ def word(*, shown: bool, answer: Answer, against: Answer) -> Word:
 
 
 def _towards(
-    one: Difference, scenario: Scenario, reproduced: ReproducedRun, here: Environment, *, jobs: int
-) -> Change | str:
-    """The change that gives a difference the first run's value, or why there is none."""
+    difference: Difference,
+    scenario: Scenario,
+    reproduced: ReproducedRun,
+    here: Environment,
+    *,
+    jobs: int,
+) -> OneChange | str:
+    """Change that gives a difference the first run's value, or why there is none."""
     as_then = "as in the first run"
-    if one.what.startswith(VARIABLE):
-        return _variable(one.what.removeprefix(VARIABLE), scenario, reproduced, here)
-    if one.what == AFFINITY:
+    if difference.what.startswith(VARIABLE):
+        return _variable(difference.what.removeprefix(VARIABLE), scenario, reproduced, here)
+    if difference.what == AFFINITY:
         wanted = reproduced.environment.affinity
         if not hasattr(os, "sched_setaffinity"):
             return "this system does not let a process choose its processors"
         if not 0 < wanted < here.affinity:
             return "fewer can be used here" if wanted > 0 else "no run says so"
-        return Change(what=AFFINITY, before=one.now, after=one.then, why=as_then, usable=wanted)
-    if one.what == START:
+        return OneChange(
+            what=AFFINITY, before=difference.now, after=difference.then, why=as_then, usable=wanted
+        )
+    if difference.what == START:
         if reproduced.start == "warm":
             return "ranks cannot start warm here, or not with this scenario"
-        return Change(
+        return OneChange(
             what=START,
-            before=one.now,
-            after=one.then,
+            before=difference.now,
+            after=difference.then,
             why=as_then,
-            overrides=(override(START, one.then),),
+            overrides=(override(START, difference.then),),
         )
-    if one.what == JOBS:
+    if difference.what == JOBS:
         if reproduced.jobs < 1:
             return "no run says so"
         if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
@@ -221,17 +229,17 @@ def _towards(
                 f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure the"
                 " crowd"
             )
-        return Change(
-            what=JOBS, before=str(jobs), after=one.then, why=as_then, jobs=reproduced.jobs
+        return OneChange(
+            what=JOBS, before=str(jobs), after=difference.then, why=as_then, jobs=reproduced.jobs
         )
-    if one.what.startswith("package "):
+    if difference.what.startswith("package "):
         return OTHER_PACKAGES
-    return CANNOT.get(one.what, "nothing here can change it")
+    return CANNOT.get(difference.what, "nothing here can change it")
 
 
 def _variable(
     name: str, scenario: Scenario, reproduced: ReproducedRun, here: Environment
-) -> Change | str:
+) -> OneChange | str:
     if name in scenario.world.env:
         return f"the scenario sets it for its ranks: {scenario.world.env[name]}"
     if name not in INHERITED:
@@ -242,7 +250,7 @@ def _variable(
     # A report that was trusted although it was refused may say anything.
     if after is not None and not (after.isascii() and after.isprintable()):
         return "its value there is not plain text"
-    return Change(
+    return OneChange(
         what=f"{VARIABLE}{name}",
         before=before,
         after=after,
@@ -251,16 +259,18 @@ def _variable(
     )
 
 
-def _settings(scenario: Scenario, here: Environment, *, start: str, jobs: int) -> Iterator[Change]:
+def _settings(
+    scenario: Scenario, here: Environment, *, start: str, jobs: int
+) -> Iterator[OneChange]:
     """What both runs had alike and decides how ranks meet in time."""
     alike = "both runs had it alike"
     threads = scenario.world.env.get("OMP_NUM_THREADS", DEFAULTS["OMP_NUM_THREADS"])
     other = str(max(2, here.affinity)) if threads == "1" else "1"
-    yield Change(
+    yield OneChange(
         what=THREADS, before=threads, after=other, why=alike, overrides=(override(THREADS, other),)
     )
     if start == "warm":
-        yield Change(
+        yield OneChange(
             what=START,
             before="warm",
             after="fresh",
@@ -268,7 +278,7 @@ def _settings(scenario: Scenario, here: Environment, *, start: str, jobs: int) -
             overrides=(override(START, "fresh"),),
         )
     elif scenario.world.start == "fresh" and scenario.subject.program is None and is_linux():
-        yield Change(
+        yield OneChange(
             what=START,
             before="fresh",
             after="warm",
@@ -278,7 +288,7 @@ def _settings(scenario: Scenario, here: Environment, *, start: str, jobs: int) -
     # What is measured side by side is each other, and a hub has one world at a time.
     if not scenario.measure and scenario.hub is None:
         worlds = 1 if jobs > 1 else 2
-        yield Change(what=JOBS, before=str(jobs), after=str(worlds), why=alike, jobs=worlds)
+        yield OneChange(what=JOBS, before=str(jobs), after=str(worlds), why=alike, jobs=worlds)
 
 
 def _set(variables: dict[str, str | None]) -> None:
@@ -298,7 +308,7 @@ Seeds = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ChangeOutcome:
     """What became of a change.
 
     Attributes:
@@ -308,7 +318,7 @@ class Outcome:
         why: why it has no run; empty where there is one, or where somebody broke in before.
     """
 
-    change: Change
+    change: OneChange
     word: Word | Literal["not run"]
     answer: Answer | Literal[""] = ""
     report: Path | None = None
@@ -333,7 +343,7 @@ class Passes:
     progress: Callable[[], Progress] = Progress
 
     def usual(self) -> Finished:
-        """The pass that is asked for first.
+        """Pass that is asked for first.
 
         Raises:
             Interrupted, RunError: it could not be made; the other passes raise them too.
@@ -348,7 +358,7 @@ class Passes:
         return self._run(another(self.prepared, change, [override(SEEDS, root)]), jobs=self.jobs)
 
     def walk(self, first: Finished | None = None) -> Walk:
-        """The changes that can be made one by one.
+        """Changes that can be made one by one.
 
         Before the first pass, those that are to be expected.
         """
@@ -362,8 +372,8 @@ class Passes:
         here = Here(environment=environment.capture(), start=start, jobs=jobs)
         return walk(scenario, self.prepared.reproduced, here)
 
-    def vary(self, first: Finished, changes: Iterable[Change]) -> Iterator[Outcome]:
-        """A pass for each change, as far as it can be made.
+    def vary(self, first: Finished, changes: Iterable[OneChange]) -> Iterator[ChangeOutcome]:
+        """Pass for each change, as far as it can be made.
 
         Raises:
             Interrupted: somebody broke in.
@@ -375,9 +385,9 @@ class Passes:
             except Interrupted:
                 raise
             except (RunError, SourceError) as error:
-                yield Outcome(change=change, word="could not run", why=str(error))
+                yield ChangeOutcome(change=change, word="could not run", why=str(error))
 
-    def _changed(self, first: Finished, change: Change, *, tests: int) -> Outcome:
+    def _changed(self, first: Finished, change: OneChange, *, tests: int) -> ChangeOutcome:
         facts = ChangeFacts(
             what=change.what, before=change.before, after=change.after, beside=_digest(first)
         )
@@ -388,7 +398,9 @@ class Passes:
         what = word(
             shown=is_shown(facts, finished.record.run), answer=answer(finished), against=against
         )
-        return Outcome(change=change, word=what, answer=answer(finished), report=finished.report)
+        return ChangeOutcome(
+            change=change, word=what, answer=answer(finished), report=finished.report
+        )
 
     def _run(self, prepared: Prepared, *, jobs: int) -> Finished:
         return run(
@@ -400,7 +412,7 @@ class Passes:
 
 
 def answer(finished: Finished) -> Answer:
-    """The answer of a pass to the report that it reproduces."""
+    """Answer of a pass to the report that it reproduces."""
     assert finished.record.comparison is not None
     return finished.record.comparison.result.answer
 
@@ -412,25 +424,25 @@ def why_not_varied(answer: Answer) -> str:
     return "nothing is to be explained" if answer == "REPRODUCED" else "nothing is excluded yet"
 
 
-def between(scenario: Scenario, one: Finished, other: Finished, *, tests: int = 1) -> Answer:
-    """Whether one pass of a reproduction reproduces another, by the rules for any two runs.
+def between(scenario: Scenario, first: Finished, second: Finished, *, tests: int = 1) -> Answer:
+    """Tell whether one pass of a reproduction reproduces another, by the rules for any two runs.
 
     `tests` is how many such comparisons are made; they share the level.
     """
     return reproduction(
-        scenario, _cells(scenario, one), _cells(scenario, other), tests=tests
+        scenario, _cells(scenario, first), _cells(scenario, second), tests=tests
     ).answer
 
 
 def seeds_word(answer: Answer) -> Seeds:
-    """Whether the verdict hangs on the seeds, from how the two passes compare."""
+    """Tell whether the verdict hangs on the seeds, from how the two passes compare."""
     if answer == "REPRODUCED":
         return "NO SIGN THAT THE SEEDS DECIDE"
     return "CANNOT TELL WHETHER THE SEEDS DECIDE" if answer == "CANNOT TELL" else "THE SEEDS DECIDE"
 
 
 def joint(answers: Iterable[Answer]) -> Answer:
-    """The answer of several passes together: what refutes goes before what cannot tell, that before
+    """Answer of several passes together: what refutes goes before what cannot tell, that before
     REPRODUCED.
     """
     return min(answers, key=ORDER.index)

@@ -1,26 +1,44 @@
 """A report to be run again: copied where nobody else writes, verified there, worked out from its
-evidence.
+evidence; and its commit laid out from a repository.
+
+A commit is laid out in a folder of our own: no checkout, no hook, no filter, no worktree. The
+folder is a repository itself, which borrows the objects of the other: revisions are found in it as
+in the clone that a run was made in, and nothing is written into the user's `.git`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms import manifest
 from harness.forms.digest import sha256
+from harness.forms.git import git
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.assemble import assemble
-from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record, RecordError
 from harness.record.reproduced import ReproducedRun
 from harness.report.figures import FOLDER as FIGURES
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
+from harness.run.arms import patch
+from harness.run.arms.provenance import (
+    Living,
+    Origin,
+    Recorded,
+    Tree,
+    installed_from,
+    patched,
+    revision,
+    standing,
+)
+from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.profile import profile
@@ -29,7 +47,7 @@ from harness.trust.folder import (
     LARGEST_MANIFEST,
     LARGEST_REPORT,
     Folder,
-    Unreadable,
+    UnreadableFile,
     verify_folder,
 )
 from harness.trust.signers import SignerPolicy
@@ -38,7 +56,7 @@ from harness.trust.verification import Verification
 
 
 class NotTrusted(Exception):
-    """A report that was refused, or a file that is neither report nor bundle.
+    """Report that was refused, or a file that is neither report nor bundle.
 
     Nothing of it may run.
 
@@ -53,7 +71,7 @@ class NotTrusted(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCopy:
-    """A report with everything it rests on, in a folder of our own.
+    """Report with everything it rests on, in a folder of our own.
 
     Attributes:
         folder: the copy.
@@ -74,11 +92,11 @@ class ReportCopy:
     names: Sequence[str]
 
     def read(self, name: str) -> bytes:
-        """A file of the report, by its path."""
+        """File of the report, by its path."""
         return (self.folder / name).read_bytes()
 
     def arm_files(self, arm: str) -> dict[str, bytes]:
-        """The code of an arm as it ran, by path."""
+        """Code of an arm as it ran, by path."""
         beginning = f"{SOURCE_FOLDER}/{arm}/"
         return {
             name[len(beginning) :]: self.read(name)
@@ -104,7 +122,7 @@ class ReportCopy:
             environment=run.environment,
             environments=run.environments,
             arms={name: arm.files for name, arm in record.arms.items()},
-            inputs={one.name: one.digest for one in run.inputs},
+            inputs={given.name: given.digest for given in run.inputs},
             cells=profile(self.scenario, record.judgement.cells, read=self.read),
         )
 
@@ -181,13 +199,13 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
                 (copy / name).write_bytes(data)
             for name in BESIDE:
                 # The verifier says what is wrong with one that is there.
-                with contextlib.suppress(Unreadable):
+                with contextlib.suppress(UnreadableFile):
                     (copy / name).write_bytes(folder.read(name, LARGEST_FILE))
             for name in manifest.parse(listing):
                 target = copy / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(folder.read(name, LARGEST_FILE))
-    except (OSError, Unreadable, manifest.ManifestMalformed) as problem:
+    except (OSError, UnreadableFile, manifest.ManifestMalformed) as problem:
         # The verifier has the words for what is wrong there.
         checked = verify_folder(report, policy=policy)
         what = (
@@ -199,7 +217,7 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
     return copy
 
 
-def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> ReportCopy:
+def _read_copy(folder: Path, inputs: Path | None, verification: Verification) -> ReportCopy:
     try:
         names = [*manifest.parse((folder / manifest.NAME).read_bytes())]
         evidence = [
@@ -214,35 +232,163 @@ def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> Report
         report = read(REPORT)
     except (OSError, RecordError, manifest.ManifestMalformed) as error:
         raise NotTrusted(
-            f"it cannot be read, trusted or not: {visible(str(error), 500)}", found
+            f"it cannot be read, trusted or not: {visible(str(error), 500)}", verification
         ) from None
     except Exception as error:
-        if found.ok:
+        if verification.ok:
             raise
         # Evidence that nobody answers for may be of any form; what was verified was judged once
         # already.
         what = f"{type(error).__name__}: {error}"
         raise NotTrusted(
-            f"its evidence is not what a run writes ({visible(what, 300)})", found
+            f"its evidence is not what a run writes ({visible(what, 300)})", verification
         ) from None
     signer = (
-        found.signer
-        if found.signer == found.fingerprint
-        else f"{found.signer} ({found.fingerprint})"
+        verification.signer
+        if verification.signer == verification.fingerprint
+        else f"{verification.signer} ({verification.fingerprint})"
     )
     signed = (
         f"verified: signed by {signer}"
-        if found.ok
-        else f"NOT verified ({found.word}), trusted by whoever made this reproduction"
+        if verification.ok
+        else f"NOT verified ({verification.word}), trusted by whoever made this reproduction"
     )
     return ReportCopy(
         folder=folder,
         inputs=inputs,
         digest=sha256(report),
         signed=signed,
-        verification=found,
+        verification=verification,
         record=record,
         scenario=parse_scenario(text, name=SCENARIO_PATH, overrides=record.run.overrides),
         text=text,
         names=evidence,
     )
+
+
+LARGEST = 2048 * 2**20
+
+
+def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | None) -> Path:
+    """Lay out a commit, by its full id, with the changes its tree had, in a folder that is not
+    there yet.
+
+    Returns:
+        The top of the laid-out tree.
+
+    Raises:
+        RevisionError: the commit is not there, its tree is larger than 2 GiB, or the patch does not
+            apply.
+    """
+    source = GitRepository(repository, given=str(repository))
+    source.commit(commit)
+    entries = {
+        path: entry
+        for path, entry in source.entries(commit).items()
+        if entry.mode not in (LINK, SUBMODULE)
+    }
+    if sum(entry.size for entry in entries.values()) > LARGEST:
+        raise RevisionError(
+            f"the tree of commit {commit[:12]} has more than {LARGEST // 2**30} GiB"
+        )
+    _borrow(repository, commit, target)
+    source.lay_out(entries, target)  # the comparison finds what is not there
+    if changes is not None:
+        _change(target, changes, commit=commit)
+    return target
+
+
+def _borrow(repository: Path, commit: str, target: Path) -> None:
+    objects = _ask_git(repository, "rev-parse", "--git-path", "objects")
+    kind = _ask_git(repository, "rev-parse", "--show-object-format")
+    # No template: it may hold hooks.
+    done = git("init", "--quiet", "--template=", f"--object-format={kind}", str(target))
+    if done.returncode:
+        raise RevisionError(
+            f"no repository could be made in {target}:"
+            f" {done.stderr.decode(errors='replace').strip()}"
+        )
+    git_folder = target / ".git"
+    (git_folder / "objects" / "info").mkdir(parents=True, exist_ok=True)
+    (git_folder / "objects" / "info" / "alternates").write_text(
+        f"{(repository / objects).resolve()}\n"
+    )
+    (git_folder / "HEAD").write_text(f"{commit}\n")
+    done = git("read-tree", commit, folder=target)
+    if done.returncode:
+        raise RevisionError(
+            f"commit {commit[:12]} cannot be read: {done.stderr.decode(errors='replace').strip()}"
+        )
+
+
+def _ask_git(repository: Path, *words: str) -> str:
+    done = git(*words, folder=repository)
+    if done.returncode:
+        raise RevisionError(f"git {words[0]} failed in {repository}")
+    return os.fsdecode(done.stdout.removesuffix(b"\n"))
+
+
+def _change(target: Path, changes: bytes, *, commit: str) -> None:
+    named = patch.touched(changes, name="the patch of the run")
+    before = {path: (target / path).read_bytes() for path in named if (target / path).is_file()}
+    after = patch.apply(before, changes, name="the patch of the run", to=f"commit {commit[:12]}")
+    for path in before.keys() - after.keys():
+        (target / path).unlink()
+    for path, data in after.items():
+        place = target / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+
+# -- where the code comes from, as far as it is not staged: a report, or a repository --------------
+
+
+def recorded(copy: ReportCopy) -> dict[str, Origin]:
+    """What the report says of each arm."""
+    said = copy.record.run.provenance
+    return {name: Recorded(said[name]) for name in copy.record.arms}
+
+
+def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
+    """Checkout that a folder lies in, as it stands, or its revisions for the arms that are
+    one.
+    """
+    return _living(copy, folder, standing(folder))
+
+
+def committed(
+    copy: ReportCopy, repository: Path, commit: str, *, changes: bytes | None
+) -> dict[str, Origin]:
+    """Commit of a repository, with the changes its tree had, or its revisions for the arms that
+    are one.
+
+    Raises:
+        RevisionError: the commit is not there, or the changes do not apply to it.
+    """
+    tree = revision(GitRepository(repository, given=repository.name), commit)
+    return _living(copy, repository, tree if changes is None else patched(tree, changes, to=commit))
+
+
+def with_candidate(kept: Mapping[str, Origin], tree: Tree, folder: Path) -> dict[str, Origin]:
+    """The same, with the candidate from elsewhere."""
+    return {**kept, "candidate": Living(tree, installed_from(folder))}
+
+
+def _living(copy: ReportCopy, folder: Path, tree: Tree) -> dict[str, Origin]:
+    """Of an arm whose revision is not here, what the report says."""
+    origins = recorded(copy)
+    installed = installed_from(folder)
+    for name, arm in copy.record.arms.items():
+        if arm.revision is None:
+            origins[name] = Living(tree, installed)
+            continue
+        try:
+            code = revision(GitRepository(folder, given=folder.name), arm.revision.commit)
+            if arm.revision.patch is not None:
+                code = patched(
+                    code, copy.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit
+                )
+            origins[name] = Living(code, installed)
+        except RevisionError:
+            continue
+    return origins

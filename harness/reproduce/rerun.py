@@ -13,14 +13,41 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from harness.record.facts import SCENARIO_PATH, ChangeFacts, Reproduces
+from harness.forms.source import real_place
+from harness.record.facts import (
+    ENVIRONMENT_FOLDER,
+    REQUIREMENTS,
+    SCENARIO_PATH,
+    ChangeFacts,
+    InputFacts,
+    Reproduces,
+)
 from harness.record.reproduced import SEEDS, ReproducedRun, override
-from harness.reproduce import inputs, source
+from harness.reproduce import source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
+from harness.run.environments.checkout import Found, Kept
+from harness.run.environments.supply import Supply, supplied
+from harness.run.inputs import (
+    LAYOUTS,
+    MADE,
+    InputError,
+    ResolvedInput,
+    digests,
+    leaves,
+    remembered,
+    resolve,
+)
 from harness.run.material import Material
 from harness.run.worlds import can_be_warm
-from harness.scenario import LoadedScenario, Scenario, ScenarioError, parse_scenario
+from harness.scenario import (
+    Environment,
+    Input,
+    LoadedScenario,
+    Scenario,
+    ScenarioError,
+    parse_scenario,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +78,7 @@ class Wish:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A reproduction that is ready to run."""
+    """Reproduction that is ready to run."""
 
     loaded: LoadedScenario
     material: Material
@@ -80,7 +107,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
 
     Raises:
         SourceError: the source cannot be had, or differs.
-        inputs.InputMissing: an input is not here, or a package that the report's run never built.
+        InputMissing: an input is not here, or a package that the report's run never built.
     """
     rebuilt = _rebuild(copy, wish, here=here, scratch=scratch)
     overrides = [*copy.record.run.overrides, *rebuilt.overrides]
@@ -91,7 +118,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
     scenario = _parsed(copy.text, overrides)
     folder = scratch / "scenario"
     folder.mkdir()
-    given = inputs.find(
+    given = find_inputs(
         copy.record.run.inputs,
         given=wish.inputs,
         carried=copy.inputs,
@@ -113,13 +140,13 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
         ),
         reproduced=reproduced.encode(),
         origins=rebuilt.origins,
-        supplies=inputs.find_supplies(copy),
+        supplies=find_supplies(copy),
     )
     return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, reproduced=reproduced)
 
 
 def new_root() -> str:
-    """A root of seeds that nobody has used.
+    """Root of seeds that nobody has used.
 
     It is named in the record, so that its seeds can be derived again.
     """
@@ -165,3 +192,138 @@ def _rebuild(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Rebu
     if wish.evidence:
         return source.from_evidence(copy)
     return source.from_checkout(copy, here, results=wish.results) or source.from_evidence(copy)
+
+
+class InputMissing(Exception):
+    """Input that is not here, or is another one: without it nobody can tell.
+
+    The message says what to do.
+    """
+
+
+def find_inputs(
+    wanted: list[InputFacts],
+    *,
+    given: Mapping[str, Path],
+    carried: Path | None,
+    folder: Path | None,
+) -> dict[str, ResolvedInput]:
+    """Find every input of the run, file by file the same: where the user says, or else where it may
+    lie.
+
+    Raises:
+        InputMissing: one is not here, or differs.
+    """
+    if unknown := sorted(given.keys() - {facts.name for facts in wanted}):
+        raise InputMissing(f"--input {unknown[0]}: the run has no input of that name")
+    return {
+        facts.name: _find_input(facts, given.get(facts.name), carried, folder) for facts in wanted
+    }
+
+
+def _find_input(
+    facts: InputFacts, given: Path | None, carried: Path | None, folder: Path | None
+) -> ResolvedInput:
+    places: list[Path] = []
+    if given is not None:
+        places = [given]
+    else:
+        if carried is not None:
+            places.append(_root(facts, carried / facts.name))
+        if folder is not None and facts.revision is None and not leaves(facts.given):
+            places.append(folder / facts.given)
+        if (place := remembered(facts)) is not None:
+            places.append(place)
+    different = ""
+    for place in places:
+        if not place.exists():
+            continue
+        try:
+            actual = digests(real_place(place), name=facts.name)
+        except InputError as error:
+            different = str(error)
+            continue
+        if actual == facts.files:
+            return ResolvedInput(path=real_place(place), facts=facts)
+        wrong = sorted(
+            name
+            for name in actual.keys() | facts.files.keys()
+            if actual.get(name) != facts.files.get(name)
+        )
+        different = f"{wrong[0]} is not the file that the run was given"
+    if given is None and facts.revision is not None:
+        source = Input(hub=f"{facts.given.rpartition('@')[0]}@{facts.revision}")
+        return _made_again(
+            facts, source, other="the hub gives other files than the run had, at the same revision"
+        )
+    if given is None and facts.given.startswith(LAYOUTS):
+        source = Input(layouts=tuple(facts.given.removeprefix(LAYOUTS).split(", ")))
+        other = (
+            f"this version makes other layouts than the run had; --input {facts.name}=PATH says"
+            " where those lie"
+        )
+        return _made_again(facts, source, other=other)
+    if given is None and facts.given.startswith(MADE):
+        other = (
+            f"this version makes another model than the run had; --input {facts.name}=PATH says"
+            " where that lies"
+        )
+        return _made_again(facts, Input(made=facts.given.removeprefix(MADE)), other=other)
+    what = (
+        different or f"it is not here (the run was given {facts.given}, sha256 {facts.digest[:12]})"
+    )
+    raise InputMissing(f"input {facts.name}: {what}; --input {facts.name}=PATH says where it lies")
+
+
+def _root(facts: InputFacts, folder: Path) -> Path:
+    """Path of an input below a folder: of an input that is one file, that file."""
+    if len(facts.files) == 1 and facts.digest == next(iter(facts.files.values())):
+        return folder / next(iter(facts.files))
+    return folder
+
+
+def _made_again(facts: InputFacts, source: Input, *, other: str) -> ResolvedInput:
+    """Input from the hub, or made by this version; `other` is what is said where its files are
+    others.
+    """
+    try:
+        resolved = resolve(facts.name, source, folder=Path())
+    except InputError as error:
+        raise InputMissing(f"{error}; --input {facts.name}=PATH says where it lies") from None
+    if resolved.facts.files != facts.files:
+        raise InputMissing(f"input {facts.name}: {other}")
+    return ResolvedInput(path=resolved.path, facts=facts)
+
+
+# -- what environments were made from, other than an index: it is in the evidence ------------------
+
+
+def find_supplies(copy: ReportCopy) -> dict[str, Supply]:
+    """File of requirements and the built wheels of each arm, as the evidence holds them.
+
+    Raises:
+        InputMissing: the run never came so far as to build a package; without it nobody can tell.
+    """
+    return {
+        arm: _supply_of(copy, arm, wanted)
+        for arm, wanted in copy.scenario.subject.environments.items()
+    }
+
+
+def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
+    folder = f"{ENVIRONMENT_FOLDER}/{arm}"
+    environment = copy.record.run.environments.get(arm)
+    checkouts: dict[str, Found | Kept] = {}
+    for name, given in wanted.checkouts.items():
+        if environment is None:
+            raise InputMissing(
+                f"package {name} of the {arm} was to be built from {given.rev or 'HEAD'} of a"
+                " checkout, and the run never built it (its cells were skipped): run the scenario"
+                " itself, beside that checkout"
+            )
+        facts = environment.checkouts[name]
+        checkouts[name] = Kept(name=name, facts=facts, data=copy.read(f"{folder}/{facts.wheel}"))
+    if wanted.requirements is None:
+        return Supply(checkouts=checkouts)
+    text = supplied(copy.read(f"{folder}/{REQUIREMENTS}"), name=wanted.requirements)
+    return replace(text, checkouts=checkouts)

@@ -18,8 +18,14 @@ from harness.record import repository as described
 from harness.record.assemble import PATCH_PATH
 from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
 from harness.record.results import ResultsFolder
-from harness.reproduce import workspace
-from harness.reproduce.report_copy import ReportCopy
+from harness.reproduce.report_copy import (
+    ReportCopy,
+    committed,
+    lay_out,
+    recorded,
+    standing_at,
+    with_candidate,
+)
 from harness.run.arms import staging
 from harness.run.arms.provenance import Origin, revision, standing
 from harness.run.arms.revision import GitRepository, RevisionError
@@ -32,7 +38,7 @@ COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class SourceError(Exception):
-    """The source that was asked for cannot be had; the message says what, where and what to do."""
+    """Source that cannot be had; the message says what, where and what to do."""
 
 
 class SourceDiffers(SourceError):
@@ -49,7 +55,7 @@ class SourceDiffers(SourceError):
 
 @dataclass(frozen=True)
 class ArmFiles:
-    """The code of an arm, and the revision it was laid out from."""
+    """Code of an arm, and the revision it was laid out from."""
 
     files: Mapping[str, bytes]
     revision: RevisionFacts | None = None
@@ -83,7 +89,7 @@ class Rebuilt:
 
 
 def from_evidence(copy: ReportCopy) -> Rebuilt:
-    """The code that ran, as the evidence holds it."""
+    """Code that ran, as the evidence holds it."""
     source = Source(
         commit=None,
         tree=None,
@@ -98,12 +104,12 @@ def from_evidence(copy: ReportCopy) -> Rebuilt:
         source=source,
         patch=None,
         where=EVIDENCE,
-        origins=workspace.recorded(copy),
+        origins=recorded(copy),
     )
 
 
 def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) -> Rebuilt | None:
-    """The checkout that `here` lies in, as it stands; None where it does not hold the scenario.
+    """Checkout that `here` lies in, as it stands; None where it does not hold the scenario.
 
     What runs left in `results` is not a change of it.
 
@@ -131,12 +137,12 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
         patch=described.patch(folder) if source.dirty else None,
         where=f"{where}, which equals the report's source",
         folder=folder,
-        origins=workspace.standing_at(copy, folder),
+        origins=standing_at(copy, folder),
     )
 
 
 def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
-    """The report's own commit, laid out from a repository in a fresh folder, with the changes its
+    """Report's own commit, laid out from a repository in a fresh folder, with the changes its
     tree had.
 
     Raises:
@@ -151,7 +157,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         )
     changes = copy.read(PATCH_PATH) if PATCH_PATH in copy.names else None
     try:
-        top = workspace.lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
+        top = lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
     except RevisionError as error:
         raise SourceError(
             f"{error}. The report's evidence holds the code: run it without --repo"
@@ -183,12 +189,12 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         patch=changes,
         where=where,
         folder=folder,
-        origins=workspace.committed(copy, repository, source.commit, changes=changes),
+        origins=committed(copy, repository, source.commit, changes=changes),
     )
 
 
 def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = None) -> Rebuilt:
-    """The candidate from a folder as it stands; the control stays the report's.
+    """Candidate from a folder as it stands; the control stays the report's.
 
     Raises:
         SourceError: the folder is not there, or the scenario's subject is not in it.
@@ -219,14 +225,14 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
         where=EVIDENCE,
         candidate=taken_from if code.files != copy.arm_files("candidate") else "",
         folder=place,
-        origins=workspace.with_candidate(workspace.recorded(copy), standing(place), place),
+        origins=with_candidate(recorded(copy), standing(place), place),
     )
 
 
 def from_revision(
     copy: ReportCopy, rev: str, repository: Path, *, results: Path | None = None
 ) -> Rebuilt:
-    """The candidate from another revision of a repository; the control stays the report's.
+    """Candidate from another revision of a repository; the control stays the report's.
 
     Raises:
         SourceError: the revision is not there, or the scenario's subject is not in it.
@@ -254,7 +260,7 @@ def from_revision(
         candidate="" if same else f"commit {commit[:12]} of the repository given",
         overrides=tuple(overrides),
         folder=place,
-        origins=workspace.with_candidate(workspace.recorded(copy), tree, place),
+        origins=with_candidate(recorded(copy), tree, place),
     )
 
 
@@ -284,7 +290,7 @@ def _kept(copy: ReportCopy) -> dict[str, ArmFiles]:
 
 
 def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
-    """The scenario's folder in the checkout that `here` lies in, if one of its files is that
+    """Scenario's folder in the checkout that `here` lies in, if one of its files is that
     scenario.
     """
     source = copy.record.run.source
@@ -310,7 +316,7 @@ def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
 
 
 def _may_be(file: Path, scenario: str) -> bool:
-    """Whether a file is of this scenario.
+    """Tell whether a file is of this scenario.
 
     One with a mistake may be, and its digest will say that it differs.
     """
@@ -328,7 +334,8 @@ def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
         return []
     return [
         (
-            f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its sha256"
+            f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its"
+            " sha256"
             f" {wanted[:12]}"
         )
     ]
@@ -350,8 +357,8 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
 
 
 def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
-    """The arms as a run from this folder would have them."""
-    with staging.previewed(scenario, folder=folder) as found:
+    """Arms as a run from this folder would have them."""
+    with staging.previewed(scenario, folder=folder) as staged:
         return {
             name: ArmFiles(
                 {
@@ -362,12 +369,12 @@ def _staged(scenario: Scenario, folder: Path) -> dict[str, ArmFiles]:
                 arm.revision,
                 arm.patch,
             )
-            for name, arm in found.items()
+            for name, arm in staged.items()
         }
 
 
 def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
-    """The scenario with every revision written as the commit that it was."""
+    """Scenario with every revision written as the commit that it was."""
     pins = []
     for name, arm in copy.scenario.subject.arms.items():
         if (revision := copy.record.run.revisions.get(name)) is None:
@@ -391,7 +398,7 @@ def _parsed(copy: ReportCopy, overrides: Sequence[str]) -> Scenario:
 
 
 def _alone(scenario: Scenario) -> Scenario:
-    """The scenario with its candidate only."""
+    """Scenario with its candidate only."""
     return scenario.model_copy(
         update={"subject": scenario.subject.model_copy(update={"control": None})}
     )
@@ -409,7 +416,7 @@ def _lacks_commits(copy: ReportCopy, folder: Path) -> bool:
 
 
 def _demand_own_code(copy: ReportCopy) -> None:
-    """A ready subject comes with Rankproof, and a comparison names its arms: there is no other
+    """Ready subject comes with Rankproof, and a comparison names its arms: there is no other
     candidate to be had.
     """
     _demand_inside(copy.record.run.source)

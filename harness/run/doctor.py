@@ -25,7 +25,7 @@ from harness.plugins import PluginFailed
 from harness.record import environment
 from harness.record.facts import Environment
 from harness.registry import Registry
-from harness.report.views import VIEWS
+from harness.report.view import VIEWS
 from harness.run.environments.cache import cached
 from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer

@@ -18,8 +18,7 @@ from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import PATH, Contradiction, Record, RecordError, Unknown
 from harness.report.figures import FOLDER, figures
 from harness.report.report import render
-from harness.report.view import Basis, View
-from harness.report.views import VIEWS, checked
+from harness.report.view import VIEWS, Basis, View, checked
 from harness.trust import statement
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.verification import Refused

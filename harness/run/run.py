@@ -31,7 +31,7 @@ from harness.record.plugins import used
 from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
-from harness.report.views import VIEWS, checked
+from harness.report.view import VIEWS, checked
 from harness.run import inputs
 from harness.run.arms import library, staging
 from harness.run.arms.distributions import search_path

@@ -27,7 +27,7 @@ from harness.record.facts import SignerFacts, Source
 from harness.record.model import PATH, RecordError, read_model
 from harness.record.repository import describe
 from harness.record.results import UNFINISHED, ResultsError, ResultsFolder
-from harness.report.views import checked
+from harness.report.view import checked
 from harness.reproduce.bundle import BundleError, bundle
 from harness.run.plan import RunSettings
 from harness.run.run import Interrupted, RunError, run

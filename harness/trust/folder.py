@@ -25,7 +25,7 @@ from harness.forms.manifest import DEEPEST, MOST_FILES
 from harness.forms.manifest import NAME as MANIFEST
 from harness.reason import RefusalWord
 from harness.trust import sshsig
-from harness.trust.repairs import LARGEST as LARGEST_REPAIRED
+from harness.trust.footer import LARGEST_REPAIRED
 from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import Ssh
@@ -47,8 +47,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 
 
-class Unreadable(Exception):
-    """A file that will not be read. `kind` says why: missing, link, special, large or denied."""
+class UnreadableFile(Exception):
+    """File that will not be read. `kind` says why: missing, link, special, large or denied."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(kind, message)
@@ -57,7 +57,7 @@ class Unreadable(Exception):
 
 
 class Folder:
-    """An open results folder. Use it as a context manager.
+    """Open results folder. Use it as a context manager.
 
     Raises:
         OSError: the folder itself cannot be opened.
@@ -77,25 +77,29 @@ class Folder:
         os.close(self._root)
 
     def read(self, name: str, limit: int) -> bytes:
-        """The content of a file, of at most `limit` bytes.
+        """Content of a file, of at most `limit` bytes.
 
         Raises:
             Unreadable: it is not a regular file inside the folder, or it is larger.
         """
         descriptor = self._open(name, limit)
+        # Closed here also where a chunk is refused: a manifest may name more files than a process
+        # may hold open.
         try:
             return b"".join(_chunks(descriptor, name, limit))
         finally:
             os.close(descriptor)
 
     def digest(self, name: str, limit: int, *, keep: int = 0) -> tuple[str, int, bytes | None]:
-        """The sha256 of a file in hex, its size, and its content where that is at most `keep`
+        """Sha256 of a file in hex, its size, and its content where that is at most `keep`
         bytes.
 
         Raises:
             Unreadable: as for `read`.
         """
-        digest, size, parts = hashlib.sha256(), 0, []
+        digest = hashlib.sha256()
+        size = 0
+        parts = []
         descriptor = self._open(name, limit)
         try:
             for chunk in _chunks(descriptor, name, limit):
@@ -128,7 +132,7 @@ class Folder:
                         else:
                             paths.append(prefix + entry.name)
             except OSError as problem:
-                raise Unreadable(
+                raise UnreadableFile(
                     "denied", f"{prefix or '.'!r} cannot be listed: {problem.strerror}"
                 ) from None
             if (
@@ -136,7 +140,7 @@ class Folder:
                 or len(paths) > MOST_FILES + 5
                 or prefix.count("/") > DEEPEST
             ):
-                raise Unreadable(
+                raise UnreadableFile(
                     "large", f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}"
                 )
         return paths
@@ -161,7 +165,7 @@ class Folder:
             os.close(self._way.pop()[1])
 
     def _open(self, name: str, limit: int) -> int:
-        """A descriptor of a regular file of at most `limit` bytes, which the caller closes."""
+        """Descriptor of a regular file of at most `limit` bytes, which the caller closes."""
         above, _, last = name.rpartition("/")
         try:
             parent = self._parent(above)
@@ -172,12 +176,12 @@ class Folder:
             raise self._unreadable(name, problem) from None
         try:
             _refuse_other(os.fstat(descriptor), name, limit)
-        except Unreadable:
+        except UnreadableFile:
             os.close(descriptor)
             raise
         return descriptor
 
-    def _unreadable(self, name: str, problem: OSError) -> Unreadable:
+    def _unreadable(self, name: str, problem: OSError) -> UnreadableFile:
         steps = name.split("/")
         try:
             for depth in range(1, len(steps) + 1):
@@ -188,12 +192,12 @@ class Folder:
                     follow_symlinks=False,
                 )
                 if stat.S_ISLNK(status.st_mode):
-                    return Unreadable("link", f"{path!r} is a link, and links are not followed")
+                    return UnreadableFile("link", f"{path!r} is a link, and links are not followed")
         except OSError:
             pass
         if isinstance(problem, FileNotFoundError | NotADirectoryError):
-            return Unreadable("missing", f"{name!r} is not there")
-        return Unreadable("denied", f"{name!r} cannot be read: {problem.strerror}")
+            return UnreadableFile("missing", f"{name!r} is not there")
+        return UnreadableFile("denied", f"{name!r} cannot be read: {problem.strerror}")
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ class Reader:
     """
 
     def __call__(self, name: str) -> bytes:
-        """The content of a listed file.
+        """Content of a listed file.
 
         Raises:
             Refused: the manifest does not list it, or it was changed since its digest was taken.
@@ -225,7 +229,7 @@ class Reader:
             return self.kept[name]
         try:
             content = self.folder.read(name, LARGEST_FILE)
-        except Unreadable as problem:
+        except UnreadableFile as problem:
             raise Refused(
                 RefusalWord.EVIDENCE_MISSING, f"{problem.message}, and it was there a moment ago"
             ) from None
@@ -276,7 +280,7 @@ def verify_folder(
 
 
 def read_signers(path: Path) -> bytes:
-    """The content of an allowed_signers or revocation file of the verifier's own side, for a
+    """Content of an allowed_signers or revocation file of the verifier's own side, for a
     SignerPolicy.
 
     Raises:
@@ -286,30 +290,30 @@ def read_signers(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(LARGEST_SIGNERS + 1)
     if len(content) > LARGEST_SIGNERS:
-        raise Unreadable("large", f"{str(path)!r} is larger than {LARGEST_SIGNERS} bytes")
+        raise UnreadableFile("large", f"{str(path)!r} is larger than {LARGEST_SIGNERS} bytes")
     return content
 
 
 def _walk(verifier: Verifier, folder: Folder, name: str, replay: Replay) -> None:
     try:
         report = folder.read(name, LARGEST_REPORT)
-    except Unreadable as problem:
+    except UnreadableFile as problem:
         raise verifier.refuse_report(problem.message) from None
     verifier.take_report(report)
     verifier.check_signature(report)
     verifier.check_signer()
     try:
         digests = verifier.take_manifest(folder.read(MANIFEST, LARGEST_MANIFEST))
-    except Unreadable as problem:
+    except UnreadableFile as problem:
         digests = verifier.take_manifest(None, problem.message)
     kept = _take_files(verifier, folder, digests)
     try:
         names: list[str] = folder.names()
-    except Unreadable as problem:
+    except UnreadableFile as problem:
         names = [problem.message]
     # Only these exact names, and only where each will be checked below.
-    beside = {*replay.views, *([STATEMENT] if replay.makes_statements else [])}
-    verifier.take_names(names, frozenset({name, MANIFEST, *beside}))
+    known = {*replay.views, *([STATEMENT] if replay.makes_statements else [])}
+    verifier.take_names(names, frozenset({name, MANIFEST, *known}))
     read = Reader(folder, digests, kept)
     verifier.judge(replay, read)
     verifier.render(replay, read)
@@ -330,10 +334,10 @@ def _walk(verifier: Verifier, folder: Folder, name: str, replay: Replay) -> None
 def _beside(
     verifier: Verifier, folder: Folder, name: str, word: RefusalWord, limit: int
 ) -> bytes | None:
-    """A file that no manifest lists and that may be missing."""
+    """File that no manifest lists and that may be missing."""
     try:
         return folder.read(name, limit)
-    except Unreadable as problem:
+    except UnreadableFile as problem:
         if problem.kind == "missing":
             return None
         raise verifier.refuse_beside(word, problem.message) from None
@@ -353,24 +357,27 @@ def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> 
             digest, size, content = folder.digest(
                 path, min(LARGEST_FILE, room), keep=LARGEST_REPAIRED
             )
-        except Unreadable as problem:
+        except UnreadableFile as problem:
             raise verifier.refuse_file(
                 words.get(problem.kind, RefusalWord.EVIDENCE_MISSING), problem.message
             ) from None
         room -= size
         verifier.take_file(path, digest, content)
         if content is not None and size <= left:
-            kept[path], left = content, left - size
+            kept[path] = content
+            left = left - size
     return kept
 
 
 def _refuse_other(status: os.stat_result, name: str, limit: int) -> None:
     if stat.S_ISLNK(status.st_mode):
-        raise Unreadable("link", f"{name!r} is a link, and links are not followed")
+        raise UnreadableFile("link", f"{name!r} is a link, and links are not followed")
     if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("special", f"{name!r} is not a regular file")
+        raise UnreadableFile("special", f"{name!r} is not a regular file")
     if status.st_size > limit:
-        raise Unreadable("large", f"{name!r} has {status.st_size} bytes, at most {limit} are read")
+        raise UnreadableFile(
+            "large", f"{name!r} has {status.st_size} bytes, at most {limit} are read"
+        )
 
 
 def _chunks(descriptor: int, name: str, limit: int) -> Iterator[bytes]:
@@ -379,10 +386,10 @@ def _chunks(descriptor: int, name: str, limit: int) -> Iterator[bytes]:
         try:
             chunk = os.read(descriptor, _CHUNK)
         except OSError as problem:
-            raise Unreadable("denied", f"{name!r} cannot be read: {problem.strerror}") from None
+            raise UnreadableFile("denied", f"{name!r} cannot be read: {problem.strerror}") from None
         if not chunk:
             return
         left -= len(chunk)
         if left < 0:
-            raise Unreadable("large", f"{name!r} grew over {limit} bytes while it was read")
+            raise UnreadableFile("large", f"{name!r} grew over {limit} bytes while it was read")
         yield chunk

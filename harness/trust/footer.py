@@ -1,4 +1,5 @@
-"""The end of a report: the signature block, and the two lines of the body that a verifier reads.
+"""The end of a report: the signature block, the two lines of the body that a verifier reads, and
+what transports do to a text, undone.
 
 A report is `body`, then a fixed section that ends with an opening fence, then the signature, then
 the closing fence. Signed is every byte before the BEGIN line. There is exactly one such line
@@ -8,9 +9,12 @@ anywhere in the file.
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from harness.forms.digest import sha256
 from harness.reason import RefusalWord
 from harness.trust.sshsig import BEGIN, END, NAMESPACE_REPORT
 
@@ -31,12 +35,12 @@ _MADE = re.compile(rb"^Made: `(.*)`$", re.MULTILINE)
 
 
 class FooterError(ValueError):
-    """A body that cannot be signed."""
+    """Body that cannot be signed."""
 
 
 @dataclass(frozen=True)
 class Footer:
-    """A report taken apart."""
+    """Report taken apart."""
 
     body: bytes
     """What the renderer wrote."""
@@ -47,7 +51,7 @@ class Footer:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class SignatureRefusal:
     """Why no signature can be checked, as one of the words that `harness.trust.verification`
     explains.
     """
@@ -57,7 +61,7 @@ class Refusal:
 
 
 def signed_part(body: bytes) -> bytes:
-    """The bytes to sign for a body.
+    """Bytes to sign for a body.
 
     Raises:
         FooterError: the body does not end with a newline or holds the first or last line of a
@@ -73,7 +77,7 @@ def signed_part(body: bytes) -> bytes:
 
 
 def attach(body: bytes, signature: bytes) -> bytes:
-    """The whole report. `signature` is over `signed_part(body)`, armoured, with its final newline.
+    """Whole report. `signature` is over `signed_part(body)`, armoured, with its final newline.
 
     Raises:
         FooterError: the body cannot be signed, or the signature is not one armoured block.
@@ -85,7 +89,7 @@ def attach(body: bytes, signature: bytes) -> bytes:
 
 
 def unsigned_footer(reason: str) -> bytes:
-    """The last section of a report that nobody signed.
+    """Last section of a report that nobody signed.
 
     Append it to the body instead of a signature.
     """
@@ -95,32 +99,34 @@ def unsigned_footer(reason: str) -> bytes:
     )
 
 
-def split(report: bytes) -> Footer | Refusal:
+def split(report: bytes) -> Footer | SignatureRefusal:
     """Take a report apart, or say which word refuses it."""
     begins = report.count(BEGIN)
     if begins == 0:
-        return Refusal(RefusalWord.UNSIGNED, _unsigned(report))
+        return SignatureRefusal(RefusalWord.UNSIGNED, _unsigned(report))
     if begins > 1:
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.TWO_SIGNATURES,
             f"the file holds {begins} signature blocks; a report holds one, at its end",
         )
     start = report.index(BEGIN)
-    signed, block = report[:start], report[start:]
+    signed = report[:start]
+    block = report[start:]
     ends = block.count(END)
     if ends == 0:
-        return Refusal(RefusalWord.TRUNCATED, "the file ends inside the signature")
+        return SignatureRefusal(RefusalWord.TRUNCATED, "the file ends inside the signature")
     if ends > 1 or END in signed:
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER,
             "the last line of a signature stands in the file more than once",
         )
     stop = block.index(END) + len(END)
-    signature, rest = block[:stop] + b"\n", block[stop:]
+    signature = block[:stop] + b"\n"
+    rest = block[stop:]
     if rest != b"\n" + TAIL:
         return _wrong_end(rest)
     if not signed.endswith(SECTION) or not signature.startswith(BEGIN + b"\n"):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER,
             "the lines that introduce the signature are not the ones a report has",
         )
@@ -128,7 +134,7 @@ def split(report: bytes) -> Footer | Refusal:
 
 
 def stated_manifest(body: bytes) -> str | None:
-    """The manifest digest a body states, or None if it states none, or more than one."""
+    """Manifest digest a body states, or None if it states none, or more than one."""
     lines = _MANIFEST.findall(body)
     match = _MANIFEST_EXACT.fullmatch(lines[0]) if len(lines) == 1 else None
     return match[1].decode() if match else None
@@ -156,16 +162,122 @@ def _unsigned(report: bytes) -> str:
     return "this file holds no signature; it was never signed, or its end is missing"
 
 
-def _wrong_end(rest: bytes) -> Refusal:
+def _wrong_end(rest: bytes) -> SignatureRefusal:
     if (b"\n" + TAIL).startswith(rest):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.TRUNCATED, "the file ends before the fence that closes the signature block"
         )
     if rest.startswith(b"\r"):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER, "the lines of the signature end with a carriage return"
         )
-    return Refusal(
+    return SignatureRefusal(
         RefusalWord.TEXT_AFTER_SIGNATURE,
         "nothing may stand behind the signature: it is not covered by it",
     )
+
+
+LARGEST_REPAIRED = 2**20  # an explanation is not worth more time than this takes
+
+# Bytes that cp1252 leaves undefined are passed through as Latin-1 by browsers and most tools.
+_CP1252 = {ord(c): b for b in range(0x80, 0xA0) for c in bytes([b]).decode("cp1252", "ignore")}
+
+
+def _without_carriage_returns(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _without_byte_order_mark(data: bytes) -> bytes:
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def _from_utf16(data: bytes) -> bytes:
+    return data.decode("utf-16").encode() if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data
+
+
+def _from_cp1252(data: bytes) -> bytes:
+    return data.decode().translate(_CP1252).encode("latin-1")
+
+
+def _from_latin1(data: bytes) -> bytes:
+    return data.decode().encode("latin-1")
+
+
+def _with_final_newline(data: bytes) -> bytes:
+    return data.rstrip(b"\n") + b"\n"
+
+
+def _composed(data: bytes) -> bytes:
+    return unicodedata.normalize("NFC", data.decode()).encode()
+
+
+REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+    ("line endings were turned to CRLF", _without_carriage_returns),
+    ("a byte-order mark was added", _without_byte_order_mark),
+    ("the text was saved as UTF-16", _from_utf16),
+    ("UTF-8 was read as if it were Latin-1 (mojibake)", _from_latin1),
+    ("UTF-8 was read as if it were cp1252 (mojibake)", _from_cp1252),
+    ("newlines at the end were removed or added", _with_final_newline),
+    ("accents were taken apart (Unicode NFD)", _composed),
+)
+
+
+def repaired(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """What `data` may have been before one or two of these things happened to it, each with what
+    that was.
+
+    A repair is only ever used to explain: a file that would be good after one is still refused.
+    """
+    if len(data) > LARGEST_REPAIRED:
+        return
+    seen = {data}
+    once: list[bytes] = []
+    for name, repair in REPAIRS:
+        once.append(_try(repair, data))
+        if once[-1] not in seen:
+            seen.add(once[-1])
+            yield name, once[-1]
+    for (outer, _), middle in zip(REPAIRS, once, strict=True):
+        for inner, repair in REPAIRS if middle != data else ():
+            result = _try(repair, middle)
+            if result not in seen:
+                seen.add(result)
+                yield f"{outer}, and {inner}", result
+
+
+def repair_of(content: bytes, digest: str) -> str:
+    """What would give a file its digest back, as the end of a sentence.
+
+    Empty where nothing known does.
+    """
+    for what, candidate in repaired(content):
+        if sha256(candidate) == digest:
+            return f"; the file is good once this is undone: {what}"
+    return ""
+
+
+def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") -> str:
+    """The first line in which a text differs from what its record renders to, the place in it
+    included.
+    """
+    texts = stated.split(b"\n"), rendered.split(b"\n")
+    number = next(
+        i for i in range(max(map(len, texts)) + 1) if texts[0][i : i + 1] != texts[1][i : i + 1]
+    )
+    lines = [
+        text[number].decode(errors="backslashreplace") if number < len(text) else None
+        for text in texts
+    ]
+    pairs = zip(*(line or "" for line in lines), strict=False)
+    start = max(0, next((i for i, (left, right) in enumerate(pairs) if left != right), 0) - 40)
+    said, record = (
+        "nothing" if line is None else repr(line[start : start + 120]) for line in lines
+    )
+    return f"line {number + 1}: {of} says {said}, the record renders to {record}"
+
+
+def _try(repair: Callable[[bytes], bytes], data: bytes) -> bytes:
+    try:
+        return repair(data)
+    except UnicodeError:
+        return data

@@ -42,7 +42,7 @@ _PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
 
 class KeyProblem(Exception):
-    """A key that cannot sign: what is wrong, where, and what to do.
+    """Key that cannot sign: what is wrong, where, and what to do.
 
     `named` says whether somebody named this key.
     """
@@ -56,7 +56,7 @@ class Signer(Protocol):
     """Whatever signs: a key file, an agent, later a key service or a keyless identity."""
 
     def sign(self, data: bytes, namespace: str) -> bytes:
-        """The armoured SSHSIG of `data`."""
+        """Armoured SSHSIG of `data`."""
 
     def identity(self) -> str:
         """Who signs: for a key, SHA256:… of its public half."""
@@ -82,7 +82,7 @@ class SshSigner:
         return self.fingerprint
 
     def sign(self, data: bytes, namespace: str = NAMESPACE_REPORT) -> bytes:
-        """The armoured SSHSIG of `data`.
+        """Armoured SSHSIG of `data`.
 
         Raises:
             SshsigError: ssh-keygen is missing, refuses, or signed with another key than this one.
@@ -104,7 +104,7 @@ class SshSigner:
 def find_signer(
     *, explicit: str | None = None, environ: Mapping[str, str] | None = None, make: bool = True
 ) -> SshSigner:
-    """The signer for a run.
+    """Signer for a run.
 
     Args:
         explicit: the value of `--key`: a path, or a public key that an agent holds
@@ -139,11 +139,13 @@ def find_signer(
 def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
     literal = value.removeprefix("key::")
     if literal != value or literal.startswith(("ssh-", "ecdsa-", "sk-")):
-        key_file, where = None, f"{origin} (an agent's key)"
+        key_file = None
+        where = f"{origin} (an agent's key)"
         public = _public_line(literal.encode(), where)
     else:
         path = expanded(value)
-        key_file, where = path, f"{origin} ({value})"
+        key_file = path
+        where = f"{origin} ({value})"
         public = _public_key(path, where)
     _refuse_type(public, where)
     blob = base64.b64decode(public.split()[1])
@@ -195,14 +197,16 @@ def _content(path: Path, where: str) -> bytes:
 
 
 def _private_header(content: bytes, where: str) -> tuple[str, str]:
-    """The cipher of an OpenSSH private key file and its public key, both of which lie open in
+    """Cipher of an OpenSSH private key file and its public key, both of which lie open in
     it.
     """
     try:
         inner = content.split(_PRIVATE)[1].split(b"-----END")[0]
         fields = Fields(base64.b64decode(b"".join(inner.split()), validate=True))
         fields.expect(b"openssh-key-v1\0")
-        cipher, _, _ = fields.word(), fields.string(), fields.string()
+        cipher = fields.word()
+        fields.string()  # how the passphrase becomes a key
+        fields.string()  # options of that
         fields.number()
         blob = fields.string()
         return cipher, f"{Fields(blob).word()} {base64.b64encode(blob).decode()}"

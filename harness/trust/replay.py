@@ -13,11 +13,11 @@ Render: TypeAlias = Callable[[Read, str], bytes]
 
 
 class CannotJudge(Exception):
-    """The scenario, the checks or the format of the record are not known here."""
+    """Record whose scenario, checks or format are not known here."""
 
 
 class CannotRender(Exception):
-    """The format of the record is not known here."""
+    """Record whose format is not known here."""
 
 
 class Replay:
@@ -49,15 +49,15 @@ class Replay:
         raise CannotJudge("no judge was given")
 
     def render(self, _read: Read, _manifest_digest: str) -> bytes:
-        """The body that the record renders to."""
+        """Body that the record renders to."""
         raise CannotRender("no renderer was given")
 
     def signer(self, _read: Read) -> str | None:
-        """The fingerprint of the key that the record says signs it; None where it says that nobody
+        """Fingerprint of the key that the record says signs it; None where it says that nobody
         does.
         """
         raise CannotRender("no renderer was given")
 
     def rebuild(self, _read: Read, _report_digest: str, _manifest_digest: str) -> bytes:
-        """The statement, from the record and the sha256 of report and manifest."""
+        """Statement, from the record and the sha256 of report and manifest."""
         raise CannotRender("nothing here makes statements")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from harness.reason import RefusalWord
-from harness.trust.footer import Refusal
+from harness.trust.footer import SignatureRefusal
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, SshSignature, fingerprint
 
 _FIELD = re.compile(r'(?:"[^"]*"|[^\s"])+')
@@ -31,7 +31,7 @@ ALLOWED_SIGNERS = Path(".rankproof/allowed_signers")
 
 
 class SignersMalformed(ValueError):
-    """A line of an allowed_signers file that cannot be read; the message names it."""
+    """Line of an allowed_signers file that cannot be read; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class AllowedLine:
 
 
 def parse_at(text: str) -> datetime | Literal["now", "report"]:
-    """The value of `--at`: `now`, `report`, or a time such as 2026-01-03 or 2026-01-03T10:00:00Z,
+    """Value of `--at`: `now`, `report`, or a time such as 2026-01-03 or 2026-01-03T10:00:00Z,
     in UTC by default.
 
     Raises:
@@ -89,20 +89,22 @@ def parse_at(text: str) -> datetime | Literal["now", "report"]:
     return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
 
 
-def choose(signature: SshSignature, policy: SignerPolicy, when: datetime) -> AllowedLine | Refusal:
-    """The line that accepts the key of a signature at a time, or the nearest reason why there is
+def choose(
+    signature: SshSignature, policy: SignerPolicy, when: datetime
+) -> AllowedLine | SignatureRefusal:
+    """Line that accepts the key of a signature at a time, or the nearest reason why there is
     none.
     """
     shown = signature.fingerprint
     if policy.fingerprints and shown not in policy.fingerprints:
         wanted = ", ".join(policy.fingerprints)
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.UNKNOWN_SIGNER,
             f"signed by {shown}, which is not the key asked for ({wanted})",
         )
     if policy.allowed is None:
         if not policy.fingerprints:
-            return Refusal(
+            return SignatureRefusal(
                 RefusalWord.UNKNOWN_SIGNER,
                 f"signed by {shown}, and nothing says who may sign. {_how(signature)}",
             )
@@ -111,7 +113,7 @@ def choose(signature: SshSignature, policy: SignerPolicy, when: datetime) -> All
                 f"{shown} is a certificate: accept its authority with a cert-authority line in"
                 " allowed_signers"
             )
-            return Refusal(RefusalWord.UNKNOWN_SIGNER, message)
+            return SignatureRefusal(RefusalWord.UNKNOWN_SIGNER, message)
         text = f'{shown} namespaces="{NAMESPACE_REPORT}" {signature.public_line}'
         return AllowedLine(
             0, text, shown, False, NAMESPACE_REPORT, None, None, signature.public_key
@@ -119,12 +121,12 @@ def choose(signature: SshSignature, policy: SignerPolicy, when: datetime) -> All
     try:
         lines = read(policy.allowed)
     except SignersMalformed as problem:
-        return Refusal(RefusalWord.UNKNOWN_SIGNER, f"{policy.allowed_from}: {problem}")
+        return SignatureRefusal(RefusalWord.UNKNOWN_SIGNER, f"{policy.allowed_from}: {problem}")
     return _nearest(signature, policy, when, lines)
 
 
 def read(content: bytes) -> list[AllowedLine]:
-    """The lines of an allowed_signers file.
+    """Lines of an allowed_signers file.
 
     Raises:
         SignersMalformed: a line that is neither empty, a comment, nor `principals [options] key
@@ -156,14 +158,14 @@ def name_of(content: bytes, key: str) -> str | None:
 
 def _nearest(
     signature: SshSignature, policy: SignerPolicy, when: datetime, lines: list[AllowedLine]
-) -> AllowedLine | Refusal:
+) -> AllowedLine | SignatureRefusal:
     shown = signature.fingerprint
     key = signature.public_key if signature.certifier is None else signature.certifier
     certified = signature.certifier is not None
     mine = [line for line in lines if line.public_key == key and line.certifies == certified]
     if not mine:
         message = f"signed by {shown}, which {policy.allowed_from} does not list. {_how(signature)}"
-        return Refusal(RefusalWord.UNKNOWN_SIGNER, message)
+        return SignatureRefusal(RefusalWord.UNKNOWN_SIGNER, message)
     here = [line for line in mine if NAMESPACE_REPORT in (line.namespaces or "").split(",")]
     if not here:
         where = f"{policy.allowed_from}, line {mine[0].number}"
@@ -171,7 +173,7 @@ def _nearest(
         if mine[0].namespaces is None:
             for_what = f"names no namespaces, which would allow {shown} to sign anything"
         message = f'{where} {for_what}: add namespaces="{NAMESPACE_REPORT}" if it may sign reports'
-        return Refusal(RefusalWord.SIGNER_NOT_ALLOWED_HERE, message)
+        return SignatureRefusal(RefusalWord.SIGNER_NOT_ALLOWED_HERE, message)
     for line in here:
         if (line.after is None or when >= line.after) and (
             line.before is None or when < line.before
@@ -184,7 +186,7 @@ def _nearest(
         f"{policy.allowed_from}, line {last.number} allows {last.principals}{since}{until} only; "
         f"asked for {when:%Y-%m-%d %H:%M:%S} UTC"
     )
-    return Refusal(RefusalWord.SIGNER_EXPIRED, message)
+    return SignatureRefusal(RefusalWord.SIGNER_EXPIRED, message)
 
 
 def _how(signature: SshSignature) -> str:

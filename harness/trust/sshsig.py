@@ -111,17 +111,18 @@ class SshSignature:
 
     @property
     def public_line(self) -> str:
-        """The key as one line of a .pub file, without a comment."""
+        """Key as one line of a .pub file, without a comment."""
         return f"{self.key_type} {base64.b64encode(self.public_key).decode()}"
 
 
 class Ssh(Protocol):
-    """The three questions to ssh-keygen that a verifier has. This module answers them."""
+    """Three questions to ssh-keygen that a verifier has. This module answers them."""
 
     def fits(self, data: bytes, signature: bytes, *, namespace: str) -> bool: ...
 
     def find_principal(self, signature: bytes, *, allowed: str, when: datetime) -> str | None: ...
 
+    # The options of `ssh-keygen -Y verify`, by name.
     def verify(
         self,
         data: bytes,
@@ -136,7 +137,7 @@ class Ssh(Protocol):
 
 
 def fingerprint(public_key: bytes) -> str:
-    """The SHA256:… fingerprint of a public key in SSH's wire format."""
+    """SHA256:… fingerprint of a public key in SSH's wire format."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(public_key).digest()).decode().rstrip("=")
 
 
@@ -179,7 +180,7 @@ def parse(armoured: bytes) -> SshSignature:
 
 
 def armour(blob: bytes) -> bytes:
-    """A signature as ssh-keygen writes it: 70 characters a line."""
+    """Signature as ssh-keygen writes it: 70 characters a line."""
     text = base64.b64encode(blob)
     return b"\n".join((BEGIN, *(text[i : i + 70] for i in range(0, len(text), 70)), END, b""))
 
@@ -197,7 +198,8 @@ class Fields:
     def take(self, size: int) -> bytes:
         if len(self._rest) < size:
             raise MalformedSignature("a field of the signature or key is cut short")
-        taken, self._rest = self._rest[:size], self._rest[size:]
+        taken = self._rest[:size]
+        self._rest = self._rest[size:]
         return taken
 
     def expect(self, literal: bytes) -> None:
@@ -219,7 +221,7 @@ class Fields:
 
     @staticmethod
     def text(field: bytes) -> str:
-        """A field as text: printable ASCII."""
+        """Field as text: printable ASCII."""
         if not field.isascii() or not field.decode().isprintable():
             raise MalformedSignature("a name in the signature or key holds unprintable characters")
         return field.decode()
@@ -254,7 +256,7 @@ def _certifier(key: Fields, key_type: str) -> bytes:
 def sign(
     data: bytes, key_file: Path, *, namespace: str, environ: Mapping[str, str] | None = None
 ) -> bytes:
-    """The armoured signature of `data` by a private key file, or by the agent that holds the key of
+    """Armoured signature of `data` by a private key file, or by the agent that holds the key of
     a .pub file.
 
     Raises:
@@ -269,7 +271,7 @@ def sign(
 
 
 def fits(data: bytes, signature: bytes, *, namespace: str) -> bool:
-    """Whether the signature belongs to these bytes.
+    """Tell whether the signature belongs to these bytes.
 
     It says nothing about who made it: use `verify` for that.
     """
@@ -280,7 +282,7 @@ def fits(data: bytes, signature: bytes, *, namespace: str) -> bool:
 
 
 def find_principal(signature: bytes, *, allowed: str, when: datetime) -> str | None:
-    """The name under which the lines of `allowed` know the key of the signature at that time."""
+    """Name under which the lines of `allowed` know the key of the signature at that time."""
     with _files(signature=signature, allowed=f"{allowed}\n".encode()) as paths:
         options = ["-O", _time(when), "-f", paths["allowed"], "-s", paths["signature"]]
         done = _run(["find-principals", *options], b"")
@@ -288,6 +290,7 @@ def find_principal(signature: bytes, *, allowed: str, when: datetime) -> str | N
     return names[0] if done.returncode == 0 and names else None
 
 
+# The options of `ssh-keygen -Y verify`, by name.
 def verify(
     data: bytes,
     signature: bytes,
@@ -298,8 +301,8 @@ def verify(
     when: datetime,
     revoked: bytes | None = None,
 ) -> bool:
-    """Whether ssh-keygen accepts the signature by `principal` under the lines of `allowed` at that
-    time.
+    """Tell whether ssh-keygen accepts the signature by `principal` under the lines of `allowed` at
+    that time.
     """
     extra = {} if revoked is None else {"revoked": revoked}
     with _files(signature=signature, allowed=f"{allowed}\n".encode(), **extra) as paths:
@@ -320,7 +323,7 @@ def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def program() -> str:
-    """The path of ssh-keygen.
+    """Path of ssh-keygen.
 
     Raises:
         NoSshKeygen: it is not on the PATH.

@@ -5,6 +5,11 @@ It follows from the record and the report, byte for byte, so a verifier writes i
 compares. Sources: in-toto Attestation Framework v1, test-result v0.1, its rules on extension fields
 (names that will not collide, without `.` or `$`) and its monotonic principle.
 
+It travels in a DSSE envelope, version 1.0.2, whose signatures are those of ssh-keygen. Source: the
+DSSE protocol and envelope specifications. A signature is over the pre-authentication encoding (PAE)
+of type and payload, so neither can be taken for the other. `keyid` is a hint that nobody vouches
+for: here it decides nothing, and a key counts once however many names it is given.
+
 INCONCLUSIVE has no word there, so it is FAILED, and the extension says which of the two. A skipped
 cell is in neither list: ask whether the tests that you need are in `passedTests`, never whether
 `failedTests` is empty.
@@ -12,8 +17,11 @@ cell is in neither list: ask whether the tests that you need are in `passedTests
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.forms.manifest import NAME as MANIFEST
@@ -24,9 +32,9 @@ from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record
 from harness.stats.rates import lower_bound
 from harness.stats.verdict import CellVerdict
-from harness.trust.dsse import PAYLOAD_TYPE, MalformedEnvelope, encode, keys, pae, read
-from harness.trust.footer import Refusal
-from harness.trust.sshsig import NAMESPACE_ATTESTATION
+from harness.trust.footer import SignatureRefusal
+from harness.trust.sshsig import NAMESPACE_ATTESTATION, MalformedSignature, SshSignature
+from harness.trust.sshsig import parse as parse_signature
 
 if TYPE_CHECKING:
     from harness.trust.key import Signer
@@ -39,17 +47,19 @@ REPORT = "report.md"
 
 
 def attest(payload: bytes, signer: Signer) -> bytes:
-    """The signed envelope around a statement.
+    """Signed envelope around a statement.
 
     Raises:
         SshsigError: the key does not sign.
     """
     signature = signer.sign(pae(PAYLOAD_TYPE, payload), NAMESPACE_ATTESTATION)
-    return encode(payload, payload_type=PAYLOAD_TYPE, signatures=[(signer.identity(), signature)])
+    return encode_envelope(
+        payload, payload_type=PAYLOAD_TYPE, signatures=[(signer.identity(), signature)]
+    )
 
 
 def build(record: Record, *, report: str, manifest: str, source_files: str) -> bytes:
-    """The bytes of the statement.
+    """Bytes of the statement.
 
     Args:
         record: the record.
@@ -89,8 +99,8 @@ def test_name(record: Record, cell: CellVerdict) -> str:
 
 def check(
     envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[bytes, bytes], bool]
-) -> Refusal | str:
-    """Whether an envelope holds the statement of this report under the key of this report.
+) -> SignatureRefusal | str:
+    """Tell whether an envelope holds the statement of this report under the key of this report.
 
     Else the word against it.
 
@@ -102,18 +112,18 @@ def check(
         fits: whether an armoured signature is over bytes, in the namespace of statements.
     """
     try:
-        signed = read(envelope)
+        signed = read_envelope(envelope)
     except MalformedEnvelope as problem:
-        return Refusal(RefusalWord.STATEMENT_MALFORMED, str(problem))
+        return SignatureRefusal(RefusalWord.STATEMENT_MALFORMED, str(problem))
     if signed.payload_type != PAYLOAD_TYPE:
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.STATEMENT_MALFORMED,
             f"its payloadType is {signed.payload_type!r}, and not {PAYLOAD_TYPE!r}",
         )
     mine = [each for each in signed.signatures if each.said.fingerprint == fingerprint]
     if not mine:
         whose = ", ".join(sorted({each.said.fingerprint for each in signed.signatures}))
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.STATEMENT_BY_ANOTHER_KEY,
             f"it is signed by {whose}, the report by {fingerprint}",
         )
@@ -123,28 +133,29 @@ def check(
                 f"a signature made for {each.said.namespace!r}, a statement needs"
                 f" {NAMESPACE_ATTESTATION!r}"
             )
-            return Refusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
-    good = keys(signed, namespace=NAMESPACE_ATTESTATION, fits=fits)
+            return SignatureRefusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
+    good = signing_keys(signed, namespace=NAMESPACE_ATTESTATION, fits=fits)
     if bad := sorted({each.said.fingerprint for each in signed.signatures} - good):
-        return Refusal(
+        return SignatureRefusal(
             RefusalWord.STATEMENT_BADLY_SIGNED,
             f"the signature by {bad[0]} is not over this payload and type",
         )
     if differs := disagreement(signed.payload, rebuilt):
-        return Refusal(*differs)
+        return SignatureRefusal(*differs)
     others = sorted(good - {fingerprint})
-    beside = f"; signed beside it by {', '.join(others)}, whom nobody vouches for" if others else ""
-    return f"the statement is that of this report, by the same key{beside}"
+    more = f"; signed beside it by {', '.join(others)}, whom nobody vouches for" if others else ""
+    return f"the statement is that of this report, by the same key{more}"
 
 
 def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
-    """The word and the message for how a statement differs from the one that report and record
+    """Word and the message for how a statement differs from the one that report and record
     make; None if not.
     """
     if stated == rebuilt:
         return None
     try:
-        said, own = strict_json(stated), strict_json(rebuilt)
+        stated_document = strict_json(stated)
+        rebuilt_document = strict_json(rebuilt)
     except NotStrict as problem:
         return RefusalWord.STATEMENT_MALFORMED, f"the payload is not strict JSON: {problem}"
     for word, place in (
@@ -155,17 +166,22 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
         (RefusalWord.STATEMENT_OF_ANOTHER_RESULT, ("predicate", "passedTests")),
         (RefusalWord.STATEMENT_OF_ANOTHER_RESULT, ("predicate", "failedTests")),
     ):
-        one, other = _at(said, place), _at(own, place)
-        if one != other:
+        stated_value = _at(stated_document, place)
+        own_value = _at(rebuilt_document, place)
+        if stated_value != own_value:
             return (
                 word,
-                f"its {'.'.join(place)} is {_shown(one)}, the report makes it {_shown(other)}",
+                (
+                    f"its {'.'.join(place)} is {_shown(stated_value)}, the report makes it"
+                    f" {_shown(own_value)}"
+                ),
             )
-    one, other = _commits(said), _commits(own)
-    if one != other:
+    stated_value = _commits(stated_document)
+    own_value = _commits(rebuilt_document)
+    if stated_value != own_value:
         return (
             RefusalWord.STATEMENT_OF_ANOTHER_COMMIT,
-            f"it names {_shown(one)}, the report {_shown(other)}",
+            f"it names {_shown(stated_value)}, the report {_shown(own_value)}",
         )
     return RefusalWord.STATEMENT_DIFFERS, "it is not, byte for byte, what record and report make"
 
@@ -175,7 +191,9 @@ def _configuration(record: Record) -> list[dict[str, Any]]:
 
     Each descriptor holds a digest or an address, as the specification asks.
     """
-    run, source, here = record.run, record.run.source, record.run.environment
+    run = record.run
+    source = record.run.source
+    here = record.run.environment
     descriptors: list[dict[str, Any]] = []
     if source.commit:
         state = {"annotations": {"dirty": source.dirty, "repository": source.origin}}
@@ -206,7 +224,9 @@ def _configuration(record: Record) -> list[dict[str, Any]]:
 
 
 def _extension(record: Record) -> dict[str, Any]:
-    run, scenario, judgement = record.run, record.scenario, record.judgement
+    run = record.run
+    scenario = record.scenario
+    judgement = record.judgement
     return {
         "verdict": judgement.verdict,
         "reasons": judgement.reasons,
@@ -279,3 +299,127 @@ def _at(value: Any, place: tuple[str, ...]) -> Any:
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+MOST_SIGNATURES = 16
+_OTHER_ALPHABET = str.maketrans("-_", "+/")
+
+
+class MalformedEnvelope(ValueError):
+    """Not an envelope; the message says why."""
+
+
+@dataclass(frozen=True)
+class EnvelopeSignature:
+    """Signature as it stands in the envelope, and what it says of itself."""
+
+    armoured: bytes
+    said: SshSignature
+
+
+@dataclass(frozen=True)
+class StatementEnvelope:
+    """Envelope taken apart. Nothing in it is true until a signature fits."""
+
+    payload: bytes
+    payload_type: str
+    signatures: tuple[EnvelopeSignature, ...]
+
+    @property
+    def signed(self) -> bytes:
+        """Bytes that its signatures are over."""
+        return pae(self.payload_type, self.payload)
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """Pre-authentication encoding: lengths are in bytes, in decimal."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+def encode_envelope(
+    payload: bytes, *, payload_type: str, signatures: Iterable[tuple[str, bytes]]
+) -> bytes:
+    """Bytes of an envelope; `signatures` are pairs of fingerprint and armoured signature."""
+    listed = [
+        {"keyid": keyid, "sig": base64.b64encode(armoured).decode()}
+        for keyid, armoured in signatures
+    ]
+    envelope = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": payload_type,
+        "signatures": listed,
+    }
+    return json.dumps(envelope, ensure_ascii=True, indent=1).encode() + b"\n"
+
+
+def read_envelope(data: bytes) -> StatementEnvelope:
+    """Take an envelope apart. Either base64 alphabet is accepted.
+
+    Keys that DSSE does not know are not.
+
+    Raises:
+        MalformedEnvelope: not strict JSON, not these keys, no signature or too many, or one that is
+            no SSHSIG.
+    """
+    try:
+        document = strict_json(data)
+    except NotStrict as problem:
+        raise MalformedEnvelope(str(problem)) from None
+    _demand(
+        isinstance(document, dict) and document.keys() == {"payload", "payloadType", "signatures"},
+        "other keys",
+    )
+    listed = document["signatures"]
+    kind = document["payloadType"]
+    _demand(isinstance(kind, str) and kind.isprintable(), "a payloadType that is not text")
+    _demand(
+        isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES,
+        f"not 1 to {MOST_SIGNATURES} signatures",
+    )
+    return StatementEnvelope(
+        _base64(document["payload"], "payload"), kind, tuple(_signature(each) for each in listed)
+    )
+
+
+def signing_keys(
+    envelope: StatementEnvelope, *, namespace: str, fits: Callable[[bytes, bytes], bool]
+) -> frozenset[str]:
+    """Fingerprints of the distinct keys whose signature is over this payload, in this namespace."""
+    return frozenset(
+        each.said.fingerprint
+        for each in envelope.signatures
+        if each.said.namespace == namespace and fits(envelope.signed, each.armoured)
+    )
+
+
+def _signature(entry: Any) -> EnvelopeSignature:
+    _demand(
+        isinstance(entry, dict) and {"sig"} <= entry.keys() <= {"keyid", "sig"},
+        "a signature with other keys",
+    )
+    _demand(isinstance(entry.get("keyid", ""), str), "a keyid that is not text")
+    armoured = _base64(entry["sig"], "sig")
+    try:
+        return EnvelopeSignature(armoured, parse_signature(armoured))
+    except MalformedSignature as problem:
+        raise MalformedEnvelope(f"a signature that ssh-keygen did not write: {problem}") from None
+
+
+def _base64(text: Any, where: str) -> bytes:
+    _demand(isinstance(text, str), f"a {where} that is not text")
+    _demand(not (set("-_") & set(text) and set("+/") & set(text)), f"a {where} in two alphabets")
+    plain = text.translate(_OTHER_ALPHABET)
+    try:
+        data = base64.b64decode(plain, validate=True)
+    except (binascii.Error, ValueError):
+        raise MalformedEnvelope(f"not a DSSE envelope: a {where} that is not base64") from None
+    # Unused bits would let the file be changed without its meaning becoming another.
+    _demand(base64.b64encode(data).decode() == plain, f"a {where} whose base64 is loose")
+    return data
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise MalformedEnvelope(f"not a DSSE envelope: {what}")

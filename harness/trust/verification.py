@@ -56,8 +56,16 @@ from harness.forms.manifest import ManifestMalformed, parse
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.trust import statement
-from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated_time
-from harness.trust.repairs import first_difference, repair_of, repaired
+from harness.trust.footer import (
+    Footer,
+    SignatureRefusal,
+    first_difference,
+    repair_of,
+    repaired,
+    split,
+    stated_manifest,
+    stated_time,
+)
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.signers import SignerPolicy, choose
 from harness.trust.sshsig import (
@@ -107,7 +115,7 @@ class OutOfOrder(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Step:
+class VerificationStep:
     """One step and what became of it."""
 
     name: str
@@ -123,7 +131,7 @@ class Verification:
     Only `ok` says whether to accept.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[VerificationStep, ...]
     ok: bool
     word: str
     message: str
@@ -137,7 +145,7 @@ class Verification:
 
 @dataclass
 class Verifier:
-    """The state of one verification. Call the methods in the order of the rules.
+    """State of one verification. Call the methods in the order of the rules.
 
     Each raises `Refused` or passes.
     """
@@ -152,16 +160,16 @@ class Verifier:
     _digest: str = ""
     _digests: dict[str, str] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
-    _steps: list[Step] = field(default_factory=list)
+    _steps: list[VerificationStep] = field(default_factory=list)
     _stopped: bool = False
 
     def take_report(self, report: bytes) -> None:
         """Rule 1."""
         self._begin("footer")
-        found = split(report)
-        if not isinstance(found, Footer):
-            raise self._refusal(found.word, found.message + self._repair(report))
-        self._footer = found
+        footer = split(report)
+        if not isinstance(footer, Footer):
+            raise self._refusal(footer.word, footer.message + self._repair(report))
+        self._footer = footer
         self._pass("one signature block, at the end")
 
     def refuse_report(self, message: str) -> Refused:
@@ -188,16 +196,18 @@ class Verifier:
         if not self.ssh.fits(footer.signed, footer.signature, namespace=NAMESPACE_REPORT):
             message = "the text is not the text that was signed" + self._repair(report)
             raise self._refusal(RefusalWord.BAD_SIGNATURE, message)
-        self._signature, self.fingerprint = signature, signature.fingerprint
+        self._signature = signature
+        self.fingerprint = signature.fingerprint
         self._pass(f"good signature by {signature.fingerprint}")
 
     def check_signer(self) -> None:
         """Rule 3."""
         self._begin("signer")
-        footer, signature = self._the_footer, self._the_signature
+        footer = self._the_footer
+        signature = self._the_signature
         when, of_whom = self._when(footer)
         line = choose(signature, self.policy, when)
-        if isinstance(line, Refusal):
+        if isinstance(line, SignatureRefusal):
             raise self._refusal(line.word, line.message)
         # A name that we read ourselves is only a claim: `verify` asks ssh-keygen whether the line
         # is for it.
@@ -277,14 +287,14 @@ class Verifier:
             self._begin("files")
         return self._refusal(word, message)
 
-    def take_names(self, names: Sequence[str], own: frozenset[str]) -> None:
+    def take_names(self, names: Sequence[str], checked_elsewhere: frozenset[str]) -> None:
         """Rules 5 (that no file was left out) and 6. `own` is what other rules check."""
         missing = self._digests.keys() - self._seen
         if missing or self._next() != "files":
             raise OutOfOrder(f"{len(missing)} listed files were never checked")
         self._pass("every listed file has its digest")
         self._begin("unlisted")
-        extra = sorted(set(names) - self._digests.keys() - own)
+        extra = sorted(set(names) - self._digests.keys() - checked_elsewhere)
         if extra:
             more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
             message = (
@@ -312,7 +322,8 @@ class Verifier:
                 raise Refused(
                     RefusalWord.RENDERED_DIFFERENTLY, first_difference(self._the_footer.body, body)
                 )
-            named, signature = replay.signer(read), self._the_signature
+            named = replay.signer(read)
+            signature = self._the_signature
             if named not in (signature.fingerprint, signature.key_fingerprint):
                 message = (
                     f"the record says that {named or 'nobody'} signs, and"
@@ -328,7 +339,7 @@ class Verifier:
         self._begin("statement")
         if data is None:
             self._steps.append(
-                Step("statement", "absent", "", "no statement for machines is there")
+                VerificationStep("statement", "absent", "", "no statement for machines is there")
             )
             return
         with self._replayed(
@@ -342,7 +353,7 @@ class Verifier:
                     signed, armoured, namespace=NAMESPACE_ATTESTATION
                 ),
             )
-            if isinstance(checked, Refusal):
+            if isinstance(checked, SignatureRefusal):
                 raise Refused(checked.word, checked.message)
             self._pass(checked)
 
@@ -367,7 +378,9 @@ class Verifier:
         missing = sorted(views.keys() - there.keys())
         lacking = f"; not there: {', '.join(missing)}" if missing else ""
         if not there:
-            self._steps.append(Step("views", "absent", "", f"there are no views{lacking}"))
+            self._steps.append(
+                VerificationStep("views", "absent", "", f"there are no views{lacking}")
+            )
             return
         self._pass(f"{', '.join(there)}: what the record renders to{lacking}")
 
@@ -379,13 +392,15 @@ class Verifier:
     def result(self, *, allow_unjudged: bool = False) -> Verification:
         """What was found so far; a verification that has not reached its end is not ok."""
         reached = {step.name: step for step in self._steps}
-        steps = tuple(reached.get(name, Step(name, "not reached")) for name in STEPS)
+        steps = tuple(reached.get(name, VerificationStep(name, "not reached")) for name in STEPS)
         refused = [step for step in steps if step.outcome == "refused"]
         strong = [step for step in refused if step.word not in WEAK]
         complete = len(reached) == len(STEPS)
         ok = complete and not strong and (allow_unjudged or not refused)
         first = (
-            strong or refused or [Step("", "passed", "OK" if complete else "NOT COMPLETE", "")]
+            strong
+            or refused
+            or [VerificationStep("", "passed", "OK" if complete else "NOT COMPLETE", "")]
         )[0]
         message = first.message or (
             f"signed by {self.signer} ({self.fingerprint})" if complete else "not every step ran"
@@ -418,25 +433,27 @@ class Verifier:
         )
 
     def _pass(self, message: str) -> None:
-        self._steps.append(Step(self._next(), "passed", "", visible(message)))
+        self._steps.append(VerificationStep(self._next(), "passed", "", visible(message)))
 
     @contextmanager
     def _replayed(self, word: RefusalWord, what: str) -> Iterator[None]:
-        """A step that could not be done is refused in its weak word.
+        """Refuse a step that could not be done in its weak word.
 
         What was refused in it ends the verification.
         """
         try:
             yield
         except (CannotJudge, CannotRender) as problem:
-            self._steps.append(Step(self._next(), "refused", word, visible(f"{what}: {problem}")))
+            self._steps.append(
+                VerificationStep(self._next(), "refused", word, visible(f"{what}: {problem}"))
+            )
         except Refused as refused:
             raise self._refusal(refused.word, refused.message) from None
 
     def _refusal(self, word: RefusalWord, message: str) -> Refused:
         # Names and lines of a stranger's folder end up on a terminal.
         shown = visible(message)
-        self._steps.append(Step(self._next(), "refused", word, shown))
+        self._steps.append(VerificationStep(self._next(), "refused", word, shown))
         self._stopped = True
         return Refused(word, shown)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.commands import parser
-from harness.cli.verify import arguments, policy_of
+from harness.cli.reports import arguments, policy_of
 from tests.run.repositories import git
 
 

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from harness.gate.decision import Decision, decide
-from harness.gate.requirements import Requirement
+from harness.gate.decision import Decision, Requirement, decide
 from harness.record.facts import SCENARIO_PATH
 from tests import forge
 from tests.run import command_server

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli.gate import summary, workflow_commands
-from harness.gate.decision import Decision
+from harness.gate.decision import Decision, Requirement
 from harness.gate.policy import parse_policy
-from harness.gate.requirements import Requirement
 from tests.gate.conftest import Copy, Place
 from tests.run import command_server
 from tests.run.conftest import command, environment

@@ -11,10 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harness.gate.basis import read_basis
-from harness.gate.decision import Decision
+from harness.gate.decision import Decision, Requirement, requirements
 from harness.gate.objects import Objects
 from harness.gate.reports import Report
-from harness.gate.requirements import Requirement, requirements
 from harness.reason import Skip, SkipCode
 from harness.record.facts import RevisionFacts
 from harness.record.model import Record

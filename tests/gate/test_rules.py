@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.gate.basis import Basis, TrustedScenario
+from harness.gate.basis import GateBasis, TrustedScenario
 from harness.gate.policy import Required, parse_policy
 from harness.gate.reports import Report
 from harness.gate.rules import RULES, Ruling, holds
@@ -38,7 +38,7 @@ START = {"name": "evil.pth", "sha256": "0" * 64}
 
 def basis(
     *lines: str, require: str = f'{{scenario: meet, cells: ["{CELL}"]}}', **more: Any
-) -> Basis:
+) -> GateBasis:
     """What a gate believes that asks for one cell, with these lines more in its policy."""
     text = "\n".join(["schema: 1", "signers: {roles: {ci: [ci]}}", f"require: [{require}]", *lines])
     trusted = TrustedScenario(
@@ -62,7 +62,7 @@ def basis(
         "contains": lambda _: True,
         "tree": lambda _: None,
     }
-    return Basis(**{**given, **more})
+    return GateBasis(**{**given, **more})
 
 
 def report(*cells: dict[str, Any], run: dict[str, Any] | None = None, **more: Any) -> Report:
@@ -74,12 +74,12 @@ def report(*cells: dict[str, Any], run: dict[str, Any] | None = None, **more: An
     return Report(place="x", record=found, signer="ci", key="SHA256:x", roles=("ci",))
 
 
-def ruled(name: str, known: Basis, one: Report) -> Ruling:
+def ruled(name: str, known: GateBasis, one: Report) -> Ruling:
     """What one rule says, as a gate asks it."""
     return RULES[name](known, known.policy.require[0], one)
 
 
-def not_met(known: Basis, one: Report) -> dict[str, str]:
+def not_met(known: GateBasis, one: Report) -> dict[str, str]:
     """The rules that are not met, with their words; `holds` says the same."""
     required = known.policy.require[0]
     words = {name: rule(known, required, one)[0] for name, rule in RULES.items()}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.record.facts import RevisionFacts
-from harness.trust import dsse, sshsig, statement
+from harness.trust import sshsig, statement
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
 from tests.records import cell, record
 
@@ -112,14 +112,14 @@ def test_sigstore_reads_the_envelope(payload: bytes, tmp_path: Path) -> None:
     """
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    signed = dsse.pae(dsse.PAYLOAD_TYPE, payload)
-    assert signed == sigstore._pae(dsse.PAYLOAD_TYPE, payload)
+    signed = statement.pae(statement.PAYLOAD_TYPE, payload)
+    assert signed == sigstore._pae(statement.PAYLOAD_TYPE, payload)
     armoured = sshsig.sign(signed, key, namespace=NAMESPACE_ATTESTATION)
-    envelope = dsse.encode(
-        payload, payload_type=dsse.PAYLOAD_TYPE, signatures=[("SHA256:x", armoured)]
+    envelope = statement.encode_envelope(
+        payload, payload_type=statement.PAYLOAD_TYPE, signatures=[("SHA256:x", armoured)]
     )
     found = sigstore.Envelope._from_json(envelope)._inner
-    assert (found.payload, found.payload_type) == (payload, dsse.PAYLOAD_TYPE)
+    assert (found.payload, found.payload_type) == (payload, statement.PAYLOAD_TYPE)
     assert found.signatures[0].sig == armoured
     assert sshsig.fits(signed, found.signatures[0].sig, namespace=NAMESPACE_ATTESTATION)
     assert not sshsig.fits(signed, found.signatures[0].sig, namespace=NAMESPACE_REPORT)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from harness.events import Event
 from harness.history import History
 from harness.report import svg
-from harness.report.figures import rank_lanes
+from harness.report.figures import rank_lanes, wires_picture
 from harness.report.markdown import render_markdown
-from harness.report.wires import wires_picture, wires_section
+from harness.report.shown_trial import wires_section
 from harness.stats.wires import wires
 from tests.checks.conftest import healthy
 

@@ -5,7 +5,7 @@ all.
 from __future__ import annotations
 
 from harness.report.markdown import render_markdown
-from harness.report.report import blocks
+from harness.report.report import report_blocks
 from harness.stats.measured import summarise
 from tests.records import cell, record
 
@@ -25,7 +25,7 @@ def test_the_ranks_with_the_largest_values_come_first() -> None:
         for rank, value in enumerate(seconds)
     ]
     page = render_markdown(
-        blocks(record({**wide, "ranks": 9, "measured": rows}), manifest_digest="1" * 64)
+        report_blocks(record({**wide, "ranks": 9, "measured": rows}), manifest_digest="1" * 64)
     )
     section = page.split("## Measured impact")[1].split("\n## ")[0]
     above, _, folded = section.partition("<details>")

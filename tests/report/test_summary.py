@@ -15,9 +15,9 @@ from harness.history import History
 from harness.record.facts import RevisionFacts
 from harness.record.model import Record
 from harness.report.figures import rank_lanes
+from harness.report.html import render_page
 from harness.report.markdown import render_markdown
-from harness.report.page import render_page
-from harness.report.report import blocks, render
+from harness.report.report import render, report_blocks
 from harness.report.terminal import render_terminal
 from harness.report.view import Basis
 from harness.report.words import ranks_in_words
@@ -37,7 +37,7 @@ REVISION = {"repo": None, "rev": "main", "tree": "cd" * 20, "patch": None, "fold
 def shown(judgement: Judgement, **more: Any) -> str:
     """The first screen of a report on this judgement, without its links."""
     made = record(**more).model_copy(update={"judgement": judgement})
-    head = render_markdown(blocks(made, manifest_digest="1" * 64)).split("\n## ")[0]
+    head = render_markdown(report_blocks(made, manifest_digest="1" * 64)).split("\n## ")[0]
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head)
 
 
@@ -312,7 +312,12 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
     assert "- the world: world.begin (harness) 0.0" in report
     assert (
         max(
-            map(len, render_terminal(blocks(made, manifest_digest="1" * 64), 100).plain.split("\n"))
+            map(
+                len,
+                render_terminal(report_blocks(made, manifest_digest="1" * 64), 100).plain.split(
+                    "\n"
+                ),
+            )
         )
         <= 100
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.reproduce.archive import Index, unpack
-from harness.reproduce.bundle import Needles
+from harness.reproduce.bundle import LeakNeedles
 from harness.world.control import names
 from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
 from tests.run.repositories import git
@@ -329,12 +329,12 @@ def test_secrets_are_told_by_the_names_of_variables() -> None:
         "GIT_AUTHOR_NAME": "Mary Jane",
         "SSH_AUTH_SOCK": "/etc/passwd",
     }
-    needles = Needles(environ=environ)
+    needles = LeakNeedles(environ=environ)
     assert [
         leak.what for leak in needles.look("a", b"x\n0123456789 short Mary Jane /etc/passwd")
     ] == ["the value of API_KEY"]
     assert needles.look("a", b"x\n0123456789")[0].line == 2
-    assert not Needles(environ=environ, allowed=["secret"]).look("a", b"0123456789")
+    assert not LeakNeedles(environ=environ, allowed=["secret"]).look("a", b"0123456789")
 
 
 def test_a_private_key_among_the_code_is_found(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_private_key_among_the_code_is_found(tmp_path: Path) -> None:
         check=True,
         stdin=subprocess.DEVNULL,
     )
-    needles = Needles(environ={})
+    needles = LeakNeedles(environ={})
     assert [(leak.kind, leak.what) for leak in needles.look("a", key.read_bytes())] == [
         ("secret", "a private key")
     ]
@@ -356,4 +356,4 @@ def test_a_private_key_among_the_code_is_found(tmp_path: Path) -> None:
     assert [leak.line for leak in needles.look("a.patch", b"@@ -0,0 @@\n" + patch)] == [2]
     assert not needles.look("a", key.with_suffix(".pub").read_bytes())
     assert not needles.look("a", b'if text.startswith("-----BEGIN PRIVATE KEY-----\\n"):\n')
-    assert not Needles(environ={}, allowed=["secret"]).look("a", key.read_bytes())
+    assert not LeakNeedles(environ={}, allowed=["secret"]).look("a", key.read_bytes())

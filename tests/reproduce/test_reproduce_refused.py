@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from harness.reproduce.inputs import InputMissing
 from harness.reproduce.report_copy import NotTrusted, open_report
-from harness.reproduce.rerun import Wish, prepare
+from harness.reproduce.rerun import InputMissing, Wish, prepare
 from harness.reproduce.source import SourceError
 from harness.trust.signers import SignerPolicy
 from tests.forge import resign

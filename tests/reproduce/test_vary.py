@@ -16,7 +16,7 @@ import pytest
 from harness.record.facts import ChangeFacts
 from harness.record.model import Record
 from harness.record.reproduced import Here, differences, is_shown
-from harness.reproduce.passes import Change, Walk, joint, walk, word
+from harness.reproduce.passes import OneChange, Walk, joint, walk, word
 from harness.reproduce.report_copy import open_report
 from harness.scenario.plan import derive_seed
 from harness.trust.signers import SignerPolicy
@@ -424,7 +424,7 @@ def test_a_change_is_undone_whatever_happens(monkeypatch: pytest.MonkeyPatch) ->
     """
     monkeypatch.setenv("TZ", "Etc/GMT-2")
     monkeypatch.delenv("CXX", raising=False)
-    change = Change(
+    change = OneChange(
         what="variable TZ", before="", after="", why="", variables={"TZ": None, "CXX": "c++"}
     )
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.run.replay import RecordReplay
-from harness.trust import dsse, sshsig
-from harness.trust.dsse import PAYLOAD_TYPE
+from harness.trust import sshsig, statement
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
+from harness.trust.statement import PAYLOAD_TYPE
 from harness.trust.verification import Verification
 from tests.forge import replaced
 
@@ -35,7 +35,7 @@ class Signed:
         return (self.folder / name).read_bytes()
 
     def payload(self) -> bytes:
-        return dsse.read(self.envelope.read_bytes()).payload
+        return statement.read_envelope(self.envelope.read_bytes()).payload
 
     def sign(
         self,
@@ -46,7 +46,7 @@ class Signed:
         keyid: str = "me",
     ) -> Any:
         armoured = sshsig.sign(
-            dsse.pae(kind, payload), key or self.key, namespace=NAMESPACE_ATTESTATION
+            statement.pae(kind, payload), key or self.key, namespace=NAMESPACE_ATTESTATION
         )
         return keyid, armoured
 
@@ -54,7 +54,9 @@ class Signed:
         self.write(payload, [self.sign(payload, kind=kind, key=key)], kind=kind)
 
     def write(self, payload: bytes, signatures: Any, *, kind: str = PAYLOAD_TYPE) -> None:
-        self.envelope.write_bytes(dsse.encode(payload, payload_type=kind, signatures=signatures))
+        self.envelope.write_bytes(
+            statement.encode_envelope(payload, payload_type=kind, signatures=signatures)
+        )
 
     def forge(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Change the statement and sign it again with the key of the report."""

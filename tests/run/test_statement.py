@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from harness.record.model import Record
-from harness.report.views import checked
+from harness.report.view import checked
 from harness.run.replay import RecordReplay
-from harness.trust import dsse, footer, sshsig, statement
 from harness.trust import folder as folder_module
-from harness.trust.dsse import PAYLOAD_TYPE
+from harness.trust import footer, sshsig, statement
 from harness.trust.replay import CannotRender
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
+from harness.trust.statement import PAYLOAD_TYPE
 from tests import forge
 from tests.run.conftest import ROOT, Pair, Ran
 from tests.run.signed import NAME, Signed, step
@@ -101,10 +101,10 @@ def test_the_tested_files_are_listed_for_sha256sum(signed: Signed) -> None:
 
 def test_a_failed_run_says_failed(pair: Pair) -> None:
     """FAIL is FAILED, with the cell in `failedTests`, and hostile words in it stay ASCII."""
-    said = json.loads(dsse.read((pair.bad / NAME).read_bytes()).payload)
+    said = json.loads(statement.read_envelope((pair.bad / NAME).read_bytes()).payload)
     assert (said["predicate"]["result"], said["predicate"]["passedTests"]) == ("FAILED", [])
     assert said["predicate"]["failedTests"] == ["parting[ranks=2,backend=none]"]
-    assert dsse.read((pair.bad / NAME).read_bytes()).payload.isascii()
+    assert statement.read_envelope((pair.bad / NAME).read_bytes()).payload.isascii()
 
 
 def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
@@ -220,7 +220,8 @@ def test_payload_edited(signed: Signed) -> None:
     """An edited payload is not what was signed."""
     payload = signed.payload().replace(b'"PASSED"', b'"FAILED"')
     signatures = [
-        ("x", each.armoured) for each in dsse.read(signed.envelope.read_bytes()).signatures
+        ("x", each.armoured)
+        for each in statement.read_envelope(signed.envelope.read_bytes()).signatures
     ]
     signed.write(payload, signatures)
     assert signed.verify().word == "STATEMENT BADLY SIGNED"
@@ -241,7 +242,7 @@ def test_report_signature_reused(signed: Signed) -> None:
     signed.write(signed.payload(), [("x", report.signature)])
     assert signed.verify().word == "STATEMENT WRONG NAMESPACE"
     over = sshsig.sign(
-        dsse.pae(PAYLOAD_TYPE, signed.payload()), signed.key, namespace=NAMESPACE_REPORT
+        statement.pae(PAYLOAD_TYPE, signed.payload()), signed.key, namespace=NAMESPACE_REPORT
     )
     signed.write(signed.payload(), [("x", over)])
     assert signed.verify().word == "STATEMENT WRONG NAMESPACE"
@@ -260,7 +261,9 @@ def test_payload_type_changed(signed: Signed) -> None:
     """Another payloadType is refused, whether or not it was signed."""
     signed.edit(lambda it: it.update(payloadType="application/json"))
     assert signed.verify().word == "STATEMENT MALFORMED"
-    signed.attest(dsse.read(signed.envelope.read_bytes()).payload, kind="application/json")
+    signed.attest(
+        statement.read_envelope(signed.envelope.read_bytes()).payload, kind="application/json"
+    )
     assert signed.verify().word == "STATEMENT MALFORMED"
 
 
@@ -294,8 +297,8 @@ def test_one_key_under_two_names_counts_once(signed: Signed) -> None:
         payload,
         [signed.sign(payload, keyid="SHA256:one"), signed.sign(payload, keyid="SHA256:two")],
     )
-    found = dsse.read(signed.envelope.read_bytes())
-    good = dsse.keys(
+    found = statement.read_envelope(signed.envelope.read_bytes())
+    good = statement.signing_keys(
         found,
         namespace=NAMESPACE_ATTESTATION,
         fits=lambda data, armoured: sshsig.fits(data, armoured, namespace=NAMESPACE_ATTESTATION),
@@ -515,9 +518,9 @@ def test_the_lines_of_the_page(signed: Signed) -> None:
 def test_signed_bytes_are_those_of_the_specification() -> None:
     """The pre-authentication encoding is the one of DSSE's own example, with lengths in bytes."""
     assert (
-        dsse.pae("http://example.com/HelloWorld", b"hello world")
+        statement.pae("http://example.com/HelloWorld", b"hello world")
         == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     )
-    assert dsse.pae("é", "é".encode()) == "DSSEv1 2 é 2 é".encode()
+    assert statement.pae("é", "é".encode()) == "DSSEv1 2 é 2 é".encode()
     text = base64.b64encode(b"\xfb\xff").decode()
     assert "+" in text

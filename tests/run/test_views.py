@@ -18,12 +18,10 @@ import pytest
 
 from harness.record.model import Record
 from harness.report.blocks import Claim, Evidence, Paragraph
-from harness.report.html import render_html
+from harness.report.html import CSP, render_html, render_page
+from harness.report.issue import render_step_summary
 from harness.report.junit import render_junit
-from harness.report.page import CSP, render_page
-from harness.report.step_summary import render_step_summary
-from harness.report.view import Basis
-from harness.report.views import VIEWS, checked
+from harness.report.view import VIEWS, Basis, checked
 from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy

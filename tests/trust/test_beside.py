@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.trust import folder as room
+from harness.trust import footer, sshsig
 from harness.trust import key as keys_room
-from harness.trust import repairs, sshsig
-from harness.trust.folder import Unreadable, read_signers
+from harness.trust.folder import UnreadableFile, read_signers
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.replay import CannotRender
 from harness.trust.signers import SignerPolicy, SignersMalformed, read
 from harness.trust.sshsig import NAMESPACE_REPORT, SigningFailed
-from harness.trust.verification import STEPS, OutOfOrder, Step, Verifier
+from harness.trust.verification import STEPS, OutOfOrder, VerificationStep, Verifier
 
 if TYPE_CHECKING:
     from tests.trust.conftest import Run
@@ -118,7 +118,7 @@ def test_a_finished_verification_has_no_further_step(run: Run) -> None:
     made = Verifier(ssh=sshsig, policy=policy, now=NOW)
     with pytest.raises(OutOfOrder):
         made.check_views({}, lambda *_: b"")
-    made._steps = [Step(name, "passed") for name in STEPS]
+    made._steps = [VerificationStep(name, "passed") for name in STEPS]
     with pytest.raises(OutOfOrder, match="next is ''"):
         made.take_report(b"")
 
@@ -131,7 +131,7 @@ def test_lists_of_signers_have_a_largest_size(
     (tmp_path / "four").write_bytes(b"four")
     (tmp_path / "five").write_bytes(b"five!")
     assert read_signers(tmp_path / "four") == b"four"
-    with pytest.raises(Unreadable, match="larger than 4 bytes"):
+    with pytest.raises(UnreadableFile, match="larger than 4 bytes"):
         read_signers(tmp_path / "five")
 
 
@@ -148,7 +148,7 @@ def test_as_many_files_as_a_manifest_may_name(
     with room.Folder(tmp_path) as folder:
         assert len(folder.names()) == 10
         (tmp_path / "10").touch()
-        with pytest.raises(Unreadable, match="more than 5 files"):
+        with pytest.raises(UnreadableFile, match="more than 5 files"):
             folder.names()
     other = tmp_path / "folders"
     for number in range(10):
@@ -156,7 +156,7 @@ def test_as_many_files_as_a_manifest_may_name(
     with room.Folder(other) as folder:
         assert folder.names() == []
         (other / "10").mkdir()
-        with pytest.raises(Unreadable, match="more than 5 files"):
+        with pytest.raises(UnreadableFile, match="more than 5 files"):
             folder.names()
 
 
@@ -183,9 +183,9 @@ def test_files_are_kept_as_far_as_there_is_room(run: Run, monkeypatch: pytest.Mo
 
 def test_texts_of_just_the_size_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte more is not looked at."""
-    monkeypatch.setattr(repairs, "LARGEST", 4)
-    assert list(repairs.repaired(b"a\r\nb")) != []
-    assert list(repairs.repaired(b"a\r\nbc")) == []
+    monkeypatch.setattr(footer, "LARGEST_REPAIRED", 4)
+    assert list(footer.repaired(b"a\r\nb")) != []
+    assert list(footer.repaired(b"a\r\nbc")) == []
 
 
 @pytest.mark.parametrize("line", ["ci ssh-ed25519 AAAA", 'ci namespaces="x" ssh-ed25519'])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.trust import dsse
-from harness.trust.dsse import MalformedEnvelope
+from harness.trust import statement
 from harness.trust.sshsig import armour
+from harness.trust.statement import MalformedEnvelope
 
 KEYS = ["payload", "payloadType", "signatures", "sig", "keyid", "x"]
 JSON = st.recursive(
@@ -48,8 +48,8 @@ def test_what_is_written_is_read_back(payload: bytes, kind: str) -> None:
     """Any payload comes back byte for byte, and what is signed holds type and payload with their
     lengths.
     """
-    found = dsse.read(
-        dsse.encode(
+    found = statement.read_envelope(
+        statement.encode_envelope(
             payload, payload_type=kind, signatures=[("me", signature()), ("you", signature())]
         )
     )
@@ -62,14 +62,14 @@ def test_what_is_written_is_read_back(payload: bytes, kind: str) -> None:
 def test_anything_else_is_malformed(data: bytes) -> None:
     """Whatever the bytes are, the reader ends with its one error."""
     with pytest.raises(MalformedEnvelope):
-        dsse.read(data)
+        statement.read_envelope(data)
 
 
 def test_a_signature_that_only_looks_good_is_no_key() -> None:
     """A key counts only where its signature fits, in the namespace that was asked for."""
-    envelope = dsse.read(
-        dsse.encode(b"{}", payload_type="t", signatures=[("me", signature(b"here"))])
+    envelope = statement.read_envelope(
+        statement.encode_envelope(b"{}", payload_type="t", signatures=[("me", signature(b"here"))])
     )
-    assert dsse.keys(envelope, namespace="here", fits=lambda *_: False) == frozenset()
-    assert dsse.keys(envelope, namespace="there", fits=lambda *_: True) == frozenset()
-    assert len(dsse.keys(envelope, namespace="here", fits=lambda *_: True)) == 1
+    assert statement.signing_keys(envelope, namespace="here", fits=lambda *_: False) == frozenset()
+    assert statement.signing_keys(envelope, namespace="there", fits=lambda *_: True) == frozenset()
+    assert len(statement.signing_keys(envelope, namespace="here", fits=lambda *_: True)) == 1

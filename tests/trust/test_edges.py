@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.reason import RefusalWord
-from harness.trust import dsse, sshsig
-from harness.trust.dsse import MOST_SIGNATURES, MalformedEnvelope
-from harness.trust.folder import DEEPEST, Folder, Unreadable
-from harness.trust.footer import Refusal, split
-from harness.trust.repairs import first_difference
+from harness.trust import sshsig, statement
+from harness.trust.folder import DEEPEST, Folder, UnreadableFile
+from harness.trust.footer import SignatureRefusal, first_difference, split
 from harness.trust.replay import CannotJudge, Replay
 from harness.trust.signers import SignerPolicy, SignersMalformed, read
 from harness.trust.sshsig import (
@@ -28,6 +26,7 @@ from harness.trust.sshsig import (
     armour,
     fingerprint,
 )
+from harness.trust.statement import MOST_SIGNATURES, MalformedEnvelope
 from harness.trust.verification import OutOfOrder, Refused, Verifier
 
 if TYPE_CHECKING:
@@ -137,8 +136,11 @@ def test_as_many_signatures_as_an_envelope_may_have(count: int) -> None:
     """From one to sixteen; without `keyid` they are as good."""
     assert MOST_SIGNATURES == 16
     listed = [SIGNATURE] * count
-    assert len(dsse.read(envelope(signatures=listed)).signatures) == count
-    assert len(dsse.read(envelope(signatures=[{"sig": SIGNATURE["sig"]}])).signatures) == 1
+    assert len(statement.read_envelope(envelope(signatures=listed)).signatures) == count
+    assert (
+        len(statement.read_envelope(envelope(signatures=[{"sig": SIGNATURE["sig"]}])).signatures)
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,9 +164,9 @@ def test_as_many_signatures_as_an_envelope_may_have(count: int) -> None:
 )
 def test_an_envelope_with_one_thing_wrong(change: dict[str, Any]) -> None:
     """Everything else in it is as it should be, and it is refused."""
-    assert dsse.read(envelope()).payload == b"{}"
+    assert statement.read_envelope(envelope()).payload == b"{}"
     with pytest.raises(MalformedEnvelope):
-        dsse.read(envelope(**change))
+        statement.read_envelope(envelope(**change))
 
 
 KEY = base64.b64encode(b"key").decode()
@@ -203,7 +205,7 @@ def test_the_last_line_of_a_signature_twice() -> None:
         END + b"\n" + BEGIN + b"\n" + END + b"\n",
     ):
         found = split(text)
-        assert isinstance(found, Refusal)
+        assert isinstance(found, SignatureRefusal)
         assert found.word == RefusalWord.MALFORMED_FOOTER
 
 
@@ -238,7 +240,7 @@ def test_a_file_of_just_the_size_that_is_read(tmp_path: Path) -> None:
         assert folder.read("four", 4) == b"four"
         assert folder.digest("four", 4, keep=4)[1:] == (4, b"four")
         assert folder.digest("four", 4, keep=3)[1:] == (4, None)
-        with pytest.raises(Unreadable) as caught:
+        with pytest.raises(UnreadableFile) as caught:
             folder.read("four", 3)
     assert caught.value.kind == "large"
 
@@ -251,7 +253,7 @@ def test_folders_as_deep_as_a_manifest_may_name(tmp_path: Path) -> None:
     with Folder(tmp_path) as folder:
         assert folder.names() == ["/".join(["d"] * DEEPEST + ["f"])]
         (deepest / "d").mkdir()
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableFile):
             folder.names()
 
 
@@ -270,7 +272,7 @@ def test_what_is_not_there_and_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with Folder(tmp_path) as folder:
         for name, kind in (("none", "missing"), ("file/below", "missing"), ("x" * 300, "denied")):
-            with pytest.raises(Unreadable) as caught:
+            with pytest.raises(UnreadableFile) as caught:
                 folder.read(name, 1)
             assert caught.value.kind == kind
 

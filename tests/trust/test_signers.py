@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from harness.reason import RefusalWord
-from harness.trust.footer import Refusal
+from harness.trust.footer import SignatureRefusal
 from harness.trust.signers import AllowedLine, SignerPolicy, choose
 from harness.trust.sshsig import NAMESPACE_REPORT, SshSignature, fingerprint
 
@@ -34,8 +34,8 @@ def word(
 ) -> RefusalWord | None:
     policy = SignerPolicy(allowed=allowed, fingerprints=fingerprints)
     found = choose(given or signature(), policy, when)
-    assert isinstance(found, AllowedLine | Refusal)
-    return found.word if isinstance(found, Refusal) else None
+    assert isinstance(found, AllowedLine | SignatureRefusal)
+    return found.word if isinstance(found, SignatureRefusal) else None
 
 
 def test_a_listed_key_is_accepted() -> None:

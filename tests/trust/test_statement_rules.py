@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from harness.reason import RefusalWord
-from harness.trust import dsse, sshsig, statement
-from harness.trust.dsse import PAYLOAD_TYPE
-from harness.trust.footer import Refusal
+from harness.trust import sshsig, statement
+from harness.trust.footer import SignatureRefusal
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, armour
+from harness.trust.statement import PAYLOAD_TYPE
 from tests.records import cell, record
 from tests.trust.test_edges import blob
 
@@ -41,11 +41,11 @@ def checked(
     namespace: str = NAMESPACE_ATTESTATION,
     fits: bool = True,
     rebuilt: bytes = b"{}",
-) -> Refusal | str:
+) -> SignatureRefusal | str:
     signed = [
         ("x", armour(blob(key=key * 32, namespace=namespace.encode()))) for key in keys or (b"k",)
     ]
-    envelope = dsse.encode(payload, payload_type=kind, signatures=signed)
+    envelope = statement.encode_envelope(payload, payload_type=kind, signatures=signed)
     return statement.check(envelope, rebuilt=rebuilt, fingerprint=OWN, fits=lambda *_: fits)
 
 
@@ -72,9 +72,9 @@ def test_a_statement_of_the_report_is_accepted_and_others_may_sign_beside() -> N
         (checked(b"{"), "STATEMENT MALFORMED"),
     ],
 )
-def test_a_statement_that_is_not_the_reports(found: Refusal | str, word: str) -> None:
+def test_a_statement_that_is_not_the_reports(found: SignatureRefusal | str, word: str) -> None:
     """Each fault has its own word."""
-    assert isinstance(found, Refusal)
+    assert isinstance(found, SignatureRefusal)
     assert found.word == RefusalWord(word)
 
 

@@ -17,13 +17,13 @@ from harness.trust import sshsig
 from harness.trust.footer import (
     Footer,
     attach,
+    repaired,
     signed_part,
     split,
     stated_manifest,
     stated_time,
     unsigned_footer,
 )
-from harness.trust.repairs import repaired
 from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import BEGIN, END, MalformedSignature, armour

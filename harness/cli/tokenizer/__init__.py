@@ -1,62 +1,103 @@
-"""`rankproof tokenizer …`: a group of commands, one module each.
+"""`rankproof tokenizer …`: a group of commands, and how each ends when a file cannot be had.
 
-A module of the group has `HELP`, `LIBRARIES`, `arguments(parser)` and `main(options) -> int`, and
-is named in `COMMANDS`. What is heavy it imports inside `main`, which is called where its libraries
-are installed.
+What is heavy a command imports inside its `main`, which is called where its libraries are
+installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from harness.cli import INCONCLUSIVE, give_up
+from harness.cli import FAIL, INCONCLUSIVE, USAGE, give_up
 from harness.forms.distribution import missing
 from harness.forms.text import visible
 
 if TYPE_CHECKING:
+    from harness.tokenizer.loading import LoadError
     from harness.tokenizer.problem import Unreadable
 
-COMMANDS = (
-    "identity",
-    "diff",
-    "parity",
-    "contract",
-    "resolve",
-    "fetch",
-    "lock",
-    "verify",
-    "cache",
-    "doctor",
-)
 ABSENT = 3
 STRICT = 4
 DAMAGED = 5
 FORBIDDEN = 15
+LAST_LINES = 5
+NO_SPACE = 10
+NO_LOGIN = 11
+RATE = 12
+BYTES = 13
+NETWORK = 14
+LOCKED = 17
+_BY_ERRNO = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_SPACE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), FORBIDDEN),
+}
+_BY_STATUS = {401: NO_LOGIN, 403: NO_LOGIN, 404: ABSENT, 429: RATE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerCommand:
+    """Command of the group.
+
+    Attributes:
+        help: one line in the list of the group.
+        description: what the command does and its exit codes, for its own help.
+        arguments: adds its arguments to its parser.
+        main: runs it; returns the exit code.
+        libraries: what has to be installed before `main` is called.
+    """
+
+    help: str
+    description: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    main: Callable[[argparse.Namespace], int]
+    libraries: tuple[str, ...] = ()
+
+
+# Command to the module that has it, as a constant of its name in capitals.
+MODULES = {
+    "identity": "identity",
+    "diff": "identity",
+    "parity": "parity",
+    "contract": "parity",
+    "resolve": "resolve",
+    "fetch": "fetch",
+    "lock": "lock",
+    "verify": "lock",
+    "cache": "cache",
+    "doctor": "resolve",
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add every command of the group to its parser."""
     commands = parser.add_subparsers(dest="tokenizer_command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        command = _module(name)
+    for name in MODULES:
+        command = _command(name)
         command.arguments(
-            commands.add_parser(
-                name, help=command.HELP, description=(command.__doc__ or "").partition("\n")[2]
-            )
+            commands.add_parser(name, help=command.help, description=command.description)
         )
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command of the group that was named."""
-    command = _module(options.tokenizer_command)
-    if lacks := missing(*command.LIBRARIES):
-        return give_up(f"tokenizer {options.tokenizer_command}", lacks, INCONCLUSIVE)
-    return int(command.main(options))
+    name = options.tokenizer_command
+    command = _command(name)
+    if lacks := missing(*command.libraries):
+        return give_up(f"tokenizer {name}", lacks, INCONCLUSIVE)
+    return command.main(options)
+
+
+def _command(name: str) -> TokenizerCommand:
+    module = importlib.import_module(f"{__name__}.{MODULES[name]}")
+    command: TokenizerCommand = getattr(module, name.upper())
+    return command
 
 
 def unreadable(command: str, error: Unreadable) -> int:
@@ -95,5 +136,64 @@ def serialised_without_library(*paths: Path) -> str | None:
     )
 
 
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
+def failed(command: str, error: LoadError) -> int:
+    """Say on standard error why: the error, its causes, the requests that failed, what libraries
+    said.
+
+    Returns:
+        The exit code, which says of which class the error is.
+    """
+    tell(command, error)
+    return code_of(error)
+
+
+def tell(command: str, error: LoadError) -> None:
+    """Say it on standard error."""
+    from harness.tokenizer.problem import first_line
+
+    print(f"rankproof tokenizer {command}: {error}", file=sys.stderr)
+    cause = error.__cause__
+    while cause is not None:
+        print(f"  because of {type(cause).__name__}: {first_line(cause)}", file=sys.stderr)
+        cause = cause.__cause__
+    for request in error.requests:
+        if request.problem:
+            print(
+                f"  {request.method} {request.path}, attempt {request.attempt}: {request.problem}",
+                file=sys.stderr,
+            )
+    for line in error.logs[-LAST_LINES:]:
+        seen = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+        print(f"  {seen}", file=sys.stderr)
+
+
+def code_of(error: LoadError) -> int:
+    """Exit code that says of which class an error is; by what it is, never by its words."""
+    from harness.tokenizer.loading import (
+        BuildFailed,
+        BytesDiffer,
+        CacheFailed,
+        HubFailed,
+        IdentityDiffers,
+        LockTimeout,
+        SourceRefused,
+    )
+
+    cause = error.__cause__
+    by_errno = (
+        _BY_ERRNO.get(cause.errno or 0, INCONCLUSIVE)
+        if isinstance(cause, OSError)
+        else INCONCLUSIVE
+    )
+    if isinstance(error, HubFailed):
+        return (
+            BYTES if isinstance(error, BytesDiffer) else _BY_STATUS.get(error.status or 0, NETWORK)
+        )
+    kinds: dict[type[LoadError], int] = {
+        SourceRefused: USAGE,
+        LockTimeout: LOCKED,
+        CacheFailed: by_errno,
+        BuildFailed: DAMAGED,
+        IdentityDiffers: FAIL,
+    }
+    return next((code for kind, code in kinds.items() if isinstance(error, kind)), INCONCLUSIVE)

@@ -1,9 +1,4 @@
-"""`rankproof tokenizer cache`.
-
-Says what the cache of fetched files holds, whether every byte is as its manifest says, and makes
-room. It may run beside loads and fetches: what is in use is passed over, and what is damaged is put
-aside.
-"""
+"""`rankproof tokenizer cache`."""
 
 from __future__ import annotations
 
@@ -16,19 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, PASS
-from harness.cli.tokenizer.failed import failed
+from harness.cli.tokenizer import TokenizerCommand, failed
 from harness.cli.tokenizer.settings import Undecided, asking, cache, decided, duration, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading.snapshot import SnapshotStore
 
-HELP = "list, check, prune or repair the cache of fetched files"
-LIBRARIES = ()
 DAY = 86_400
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     cache(actions.add_parser("path", help="print where it is"))
     ls = actions.add_parser("ls", help="list the snapshots, the newest first")
@@ -99,26 +92,26 @@ def _ls(store: SnapshotStore, options: argparse.Namespace) -> int:
     from harness.tokenizer.loading.cache import cached_snapshots, set_aside
 
     now = time.time()
-    for one in cached_snapshots(store):
-        days = int((now - one.since) // DAY)
+    for snapshot in cached_snapshots(store):
+        days = int((now - snapshot.since) // DAY)
         if options.json:
-            hub = one.manifest.endpoint if one.manifest else None
-            files = len(one.manifest.files) if one.manifest else None
+            hub = snapshot.manifest.endpoint if snapshot.manifest else None
+            files = len(snapshot.manifest.files) if snapshot.manifest else None
             row = {
-                "snapshot": one.words,
+                "snapshot": snapshot.words,
                 "hub": hub,
-                "folder": str(one.place),
+                "folder": str(snapshot.place),
                 "files": files,
-                "bytes": one.size,
+                "bytes": snapshot.size,
             }
-            print(json.dumps({**row, "days": days, "harm": one.harm}))
+            print(json.dumps({**row, "days": days, "harm": snapshot.harm}))
             continue
         what = (
-            f"{len(one.manifest.files)} files, {one.size:,} bytes"
-            if one.manifest
-            else f"unreadable: {one.harm}"
+            f"{len(snapshot.manifest.files)} files, {snapshot.size:,} bytes"
+            if snapshot.manifest
+            else f"unreadable: {snapshot.harm}"
         )
-        print(f"{one.words}\n    {what}, fetched {days} days ago\n    {one.place}")
+        print(f"{snapshot.words}\n    {what}, fetched {days} days ago\n    {snapshot.place}")
     for place, why in set_aside(store):
         print(f"put aside: {place}\n    {why}", file=sys.stderr)
     return PASS
@@ -145,19 +138,19 @@ def _verify(store: SnapshotStore, options: argparse.Namespace) -> int:
 
     asks = not options.offline and forbidden_by() is None
     until = checked_deadline(options.deadline, options.deadline)
-    own = checked_endpoint(options.endpoint) if asks else None
-    for one in cached_snapshots(store):
+    endpoint = checked_endpoint(options.endpoint) if asks else None
+    for snapshot in cached_snapshots(store):
         # Another hub than the one that is asked cannot vouch for it.
-        is_own = one.manifest is not None and one.manifest.endpoint == own
+        is_asked = snapshot.manifest is not None and snapshot.manifest.endpoint == endpoint
         wire = (
-            HubClient(endpoint=own, token=stored_token(None), deadline=until)
-            if own and is_own
+            HubClient(endpoint=endpoint, token=stored_token(None), deadline=until)
+            if endpoint and is_asked
             else None
         )
         known = (
             "every byte is as the hub lists it" if wire else "every byte is as its manifest says"
         )
-        say(one.words, snapshot_harm(store, one, wire=wire), known)
+        say(snapshot.words, snapshot_harm(store, snapshot, wire=wire), known)
     if options.huggingface:
         for blob in HubCache.of_user().blobs():
             known = (
@@ -187,13 +180,27 @@ def _quarantine(store: SnapshotStore, _options: argparse.Namespace) -> int:
     from harness.tokenizer.loading.cache import cached_snapshots, put_aside, snapshot_harm
 
     count = 0
-    for one in cached_snapshots(store):
-        why = snapshot_harm(store, one)
+    for snapshot in cached_snapshots(store):
+        why = snapshot_harm(store, snapshot)
         if why is None:
             continue
         count += 1
-        done = put_aside(store, one, why)
-        print(f"{one.words}: {'stays: ' + done.why_not if done.why_not else 'put aside'}: {why}")
+        done = put_aside(store, snapshot, why)
+        print(
+            f"{snapshot.words}: {'stays: ' + done.why_not if done.why_not else 'put aside'}: {why}"
+        )
     if not count:
         print("nothing is damaged")
     return PASS
+
+
+CACHE = TokenizerCommand(
+    help="list, check, prune or repair the cache of fetched files",
+    description=(
+        "Says what the cache of fetched files holds, whether every byte is as its manifest "
+        "says, and makes room. It may run beside loads and fetches: what is in use is passed "
+        "over, and what is damaged is put aside."
+    ),
+    arguments=arguments,
+    main=main,
+)

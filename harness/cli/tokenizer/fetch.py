@@ -1,9 +1,4 @@
-"""`rankproof tokenizer fetch`.
-
-Fetches the files of a tokenizer, or files by name such as a model's, into a verified snapshot, and
-prints where it lies. A fetch that was ended goes on where it stopped. Nothing is built from the
-files, and no library is needed.
-"""
+"""`rankproof tokenizer fetch`."""
 
 from __future__ import annotations
 
@@ -17,22 +12,17 @@ from typing import TYPE_CHECKING, TextIO
 
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.streams import is_watched
-from harness.cli.tokenizer import ABSENT, STRICT, unreadable
-from harness.cli.tokenizer.failed import failed
-from harness.cli.tokenizer.settings import Undecided, bytes_, decided, hub, refused
+from harness.cli.tokenizer import ABSENT, STRICT, TokenizerCommand, failed, unreadable
+from harness.cli.tokenizer.settings import LOCK_FILE, Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading import Fetched, Lock
     from harness.tokenizer.loading.transfer import Progress
     from harness.tokenizer.model_files import Served
 
-HELP = "fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped"
-LIBRARIES = ()
-DEFAULT_LOCK = "tokenizer.lock.json"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "source", nargs="?", metavar="SOURCE", help="org/model or org/model@REVISION on the hub"
     )
@@ -82,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
             return _for_models(options, lock)
         for source, revision, names, model in _wanted(options, lock):
             with progress(sys.stderr) as seen:
-                made = get(
+                snapshot = get(
                     options,
                     source,
                     revision=revision,
@@ -91,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
                     model=model,
                     seen=seen,
                 )
-            say(made, as_json=options.json)
+            say(snapshot, as_json=options.json)
     except Undecided as error:
         return refused("tokenizer fetch", error)
     except SourceRefused as error:
@@ -120,14 +110,14 @@ def _wanted(
     if lock.repository is None:
         raise SourceRefused(f"{options.lock} was made from a folder, which no hub has")
     yield lock.repository, None, [], None
-    for one in lock.models:
-        if one.repository is None:
+    for record in lock.models:
+        if record.repository is None:
             print(
-                f"{one.path}: the lock has its digest, and no repository to fetch it from",
+                f"{record.path}: the lock has its digest, and no repository to fetch it from",
                 file=sys.stderr,
             )
         else:
-            yield one.repository, None, [], one.path
+            yield record.repository, None, [], record.path
 
 
 def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
@@ -147,8 +137,8 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
     models = models_below(options.for_models)
     if not models:
         raise SourceRefused(f"{options.for_models} holds no GGUF file")
-    if lock is None and (own := options.for_models / DEFAULT_LOCK).is_file():
-        lock = read_lock(own)
+    if lock is None and (lock_file := options.for_models / LOCK_FILE).is_file():
+        lock = read_lock(lock_file)
     worst = PASS
     for model in models:
         try:
@@ -157,8 +147,8 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
         except Unreadable as error:
             worst = max(worst, unreadable("fetch", error))
             continue
-        for made in served.fetched:
-            say(made, as_json=options.json)
+        for snapshot in served.fetched:
+            say(snapshot, as_json=options.json)
         worst = max(worst, _served(model, served, strict=options.strict, as_json=options.json))
     return worst
 
@@ -204,6 +194,7 @@ def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
     return code
 
 
+# What differs from call to call, by name; the rest is in the options.
 def get(
     options: argparse.Namespace,
     source: str,
@@ -239,39 +230,40 @@ def get(
     )
 
 
-def say(made: Fetched, *, as_json: bool, stream: TextIO | None = None) -> None:
+def say(snapshot: Fetched, *, as_json: bool, stream: TextIO | None = None) -> None:
     """Print what was fetched, and on standard error what a reader should know."""
-    for remark in made.remarks:
+    for remark in snapshot.remarks:
         print(f"rankproof tokenizer fetch: {remark}", file=sys.stderr)
-    received = sum(request.received for request in made.requests)
+    received = sum(request.received for request in snapshot.requests)
     if as_json:
-        files = [file.model_dump() for file in made.files]
+        files = [file.model_dump() for file in snapshot.files]
         row = {
-            "repository": made.repository.name,
-            "commit": made.commit,
-            "folder": str(made.folder),
+            "repository": snapshot.repository.name,
+            "commit": snapshot.commit,
+            "folder": str(snapshot.folder),
             "files": files,
-            "requests": len(made.requests),
+            "requests": len(snapshot.requests),
             "received": received,
         }
         print(json.dumps(row))
         return
-    total = sum(file.size for file in made.files)
+    total = sum(file.size for file in snapshot.files)
     how = (
-        f"{received:,} bytes in {len(made.requests)} requests"
-        if made.requests
+        f"{received:,} bytes in {len(snapshot.requests)} requests"
+        if snapshot.requests
         else "all of it was here"
     )
     print(
-        f"{made.repository.name}@{made.commit}: {len(made.files)} files, {total:,} bytes; {how}",
+        f"{snapshot.repository.name}@{snapshot.commit}: {len(snapshot.files)} files, {total:,}"
+        f" bytes; {how}",
         file=stream,
     )
-    print(made.folder, file=stream)
+    print(snapshot.folder, file=stream)
 
 
 @contextmanager
 def progress(stream: TextIO) -> Iterator[Progress | None]:
-    """A bar for each file where somebody watches; nothing elsewhere."""
+    """Bar for each file where somebody watches; nothing elsewhere."""
     if not is_watched(sys.stderr):
         yield None
         return
@@ -297,3 +289,15 @@ def progress(stream: TextIO) -> Iterator[Progress | None]:
             bars.update(tasks[path], completed=have)
 
         yield seen
+
+
+FETCH = TokenizerCommand(
+    help="fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped",
+    description=(
+        "Fetches the files of a tokenizer, or files by name such as a model's, into a "
+        "verified snapshot, and prints where it lies. A fetch that was ended goes on where it "
+        "stopped. Nothing is built from the files, and no library is needed."
+    ),
+    arguments=arguments,
+    main=main,
+)

@@ -1,9 +1,4 @@
-"""`rankproof tokenizer lock`.
-
-Loads a tokenizer and writes down exactly what it is: commit, sha256 of every file, identity, and
-the versions it was made with. Exits 0 when the file is written, 1 if a --model has another
-tokenizer, 2 if the hub, the cache or transformers failed, 64 if the source may not be used.
-"""
+"""`rankproof tokenizer lock` and `rankproof tokenizer verify`."""
 
 from __future__ import annotations
 
@@ -14,22 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
-from harness.cli.tokenizer.failed import tell
-from harness.cli.tokenizer.settings import Undecided, asking, decided, refused
+from harness.cli.tokenizer import TokenizerCommand, tell
+from harness.cli.tokenizer.settings import LOCK_FILE, Undecided, asking, decided, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading import LoadError, ModelRecord
 
-HELP = "write a lock file that pins a tokenizer by commit, file digests and identity"
-LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
-DEFAULT = "tokenizer.lock.json"
 OF_REPOSITORY = re.compile(r"(?P<repository>[^@:]+)@(?P<commit>[0-9a-f]{40}):(?P<file>.+)")
 MODEL_BYTES = 1 << 42
 """The most that a model file may have."""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+def lock_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     parser.add_argument(
         "source", metavar="SOURCE", help="org/model on the hub, or a folder (./, / or ~ first)"
     )
@@ -38,9 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         type=Path,
-        default=Path(DEFAULT),
+        default=Path(LOCK_FILE),
         metavar="FILE",
-        help=f"the lock file (default: {DEFAULT})",
+        help=f"the lock file (default: {LOCK_FILE})",
     )
     parser.add_argument(
         "--model",
@@ -62,7 +54,7 @@ def sources(parser: argparse.ArgumentParser) -> None:
     asking(parser)
 
 
-def main(options: argparse.Namespace) -> int:
+def lock_main(options: argparse.Namespace) -> int:
     """Load, write, say what was written."""
     from harness.tokenizer.loading import LoadError, load, write_lock
 
@@ -93,7 +85,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, ...]:
-    """The model files that are named, from this machine or from a repository.
+    """Model files that are named, from this machine or from a repository.
 
     Each is one of this tokenizer.
 
@@ -109,26 +101,26 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
         sorted_records,
     )
 
-    found: list[ModelRecord] = []
+    records: list[ModelRecord] = []
     for text in options.model:
-        told = OF_REPOSITORY.fullmatch(text)
-        if told is None or Path(text).exists():
+        named = OF_REPOSITORY.fullmatch(text)
+        if named is None or Path(text).exists():
             require_tokenizer(Path(text), tokenizer)
-            found.append(record_of_file(Path(text)))
+            records.append(record_of_file(Path(text)))
             continue
-        made = fetch(
-            told["repository"],
-            revision=told["commit"],
-            names=[told["file"]],
+        snapshot = fetch(
+            named["repository"],
+            revision=named["commit"],
+            names=[named["file"]],
             cache=options.cache,
             deadline=options.deadline,
             endpoint=options.endpoint,
             offline=options.offline,
             limits=Limits(file_bytes=MODEL_BYTES, total_bytes=MODEL_BYTES),
         )
-        require_tokenizer(made.folder / told["file"], tokenizer)
-        found += records_of_fetched(made)
-    return sorted_records(found)
+        require_tokenizer(snapshot.folder / named["file"], tokenizer)
+        records += records_of_fetched(snapshot)
+    return sorted_records(records)
 
 
 def undecided(command: str, error: LoadError) -> int:
@@ -141,3 +133,85 @@ def undecided(command: str, error: LoadError) -> int:
     if isinstance(error, IdentityDiffers):
         return FAIL
     return USAGE if isinstance(error, SourceRefused) else INCONCLUSIVE
+
+
+LOCK = TokenizerCommand(
+    help="write a lock file that pins a tokenizer by commit, file digests and identity",
+    description=(
+        "Loads a tokenizer and writes down exactly what it is: commit, sha256 of every file, "
+        "identity, and the versions it was made with. Exits 0 when the file is written, 1 if "
+        "a --model has another tokenizer, 2 if the hub, the cache or transformers failed, 64 "
+        "if the source may not be used."
+    ),
+    arguments=lock_arguments,
+    main=lock_main,
+    libraries=("huggingface_hub", "tokenizers", "transformers"),
+)
+
+
+def verify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a folder (./, / or ~ first), or org/model as in the lock"
+    )
+    parser.add_argument(
+        "--lock",
+        type=Path,
+        default=Path(LOCK_FILE),
+        metavar="FILE",
+        help=f"the lock file (default: {LOCK_FILE})",
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a model file that the lock must hold",
+    )
+    sources(parser)
+
+
+def verify_main(options: argparse.Namespace) -> int:
+    """Load under the lock, say what differs."""
+    from harness.tokenizer.loading import LoadError, read_lock, verify
+    from harness.tokenizer.model_files import model_difference
+
+    try:
+        decided(options)
+        lock = read_lock(options.lock)
+        models = [said for path in options.model if (said := model_difference(lock, path))]
+        answer = verify(
+            options.source,
+            lock=lock,
+            cache=options.cache,
+            deadline=options.deadline,
+            trust_remote_code=options.trust_remote_code,
+            endpoint=options.endpoint,
+            offline=options.offline,
+        )
+    except Undecided as error:
+        return refused("tokenizer verify", error)
+    except LoadError as error:
+        return undecided("verify", error)
+    for remark in answer.remarks:
+        print(f"note: {remark}")
+    differences = (*answer.differences, *models)
+    for said in differences:
+        print(said)
+    print("different" if differences else "the same")
+    return FAIL if differences else PASS
+
+
+VERIFY = TokenizerCommand(
+    help="say whether a tokenizer is the locked one, and what differs",
+    description=(
+        "Says whether a folder, or a repository at the locked commit, still is the locked "
+        "tokenizer, and in words what differs. Exits 0 if it is the same, 1 if it differs, 2 "
+        "if that could not be decided, 64 if the lock or the source may not be used. Code "
+        "beside the tokenizer is run only if its bytes are the locked ones."
+    ),
+    arguments=verify_arguments,
+    main=verify_main,
+    libraries=("huggingface_hub", "tokenizers", "transformers"),
+)

@@ -1,10 +1,4 @@
-"""`rankproof tokenizer resolve`.
-
-Says which tokenizer belongs to a GGUF model: every candidate (inside the model, beside it, in the
-caches) is compared with the one inside, id by id. Exits 0 if one is chosen, 1 if the named one
-differs, 2 if that could not be decided, 3 if none is there, 4 if --strict refuses what is not
-proven, 5 if the model is damaged, 15 if it may not be read.
-"""
+"""`rankproof tokenizer resolve` and `rankproof tokenizer doctor`."""
 
 from __future__ import annotations
 
@@ -15,19 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS
-from harness.cli.tokenizer import ABSENT, STRICT, unreadable
+from harness.cli.tokenizer import ABSENT, STRICT, TokenizerCommand, failed, unreadable
 from harness.cli.tokenizer.settings import Undecided, decided, refused
 from harness.forms.text import visible
 
 if TYPE_CHECKING:
     from harness.tokenizer.discovery import Candidate, Resolution
-
-HELP = "say which tokenizer belongs to a GGUF model, and why"
-LIBRARIES = ()
+    from harness.tokenizer.model_files import Health
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+def resolve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="the model file")
     parser.add_argument(
         "--tokenizer", type=Path, metavar="PATH", help="the only candidate: a file or a folder"
@@ -50,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
 
 
-def main(options: argparse.Namespace) -> int:
+def resolve_main(options: argparse.Namespace) -> int:
     """Print what was found."""
     from harness.tokenizer.discovery import resolve
     from harness.tokenizer.loading.intact import hub_cache
@@ -60,45 +52,48 @@ def main(options: argparse.Namespace) -> int:
         decided(options)
         # What the environment names is our own cache alone: the hub's is asked beside it.
         caches = [options.cache, hub_cache()] if isinstance(options.cache, Path) else options.cache
-        found = resolve(
+        resolution = resolve(
             options.model, tokenizer=options.tokenizer, caches=caches, strict=options.strict
         )
     except Undecided as error:
         return refused("tokenizer resolve", error)
     except Unreadable as error:
         return unreadable("resolve", error)
-    code = _code(found, strict=options.strict)
+    code = _code(resolution, strict=options.strict)
     if options.json:
-        row = asdict(found) | {"code": code}
+        row = asdict(resolution) | {"code": code}
         print(json.dumps(row, default=str))
         return code
-    if found.chosen is not None:
-        how = "proven: " if found.proven else ""
+    if resolution.chosen is not None:
+        how = "proven: " if resolution.proven else ""
         print(
-            f"{visible(str(found.chosen.path))} ({found.chosen.origin}):"
-            f" {how}{visible(found.chosen.reasons[0])}"
+            f"{visible(str(resolution.chosen.path))} ({resolution.chosen.origin}):"
+            f" {how}{visible(resolution.chosen.reasons[0])}"
         )
-        for reason in () if options.explain else found.chosen.reasons[1:]:
+        for reason in () if options.explain else resolution.chosen.reasons[1:]:
             print(f"    {visible(reason)}")
     else:
-        print(_refusal(code, found))
-    if found.fingerprint is not None:
-        print(f"fingerprint {found.fingerprint}")
-    if options.explain or found.chosen is None:
-        for number, one in enumerate(found.candidates, start=1):
-            print(f"{number}. {one.origin}: {visible(str(one.path))}: {one.standing}")
-            for reason in one.reasons:
+        print(_refusal(code, resolution))
+    if resolution.fingerprint is not None:
+        print(f"fingerprint {resolution.fingerprint}")
+    if options.explain or resolution.chosen is None:
+        for number, candidate in enumerate(resolution.candidates, start=1):
+            print(
+                f"{number}. {candidate.origin}: {visible(str(candidate.path))}:"
+                f" {candidate.standing}"
+            )
+            for reason in candidate.reasons:
                 print(f"     {visible(reason)}")
-        for hint in found.hints:
+        for hint in resolution.hints:
             print(f"hint: {visible(hint)}")
     return code
 
 
-def _code(found: Resolution, *, strict: bool) -> int:
-    if found.chosen is not None:
+def _code(resolution: Resolution, *, strict: bool) -> int:
+    if resolution.chosen is not None:
         return PASS
-    standings = [one.standing for one in found.candidates]
-    named = any(one.origin == "named" for one in found.candidates)
+    standings = [candidate.standing for candidate in resolution.candidates]
+    named = any(candidate.origin == "named" for candidate in resolution.candidates)
     if named and "differs" in standings:
         return FAIL
     if strict and ("usable" in standings or "undecided" in standings):
@@ -108,15 +103,99 @@ def _code(found: Resolution, *, strict: bool) -> int:
     return ABSENT
 
 
-def _refusal(code: int, found: Resolution) -> str:
+def _refusal(code: int, resolution: Resolution) -> str:
     said = {
         FAIL: "the named tokenizer is not the model's",
         STRICT: "no candidate is proven to be the model's tokenizer (strict)",
         INCONCLUSIVE: "whether a candidate is the model's tokenizer is not decided",
         ABSENT: "no tokenizer of this model was found",
     }
-    return f"{visible(str(found.model))}: {said[code]}; {_asked(found.candidates)}"
+    return f"{visible(str(resolution.model))}: {said[code]}; {_asked(resolution.candidates)}"
 
 
 def _asked(candidates: tuple[Candidate, ...]) -> str:
     return f"{len(candidates)} {'place was' if len(candidates) == 1 else 'places were'} asked:"
+
+
+RESOLVE = TokenizerCommand(
+    help="say which tokenizer belongs to a GGUF model, and why",
+    description=(
+        "Says which tokenizer belongs to a GGUF model: every candidate (inside the model, "
+        "beside it, in the caches) is compared with the one inside, id by id. Exits 0 if one "
+        "is chosen, 1 if the named one differs, 2 if that could not be decided, 3 if none is "
+        "there, 4 if --strict refuses what is not proven, 5 if the model is damaged, 15 if it "
+        "may not be read."
+    ),
+    arguments=resolve_arguments,
+    main=resolve_main,
+)
+
+
+def doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "--models", type=Path, required=True, metavar="PATH", help="a folder of GGUF files, or one"
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="PATH", help="the tokenizer of all of them"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="what could not be tried is a finding too"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one line of JSON for each model, for machines"
+    )
+
+
+def doctor_main(options: argparse.Namespace) -> int:
+    """Look at each, say what was found."""
+    from harness.tokenizer.loading import LoadError, SourceRefused
+    from harness.tokenizer.model_files import health, models_below
+
+    try:
+        decided(options)
+        models = [options.models] if options.models.is_file() else models_below(options.models)
+        if not models:
+            raise SourceRefused(f"{options.models} holds no GGUF file")
+    except Undecided as error:
+        return refused("tokenizer doctor", error)
+    except LoadError as error:
+        return failed("doctor", error)
+    words = []
+    for model in models:
+        state = health(model, tokenizer=options.tokenizer)
+        words.append(state.word)
+        _say_doctor(state, as_json=options.json)
+    if "ill" in words or (options.strict and "not tried" in words):
+        return FAIL
+    return INCONCLUSIVE if "not tried" in words else PASS
+
+
+def _say_doctor(state: Health, *, as_json: bool) -> None:
+    if as_json:
+        row = {
+            "model": str(state.model),
+            "word": state.word,
+            "tokenizer": str(state.tokenizer or ""),
+            "said": state.said,
+        }
+        print(json.dumps(row))
+        return
+    print(f"{state.model}: {state.word}{f': {state.tokenizer}' if state.tokenizer else ''}")
+    for line in state.said:
+        print(f"    {line}")
+
+
+DOCTOR = TokenizerCommand(
+    help=(
+        "say of each GGUF model of a folder whether its tokenizer is there, loads, and keeps texts"
+    ),
+    description=(
+        "For each GGUF model of a folder: looks for what is wrong in the file, finds its "
+        "tokenizer, loads that in a process with limits and sends texts there and back. Exits "
+        "0 if all are well, 1 if something is wrong, 2 if something could not be tried."
+    ),
+    arguments=doctor_arguments,
+    main=doctor_main,
+    libraries=("tokenizers",),
+)

@@ -20,6 +20,7 @@ from harness.cli import USAGE, give_up
 from harness.forms.variables import switch
 
 DEADLINE = 120.0
+LOCK_FILE = "tokenizer.lock.json"
 PREFIX = "BITNET_"
 CACHE = f"{PREFIX}CACHE_DIR"
 TIMEOUT = f"{PREFIX}DOWNLOAD_TIMEOUT"
@@ -36,14 +37,14 @@ class Undecided(ValueError):
     """A variable says something that cannot be understood."""
 
 
-def decided(options: argparse.Namespace, *, told: bool = True) -> argparse.Namespace:
-    """The options, with what the environment decides where they leave it open.
+def decided(options: argparse.Namespace) -> None:
+    """Fill into the options what the environment decides where they leave it open.
 
-    Read, if they are there: `cache`, `deadline`, `offline`, `strict`, `force_cpu`.
+    Read, if they are there: `cache`, `deadline`, `offline`, `strict`, `force_cpu`. A variable of
+    the family that is not read is named on standard error.
 
     Args:
         options: as parsed; changed in place.
-        told: name variables that are not read on standard error.
 
     Raises:
         Undecided: a variable cannot be understood; the message names it.
@@ -64,15 +65,12 @@ def decided(options: argparse.Namespace, *, told: bool = True) -> argparse.Names
         options.cache = Path(folder).expanduser() / "tokenizers"
     if getattr(options, "deadline", 0) is None:
         options.deadline = _seconds(os.environ.get(TIMEOUT, ""))
-    if told:
-        for name in sorted(
-            name for name in os.environ if name.startswith(PREFIX) and name not in READ
-        ):
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in READ:
             print(
                 f"rankproof: the variable {name} is not read; these are: {', '.join(READ)}",
                 file=sys.stderr,
             )
-    return options
 
 
 def _seconds(text: str) -> float:
@@ -132,14 +130,14 @@ def hub(parser: argparse.ArgumentParser) -> None:
 
 
 def duration(text: str) -> float:
-    """A time with its unit, in seconds."""
+    """Time with its unit, in seconds."""
     from harness.forms import units
 
     return _quantity(units.duration, text)
 
 
 def bytes_(text: str) -> int:
-    """A size with its unit, in bytes."""
+    """Size with its unit, in bytes."""
     from harness.forms import units
 
     return _quantity(units.size, text)

@@ -30,7 +30,7 @@ from harness.report.figures import FOLDER as FIGURES
 from harness.run.replay import RecordReplay
 from harness.stats.provenance import path_of
 from harness.stats.verdict import Judgement
-from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, Folder, Reader, Unreadable
+from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, Folder, Reader, UnreadableFile
 from harness.trust.replay import CannotJudge
 from harness.trust.verification import Refused
 from harness.world.below.leftovers import remove
@@ -121,7 +121,7 @@ def collect(run: Path, *, fetch: Fetch) -> Outcome:
             missing = _missing(read, digests)
             replayed = RecordReplay()
             wrong = replayed.judge(read, tuple(digests))
-        except (OSError, Unreadable, ManifestMalformed, Refused) as error:
+        except (OSError, UnreadableFile, ManifestMalformed, Refused) as error:
             raise NotCollected(f"{run} is not a finished run as it was written: {error}") from None
         except (CannotJudge, EventError) as error:
             raise NotCollected(f"{run} cannot be judged again: {error}") from None

@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from harness.cli import PASS, USAGE, main
-from harness.cli.tokenizer import ABSENT, DAMAGED, FORBIDDEN
-from harness.cli.tokenizer.failed import (
+from harness.cli.tokenizer import (
+    ABSENT,
     BYTES,
+    DAMAGED,
+    FORBIDDEN,
     LOCKED,
     NETWORK,
     NO_SPACE,

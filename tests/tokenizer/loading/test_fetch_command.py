@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import FAIL, PASS, USAGE, main
-from harness.cli.tokenizer import failed
+from harness.cli import FAIL, PASS, USAGE, main, tokenizer
 from harness.forms.variables import switch
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send
 
@@ -41,17 +40,21 @@ def test_fetch_prints_where_the_files_lie(
 @pytest.mark.parametrize(
     ("end", "answer", "code"),
     [
-        ("/main", lambda handler: send(handler, b"", status=404), failed.ABSENT),
-        ("/main", lambda handler: send(handler, b"", status=403), failed.NO_LOGIN),
-        ("/main", lambda handler: send(handler, b"", status=429, Retry_After="3600"), failed.RATE),
-        ("/main", lambda handler: send(handler, b"", status=500), failed.NETWORK),
-        ("/main", lambda handler: send(handler, b"<html>sign in</html>"), failed.BYTES),
-        ("/tokenizer.json", hang_up, failed.NETWORK),
-        ("/tokenizer.json", lambda handler: send(handler, b"{}"), failed.BYTES),
+        ("/main", lambda handler: send(handler, b"", status=404), tokenizer.ABSENT),
+        ("/main", lambda handler: send(handler, b"", status=403), tokenizer.NO_LOGIN),
+        (
+            "/main",
+            lambda handler: send(handler, b"", status=429, Retry_After="3600"),
+            tokenizer.RATE,
+        ),
+        ("/main", lambda handler: send(handler, b"", status=500), tokenizer.NETWORK),
+        ("/main", lambda handler: send(handler, b"<html>sign in</html>"), tokenizer.BYTES),
+        ("/tokenizer.json", hang_up, tokenizer.NETWORK),
+        ("/tokenizer.json", lambda handler: send(handler, b"{}"), tokenizer.BYTES),
         (
             "/tokenizer.json",
             lambda handler: send(handler, b"x", Content_Encoding="gzip"),
-            failed.NETWORK,
+            tokenizer.NETWORK,
         ),
     ],
     ids=["no repository", "gated", "rate", "down", "portal", "reset", "wrong bytes", "compressed"],
@@ -67,7 +70,8 @@ def test_each_failure_has_its_exit_code(
     # What is asked for ever ends at the deadline; the others end by themselves, after three
     # requests.
     assert (
-        fetch(fake, "org/name", "--deadline", "600ms" if code == failed.NETWORK else "20s") == code
+        fetch(fake, "org/name", "--deadline", "600ms" if code == tokenizer.NETWORK else "20s")
+        == code
     )
     assert "rankproof tokenizer fetch: http" in capsys.readouterr().err
     assert main(["tokenizer", "cache", "ls"]) == PASS
@@ -109,7 +113,7 @@ def test_the_variables_of_bitnet_are_read_by_one_rule(
     assert "BITNET_UNHEARD_OF is not read" in said.err
     monkeypatch.setenv("BITNET_OFFLINE", "1")
     before = len(fake.paths)
-    assert fetch(fake, "org/name") == failed.NETWORK
+    assert fetch(fake, "org/name") == tokenizer.NETWORK
     assert "offline forbids requests" in capsys.readouterr().err
     assert fetch(fake, f"org/name@{COMMIT}") == PASS
     assert len(fake.paths) == before
@@ -119,7 +123,9 @@ def test_the_variables_of_bitnet_are_read_by_one_rule(
     monkeypatch.setenv("BITNET_OFFLINE", "off")
     monkeypatch.setenv("BITNET_DOWNLOAD_TIMEOUT", "1")
     fake.replace["/main"] = lambda handler: send(handler, b"", status=503)
-    assert main(["tokenizer", "fetch", "org/name", "--endpoint", fake.endpoint]) == failed.NETWORK
+    assert (
+        main(["tokenizer", "fetch", "org/name", "--endpoint", fake.endpoint]) == tokenizer.NETWORK
+    )
     assert "deadline of 1 s" in capsys.readouterr().err
     monkeypatch.setenv("BITNET_DOWNLOAD_TIMEOUT", "10 minutes")
     assert main(["tokenizer", "fetch", "org/name", "--endpoint", fake.endpoint]) == USAGE

@@ -1,5 +1,6 @@
-"""`rankproof hosts`: machines looked at, made ready, cleaned, and asked for what they wrote
-down.
+"""`rankproof doctor` and `environments`: what this machine can run, and what was made on it; and
+`rankproof hosts`: the machines of a hostfile looked at, made ready, cleaned, and asked for what
+they wrote down.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import FAIL, PASS, USAGE, give_up
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, give_up
 from harness.cli.arguments import folder
 
 if TYPE_CHECKING:
@@ -22,7 +23,99 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command; its name is the last word of the parser's."""
+    if parser.prog.endswith("hosts"):
+        _hosts_arguments(parser)
+    else:
+        _this_arguments(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Examine this machine, list or remove its environments, or look after those of a hostfile."""
+    return {"doctor": _examine, "environments": _environments, "hosts": _hosts}[options.command](
+        options
+    )
+
+
+def _this_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `doctor` and `environments` take."""
+    if parser.prog.endswith("doctor"):
+        parser.add_argument(
+            "--results",
+            type=folder,
+            default="results",
+            metavar="FOLDER",
+            help="where runs would be kept",
+        )
+        parser.add_argument(
+            "--quick", action="store_true", help="start no rank, and do not measure what one costs"
+        )
+        return
+    parser.add_argument("what", nargs="?", choices=("list", "remove"), default="list")
+    parser.add_argument(
+        "keys", nargs="*", metavar="KEY", help="with remove: how its name in the list begins"
+    )
+    parser.add_argument("--all", action="store_true", help="with remove: all of them")
+
+
+def _examine(options: argparse.Namespace) -> int:
+    """Say what this machine can run; exit 2 where something is missing."""
+    from harness.run.doctor import examine
+
+    answers = examine(results=Path(options.results), measure=not options.quick)
+    width = max(len(answer.what) for answer in answers)
+    topic = ""
+    for answer in answers:
+        if answer.topic != topic:
+            topic = answer.topic
+            print(f"\n{topic}")
+        print(f"  {answer.word:<4}  {answer.what:<{width}}  {answer.detail}")
+        if answer.remedy:
+            print(f"        {'':<{width}}  -> {answer.remedy}")
+    missing = [answer for answer in answers if answer.word == "no"]
+    names = ", ".join(answer.what for answer in missing)
+    print(f"\n{len(missing)} missing: {names}" if missing else "\nnothing is missing")
+    # Backends and faults are for the scenarios that ask for them; those are SKIPPED.
+    return (
+        INCONCLUSIVE
+        if any(answer.topic not in ("backend", "fault") for answer in missing)
+        else PASS
+    )
+
+
+def _environments(options: argparse.Namespace) -> int:
+    """List the environments in the cache, or remove those that are named.
+
+    No scenario needs them to be there.
+    """
+    from harness.run.environments.cache import cached, remove
+
+    environments = cached()
+    if options.what == "list":
+        for environment in environments:
+            size = f"{environment.bytes / 2**20:8.1f} MiB"
+            print(f"{environment.key[:8]}  {size}  {environment.description or 'never finished'}")
+        return PASS
+    if not options.keys and not options.all:
+        return give_up(
+            "environments remove", "name environments by their first characters, or --all", USAGE
+        )
+    if unknown := [
+        key for key in options.keys if not any(known.key.startswith(key) for known in environments)
+    ]:
+        return give_up("environments remove", f"not in the cache: {', '.join(unknown)}", USAGE)
+    chosen = [
+        known for known in environments if options.all or known.key.startswith(tuple(options.keys))
+    ]
+    busy = [environment for environment in chosen if not remove(environment)]
+    print(f"{len(chosen) - len(busy)} removed")
+    for environment in busy:
+        print(f"{environment.key[:8]} is being made by another process", file=sys.stderr)
+    return INCONCLUSIVE if busy else PASS
+
+
+def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     check = what.add_parser(
         "check", help="say of each machine of a hostfile whether ranks could run there, and why not"
@@ -72,13 +165,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     clean.add_argument(
         "--most", type=float, default=20.0, metavar="GIB", help="that may stay (default: 20)"
     )
-    for one in (check, collect, prepare, clean):
-        one.add_argument(
+    for action in (check, collect, prepare, clean):
+        action.add_argument(
             "--python",
             metavar="PATH",
             help="interpreter of the environment there (default: as here)",
         )
-        one.add_argument(
+        action.add_argument(
             "--ssh-config",
             type=folder,
             metavar="FILE",
@@ -86,7 +179,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def main(options: argparse.Namespace) -> int:
+def _hosts(options: argparse.Namespace) -> int:
     """Look at the machines, or fetch what they wrote down; exit 1 where one falls short."""
     from harness.forms.problem import ScenarioError
 
@@ -114,21 +207,19 @@ def _check(options: argparse.Namespace) -> int:
     from harness.world.starters.hostfile import read
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
-    found = check(
+    answers = check(
         read(Path(options.hostfile)),
         interpreter=options.python or sys.executable,
         configuration=configuration,
     )
     if options.json:
-        print(json.dumps([asdict(one) for one in found], indent=1))
+        print(json.dumps([asdict(seen) for seen in answers], indent=1))
     else:
-        for one in found:
-            _show(one)
-        lacking = [one.machine.name for one in found if one.problems]
-        print(
-            f"\n{'ranks can run on every machine' if not lacking else 'not yet: ' + ', '.join(lacking)}"
-        )
-    return FAIL if any(one.problems for one in found) else PASS
+        for seen in answers:
+            _show(seen)
+        lacking = [seen.machine.name for seen in answers if seen.problems]
+        print(f"\nnot yet: {', '.join(lacking)}" if lacking else "\nranks can run on every machine")
+    return FAIL if any(seen.problems for seen in answers) else PASS
 
 
 def _prepare(options: argparse.Namespace) -> int:
@@ -143,7 +234,7 @@ def _prepare(options: argparse.Namespace) -> int:
         configuration=Path(options.ssh_config) if options.ssh_config else None,
     )
     code = _say(done)
-    if len(places := {one.interpreter for one in done if not one.why}) == 1:
+    if len(places := {outcome.interpreter for outcome in done if not outcome.why}) == 1:
         print(f"\nname it by --python (rankproof run: --hosts-python): {places.pop()!r}")
     return code
 
@@ -164,12 +255,14 @@ def _clean(options: argparse.Namespace) -> int:
 
 
 def _say(done: Sequence[Done]) -> int:
-    for one in done:
+    for outcome in done:
         shown = (
-            f"no: {one.why}" if one.why else ", ".join(filter(None, [one.said, one.interpreter]))
+            f"no: {outcome.why}"
+            if outcome.why
+            else ", ".join(filter(None, [outcome.said, outcome.interpreter]))
         )
-        print(f"{one.machine.name}: {shown}")
-    return FAIL if any(one.why for one in done) else PASS
+        print(f"{outcome.machine.name}: {shown}")
+    return FAIL if any(outcome.why for outcome in done) else PASS
 
 
 def _collect(options: argparse.Namespace) -> int:
@@ -189,7 +282,11 @@ def _collect(options: argparse.Namespace) -> int:
     except NotCollected as error:
         return give_up("hosts", error, USAGE)
     _tell(outcome)
-    return FAIL if outcome.contradiction or any(one.late is None for one in outcome.found) else PASS
+    return (
+        FAIL
+        if outcome.contradiction or any(machine.late is None for machine in outcome.found)
+        else PASS
+    )
 
 
 def _tell(outcome: Outcome) -> None:
@@ -198,24 +295,25 @@ def _tell(outcome: Outcome) -> None:
     if not outcome.found:
         print("nothing is missing: every machine that was lost came back in time, or none was")
         return
-    for one in outcome.found:
-        where = f"{one.missing.trial}: machine {printable(one.missing.share.called)}"
-        if one.late is None:
-            print(f"{where}: nothing came: {printable(one.why)}")
+    for machine in outcome.found:
+        where = f"{machine.missing.trial}: machine {printable(machine.missing.share.called)}"
+        if machine.late is None:
+            print(f"{where}: nothing came: {printable(machine.why)}")
             continue
-        end = "" if one.late.whole else "; its end is missing"
+        end = "" if machine.late.whole else "; its end is missing"
         print(
-            f"{where}: {plural(len(one.late.events), 'event')} came late, of {one.late.messages}"
+            f"{where}: {plural(len(machine.late.events), 'event')} came late, of"
+            f" {machine.late.messages}"
             f" messages{end}"
         )
-        print(f"  it ended its ranks: {printable(one.late.why) or 'not by itself'}")
+        print(f"  it ended its ranks: {printable(machine.late.why) or 'not by itself'}")
     if outcome.contradiction:
         print(f"not joined: {printable(outcome.contradiction)}")
     for trial, (before, after, failures) in outcome.trials.items():
         print(f"{trial}: {before}, and with what came late {after}")
         for failure in failures:
             print(f"  {printable(failure)}")
-    if any(one.late for one in outcome.found):
+    if any(machine.late for machine in outcome.found):
         print(f"verdict: {outcome.signed}, and with what came late {outcome.verdict}")
         print(f"it lies in {outcome.folder}; the signed folder is as it was")
 

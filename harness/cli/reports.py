@@ -1,0 +1,495 @@
+"""`rankproof verify`, `show`, `compare` and `bundle`: a report that was made, checked, printed,
+compared with another, and packed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
+from harness.cli.arguments import inputs, signers
+from harness.cli.streams import print_styled
+from harness.forms.git import git, refusal
+from harness.forms.source import expanded
+from harness.forms.text import visible
+from harness.record.model import PATH, Record, RecordError
+from harness.run.replay import RecordReplay
+from harness.trust import sshsig
+from harness.trust.folder import LARGEST_FILE, Folder, UnreadableFile, read_signers, verify_folder
+from harness.trust.replay import Replay
+from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalformed, parse_at
+from harness.trust.sshsig import SshsigError
+from harness.trust.verification import Refused, Verification, Verifier
+
+REPORT = "report.md"
+
+
+class NoBundle(Exception):
+    """Bundle that may not be unpacked; the message says why."""
+
+
+@contextmanager
+def report_of(given: Path) -> Iterator[Path]:
+    """Report at a path. A bundle is unpacked where nobody else reads, for as long as this
+    lasts.
+
+    Raises:
+        NoBundle: it is not, byte for byte, a bundle.
+        OSError: there is not enough space for it.
+    """
+    if given.is_dir():
+        yield given / REPORT
+        return
+    if given.name != REPORT and given.is_file():
+        # Imported here: the usual argument is a report, and a gate verifies many.
+        from harness.reproduce.archive import is_bundle
+        from harness.reproduce.report_copy import NotTrusted, unpacked
+
+        if is_bundle(given):
+            with tempfile.TemporaryDirectory(prefix="rankproof-bundle-") as folder:
+                try:
+                    run = unpacked(given, Path(folder).resolve()) / "run"
+                except NotTrusted as problem:
+                    raise NoBundle(str(problem)) from None
+                yield run / REPORT
+            return
+    yield given
+
+
+MATRIX = "evidence/matrix.json"
+SEARCH = "evidence/search.json"
+MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command; its name is the last word of the parser's."""
+    takes = {
+        "verify": _verify_arguments,
+        "show": _show_arguments,
+        "compare": _compare_arguments,
+        "bundle": _bundle_arguments,
+    }
+    takes[parser.prog.rpartition(" ")[2]](parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Verify a report, show it, compare it with another, or bundle it."""
+    commands = {"verify": _verify, "show": _show_run, "compare": _compare, "bundle": _bundle}
+    return commands[options.command](options)
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("--model", action=_Elsewhere, help=argparse.SUPPRESS)
+    parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
+    signers(parser)
+
+
+class _Elsewhere(argparse.Action):
+    """`verify --model FILE` of BitNet.rs's guide: a model is not a report, and another command
+    looks at it.
+    """
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _options: object, value: object, _name: object = None
+    ) -> None:
+        """Name that command."""
+        parser.error(
+            "reports are verified here; of a model, run: rankproof tokenizer doctor --models"
+            f" {value}"
+        )
+
+
+def _verify(options: argparse.Namespace) -> int:
+    """Verify a report, step by step; exit 3 where it is refused."""
+    # What is made here lives until the program ends: looking for cycles in it only takes time.
+    gc.disable()
+    try:
+        with report_of(options.report) as report:
+            return _verified(options, report)
+    except NoBundle as problem:
+        print(f"{options.report}: REFUSED: {problem}")
+        return REFUSED
+
+
+def _verified(options: argparse.Namespace, report: Path) -> int:
+    try:
+        accepted = policy_of(options)
+        verification = verify_folder(report, policy=accepted, replay=replay_of(report))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return give_up("verify", f"{error.filename}: {error.strerror}", USAGE)
+    except (UnreadableFile, SignersMalformed, ValueError) as error:
+        return give_up("verify", error, USAGE)
+    except SshsigError as error:
+        return give_up("verify", error, REFUSED)
+    allowed = " and ".join(
+        [
+            *(["--signer"] if accepted.fingerprints else []),
+            *([accepted.allowed_from] if accepted.allowed else []),
+        ]
+    )
+    print_steps(verification)
+    shown = report if options.report.is_dir() else options.report
+    if verification.ok:
+        signer = f"{verification.signer} ({verification.fingerprint})"
+        print(f"{shown}: verified: {verification.word}, signed by {signer}, allowed by {allowed}")
+        return PASS
+    print(f"{shown}: REFUSED: {verification.word}")
+    return REFUSED
+
+
+def replay_of(report: Path) -> Replay:
+    """How what lies beside a report is judged again: as a run, or as a matrix or a search, which
+    are made of runs.
+    """
+    if (report.parent / MATRIX).is_file():
+        from harness.series.matrix import Matrix
+        from harness.series.replay import SeriesReplay
+
+        return SeriesReplay(Matrix())
+    if (report.parent / SEARCH).is_file():
+        from harness.series.replay import SeriesReplay
+        from harness.series.search import Search
+
+        return SeriesReplay(Search())
+    return RecordReplay()
+
+
+def policy_of(options: argparse.Namespace) -> SignerPolicy:
+    """Whose signature the command line, or else the repository, accepts.
+
+    Raises:
+        OSError, Unreadable: a list cannot be read.
+        ValueError: an option that cannot be read.
+    """
+    allowed = options.allowed_signers
+    if allowed is None and not options.signer:
+        allowed = own_signers()
+    return SignerPolicy(
+        allowed=read_signers(allowed) if allowed else None,
+        allowed_from=str(allowed or "allowed_signers"),
+        fingerprints=tuple(_fingerprint(given) for given in options.signer),
+        revoked=read_signers(options.revoked) if options.revoked else None,
+        at=_at(options.at),
+    )
+
+
+def _fingerprint(given: str) -> str:
+    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", given):
+        raise ValueError(
+            f"--signer {given}: a fingerprint looks like SHA256: and 43 characters, as `ssh-keygen"
+            " -l` prints it"
+        )
+    return given
+
+
+def _at(given: str) -> datetime | Literal["now", "report"]:
+    try:
+        return parse_at(given)
+    except ValueError:
+        raise ValueError(
+            f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z"
+        ) from None
+
+
+def own_signers() -> Path | None:
+    """Verifier's own list, at the top of the repository it stands in.
+
+    Never the one beside the report.
+    """
+    done = git("rev-parse", "--show-toplevel")
+    # Without git, or outside of a repository, the list may still lie here.
+    top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
+    why = refusal(done.stderr)
+    file = top / ALLOWED_SIGNERS
+    if file.is_file():
+        return file
+    if why:
+        print(
+            f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}",
+            file=sys.stderr,
+        )
+    return None
+
+
+def print_steps(verification: Verification) -> None:
+    """Every step with its word."""
+    for step in verification.steps:
+        word = step.word or MARKS[step.outcome]
+        print(f"{step.name:<10} {word:<22} {step.message}".rstrip())
+
+
+SHOW_WIDEST = 140
+
+
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        default=Path("results/latest"),
+        help="a run's folder, its report.md, or a bundle (default: results/latest)",
+    )
+    parser.add_argument(
+        "--issue",
+        action="store_true",
+        help=(
+            "print one markdown text that stands alone, to paste into an issue (at most 65,000"
+            " characters)"
+        ),
+    )
+
+
+def _show_run(options: argparse.Namespace) -> int:
+    """Show a run's record as a report. It is a view: of the evidence nothing is verified."""
+    try:
+        with report_of(options.run) as report:
+            folder = report.parent if report.name == REPORT else report
+            if not (folder / PATH).exists() and (folder / "latest" / PATH).exists():
+                folder = folder / "latest"
+            return _show(options, folder)
+    except NoBundle as problem:
+        print(f"{options.run}: {problem}", file=sys.stderr)
+        return USAGE
+
+
+def _show(options: argparse.Namespace, folder: Path) -> int:
+    # Imported here, as in `compare`: whoever verifies needs none of it, and a gate verifies many.
+    from harness.report.issue import render_issue
+    from harness.report.report import report_blocks
+    from harness.report.terminal import render_terminal
+
+    path = folder / PATH
+    try:
+        record = Record.decode(path.read_bytes())
+        if options.issue:
+            with Folder(folder) as files:
+                print(render_issue(record, lambda name: files.read(name, LARGEST_FILE)), end="")
+            return PASS
+    except OSError as error:
+        place = path if error.filename is None else error.filename
+        print(
+            f"{place}: {error.strerror}; name the folder of a run that ended, or a bundle",
+            file=sys.stderr,
+        )
+        return USAGE
+    except (RecordError, UnreadableFile) as error:
+        what = (
+            f"{folder}: {error.message}"
+            if isinstance(error, UnreadableFile)
+            else f"{path}: {error}"
+        )
+        print(what, file=sys.stderr)
+        return USAGE
+    width = min(shutil.get_terminal_size().columns, SHOW_WIDEST)
+    print_styled(
+        render_terminal(
+            report_blocks(record, manifest_digest="(a view: see report.md)"), width, record=record
+        )
+    )
+    print()
+    print(f"Signature: {_signature(folder / REPORT)}")
+    given = options.run if options.run.is_file() else folder / REPORT
+    print(
+        f"This is a view: that the evidence bears it out, only this says: rankproof verify {given}"
+    )
+    return PASS
+
+
+def _signature(report: Path) -> str:
+    """Who signed the report, and whether the repository that the reader stands in lists them."""
+    try:
+        listed = own_signers()
+        policy = SignerPolicy(
+            allowed=read_signers(listed) if listed else None,
+            allowed_from=str(listed or "allowed_signers"),
+        )
+        content = report.read_bytes()
+        verifier = Verifier(sshsig, policy, datetime.now(UTC))
+        verifier.take_report(content)
+        verifier.check_signature(content)
+        verifier.check_signer()
+    except Refused as refused:
+        return f"{refused.word}: {refused.message}"
+    except (OSError, sshsig.SshsigError) as error:
+        return visible(f"not checked: {error}")
+    return f"good, by {verifier.fingerprint}, whom {policy.allowed_from} lists as {verifier.signer}"
+
+
+COMPARED_CODES = {"same": PASS, "changed": FAIL, "cannot tell": INCONCLUSIVE}
+COMPARE_WIDEST = 180
+LARGEST = 64 * 2**20
+
+
+class NotCompared(Exception):
+    """Run that was refused; the message says why."""
+
+
+def _compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("first", type=Path, metavar="A", help="a run's folder or report.md")
+    parser.add_argument("second", type=Path, metavar="B", help="the run to compare it with")
+    signers(parser)
+    parser.add_argument(
+        "--unverified", action="store_true", help="compare also what verification refuses"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print JSON")
+    how.add_argument("--markdown", action="store_true", help="print markdown")
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Compare two runs; the exit code says whether a result changed."""
+    from harness.report.markdown import render_markdown
+    from harness.report.terminal import render_terminal
+    from harness.reproduce.comparison import OtherScenario, as_json, blocks, compare
+
+    try:
+        policy = policy_of(options)
+        first, good = _record_of(options.first, policy, unverified=options.unverified)
+        second, better = _record_of(options.second, policy, unverified=options.unverified)
+        result = compare(first, second)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return give_up("compare", f"{error.filename}: {error.strerror}", USAGE)
+    except (NotCompared, SshsigError) as error:
+        return give_up("compare", error, REFUSED)
+    except (OtherScenario, RecordError, ValueError) as error:
+        return give_up("compare", error, USAGE)
+    verified = (good, better)
+    if options.json:
+        print(json.dumps(as_json(result, first, second, verified=verified), indent=1))
+        return COMPARED_CODES[result.word]
+    shown = blocks(result, first, second, verified=verified)
+    if options.markdown:
+        print(render_markdown(shown), end="")
+    else:
+        print_styled(
+            render_terminal(shown, min(shutil.get_terminal_size().columns, COMPARE_WIDEST))
+        )
+    return COMPARED_CODES[result.word]
+
+
+def _record_of(path: Path, policy: SignerPolicy, *, unverified: bool) -> tuple[Record, bool]:
+    """Record of a run, and whether it was verified.
+
+    Raises:
+        NotCompared: it was not, and nobody said that this does not matter.
+        OSError, RecordError: the record is not there.
+    """
+    report = path / "report.md" if path.is_dir() else path
+    replay = RecordReplay()
+    verification = verify_folder(report, policy=policy, replay=replay)
+    if verification.ok and replay.record is not None:
+        # What was judged is what is compared, whatever happened to the folder meanwhile.
+        return replay.record, True
+    if not unverified:
+        why = f"{verification.word}: {verification.message}"
+        raise NotCompared(
+            f"{report}: {why}. Verify it, or compare it all the same with --unverified"
+        )
+    print(f"{report}: not verified: {verification.word}", file=sys.stderr)
+    with (report.parent / PATH).open("rb") as file:
+        return Record.decode(file.read(LARGEST)), False
+
+
+LEAKS_SHOWN = 20
+
+
+def _bundle_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("run", type=Path, help="a run's folder, such as results/latest")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="(default: SCENARIO-RUN.rankproof.tar.xz)"
+    )
+    inputs(parser)
+    parser.add_argument(
+        "--inputs-limit",
+        type=int,
+        default=64,
+        metavar="MIB",
+        help="most bytes of inputs to carry (default: 64 MiB)",
+    )
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        choices=["home", "host", "secret", "user"],
+        help="let this leave although it names this machine or its user",
+    )
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    """Write a bundle; exit 2 where something in it must not leave this machine."""
+    from harness.reproduce.bundle import BundleError, Leaks, bundle, usual_name
+
+    try:
+        given = paths(options.input, what="--input")
+        out = options.out or Path(usual_name(options.run))
+        done = bundle(
+            options.run,
+            out,
+            inputs=given,
+            inputs_limit=options.inputs_limit * 2**20,
+            allowed=options.allow,
+        )
+    except Leaks as error:
+        for leak in error.leaks[:LEAKS_SHOWN]:
+            print(f"{leak.path}:{leak.line}: {leak.what} ({leak.kind})", file=sys.stderr)
+        more = (
+            f", {len(error.leaks) - LEAKS_SHOWN} not shown"
+            if len(error.leaks) > LEAKS_SHOWN
+            else ""
+        )
+        print(
+            f"rankproof bundle: {error}{more}. The run is signed as it is: make it again without",
+            file=sys.stderr,
+        )
+        print(
+            "them, or let a kind out by name, as in --allow user. Nothing was written",
+            file=sys.stderr,
+        )
+        return INCONCLUSIVE
+    except (BundleError, ValueError) as error:
+        return give_up("bundle", error, USAGE)
+    for carried in done.index.inputs:
+        if not carried.carried:
+            print(f"input {carried.name} is named by its digest only: {carried.why_not}")
+    total = sum(member.size for member in done.index.members)
+    print(
+        f"{done.path}: {len(done.index.members)} files, {total} bytes, packed"
+        f" {done.path.stat().st_size}"
+    )
+    print(f"sha256 {done.sha256}")
+    return PASS
+
+
+def paths(named: list[str], *, what: str) -> dict[str, Path]:
+    """`NAME=PATH` by name.
+
+    Raises:
+        ValueError: something is not of this form.
+    """
+    places = {}
+    for text in named:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise ValueError(f"{what} {text}: must be NAME=PATH")
+        places[name] = expanded(path)
+    return places

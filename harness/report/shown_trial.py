@@ -1,0 +1,300 @@
+"""One trial of an arm, shown rank by rank: its checks, the life of its ranks, its wires, and where
+they stood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from harness.forms.text import plural
+from harness.record.model import ScenarioSummary
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Claim,
+    Details,
+    Evidence,
+    Figure,
+    Foreign,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+)
+from harness.report.figures import distances_path, lanes_path, struck_packets, wires_path
+from harness.report.words import quantity, ranks_in_words
+from harness.stats.outcome import Arm, Trial
+from harness.stats.shown_trial import Excerpt, ShownCell, ShownRow, ShownTrial, Standing, Step
+from harness.stats.verdict import CellVerdict
+from harness.stats.wires import ShownStrike, Wires
+
+VALUE_LIMIT = 80
+DIGEST = re.compile("[0-9a-f]{40,128}")
+DIGEST_SHOWN = 12
+COLUMNS = 8
+GROUPS = 4
+FAR = (
+    "How far apart the arrays are, position by position, in units of what is allowed; above the"
+    " line is beyond it:"
+)
+LIFE = (
+    "The life of each rank in this trial. A tick is an event, named below: black as the rank says"
+    " it, brown as the harness does, red for an error."
+)
+
+
+def printed_first(sample: ShownTrial, trial: Trial) -> Excerpt | None:
+    """What the rank printed that failed first: it says more than what broke because of it."""
+    first = trial.first.rank if trial.first is not None else None
+    return next(
+        (excerpt for excerpt in sample.printed if excerpt.rank == first),
+        sample.printed[-1] if sample.printed else None,
+    )
+
+
+def printed_section(sample: ShownTrial, trial: Trial) -> list[Block]:
+    """What the rank printed that failed first, where it printed anything."""
+    excerpt = printed_first(sample, trial)
+    if excerpt is None:
+        return []
+    who = Claim(f"rank {excerpt.rank} printed it", (Evidence(excerpt.path),))
+    return [Paragraph("As ", who, ":"), Verbatim(excerpt.text, "text")]
+
+
+def life_section(cell: CellVerdict, arm: Arm) -> list[Block]:
+    """Lanes of the ranks of a shown trial, and below them what every tick is."""
+    figure = Figure(lanes_path(cell, arm), LIFE)
+    pictures: list[Block] = [
+        Figure(distances_path(cell, arm, check), f"{FAR} {check}.")
+        for check in cell.samples[arm].compared
+    ]
+    items = []
+    for line in cell.samples[arm].life:
+        steps = [
+            f"{step.name}{'' if step.by == 'rank' else f' ({step.by})'} {_ms(step)}"
+            for step in line.steps
+        ]
+        more = [f"{plural(line.more, 'more event')}"] if line.more else []
+        who = ranks_in_words(line.ranks) if line.ranks else "the world"
+        how = f"; ended: {line.ended}" if line.ranks else ""
+        items.append(Foreign(f"{who}: {', '.join([*steps, *more])}{how}", 4000))
+    wires = cell.samples[arm].wires
+    if wires is not None:
+        pictures += wires_section(
+            wires, picture=wires_path(cell, arm), evidence=cell.samples[arm].evidence
+        )
+    return [
+        *pictures,
+        figure,
+        Details("What each tick is, in ms since the request", (BulletList(tuple(items)),)),
+    ]
+
+
+def _ms(step: Step) -> str:
+    return f"{step.first_ms:.1f}" + (
+        f" to {step.last_ms:.1f}" if step.last_ms != step.first_ms else ""
+    )
+
+
+def standing_section(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
+    """Where the ranks stood in the first trial of an arm whose world had to be stopped.
+
+    Those at one place together.
+    """
+    hung = cell.hung.get(arm)
+    if hung is None:
+        return []
+    trial = Claim(Verbatim(f"{asked.arm(arm)} {hung.index}"), (Evidence(hung.evidence, hung.line),))
+    section: list[Block] = [
+        Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))
+    ]
+    alike: dict[tuple[str, ...], list[Standing]] = {}
+    for standing in hung.ranks:
+        alike.setdefault(tuple(standing.calls), []).append(standing)
+    for calls, there in alike.items():
+        who = ranks_in_words([standing.rank for standing in there]).capitalize()
+        section += [
+            Paragraph(
+                Claim(who, (Evidence(hung.evidence, there[0].line),)), ", innermost call first:"
+            ),
+            Verbatim("\n".join(calls), "text"),
+        ]
+    return section
+
+
+def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
+    """Trial as a table: a row per check, a column per rank.
+
+    A value links to the line that shows it.
+
+    Of more ranks than fit beside each other those that showed the same share a row.
+    """
+    failures = Counter(
+        failure.check
+        for candidate_trial in (cell.candidate.trials if cell.candidate else ())
+        for failure in candidate_trial.failures
+    )
+    of_candidate = cell.candidate if trial is cell.samples.get("candidate") else None
+    wide = cell.ranks > COLUMNS
+    header: tuple[Part, ...] = (
+        "check",
+        *(("ranks", "value") if wide else (f"rank {n}" for n in range(cell.ranks))),
+    )
+    rows: list[tuple[Part, ...]] = []
+    for row in trial.rows:
+        failed = (
+            () if of_candidate is None else (f"{failures[row.check]} of {of_candidate.counted}",)
+        )
+        if not wide:
+            rows.append(
+                (
+                    Verbatim(row.check),
+                    *(_value(trial, row, rank) for rank in range(cell.ranks)),
+                    *failed,
+                )
+            )
+            continue
+        rows += [(Verbatim(row.check), who, value, *failed) for who, value in _shared(trial, row)]
+    for row in trial.values:
+        seen = () if of_candidate is None else ("not checked",)
+        if wide:
+            rows += [(Verbatim(row.check), who, value, *seen) for who, value in _shared(trial, row)]
+        else:
+            rows.append(
+                (
+                    Verbatim(row.check),
+                    *(_value(trial, row, rank) for rank in range(cell.ranks)),
+                    *seen,
+                )
+            )
+    return Table(header + (() if of_candidate is None else ("failed trials",)), tuple(rows))
+
+
+def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
+    """Answers to a check in a large world: the ranks that gave one together, those on which it
+    fails first.
+    """
+    if not row.cells:
+        yield "the world", _value(trial, row, 0)
+        return
+    for passed in (False, True):
+        alike: dict[str, list[int]] = {}
+        for answer in row.cells:
+            if answer.passed == passed:
+                alike.setdefault(answer.shown, []).append(answer.rank)
+        groups = list(alike.values())
+        # Where every rank has its own, as of a pid, one is an example.
+        shown = groups if len(groups) <= GROUPS else groups[: 1 if passed else GROUPS]
+        for ranks in shown:
+            yield ranks_in_words(ranks), _value(trial, row, ranks[0])
+        if left := sorted(rank for ranks in groups[len(shown) :] for rank in ranks):
+            word = "hold" if passed else "FAIL"
+            yield (
+                ranks_in_words(left),
+                f"{word}, with {len(groups) - len(shown)} other values: see the events",
+            )
+
+
+def _answer(row: ShownRow, rank: int) -> ShownCell:
+    return next(answer for answer in row.cells if answer.rank == rank)
+
+
+def _value(trial: ShownTrial, row: ShownRow, rank: int) -> Part:
+    if not row.cells:
+        text = "holds" if row.passed else row.reason
+        return _shown(trial, text, row.line) if rank == 0 else ""
+    if rank not in [cell.rank for cell in row.cells]:
+        return "not asked"
+    answer = _answer(row, rank)
+    text = answer.shown or ("holds" if answer.passed else "fails")
+    return _shown(trial, text, answer.line, failed=not answer.passed)
+
+
+def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = False) -> Part:
+    # A digest is compared, not read: its beginning is enough here, the evidence holds all of it.
+    value: Part = Foreign(
+        f"{text[:DIGEST_SHOWN]}..." if DIGEST.fullmatch(text) else text, VALUE_LIMIT
+    )
+    if failed:
+        value = Text(Strong("FAILS"), " ", value)
+    return Claim(value, (Evidence(trial.evidence, line),))
+
+
+WORDS = {"excluded": "excluded", "found": "found", "open": "not looked at"}
+
+
+def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
+    """Block of one arm in one cell; nothing where no output of it was wrong."""
+    findings = cell.attributions.get(arm)
+    if findings is None:
+        return []
+    who = Claim(Verbatim(f"{asked.arm(arm)} {findings.index}"), (Evidence(findings.evidence),))
+    text: list[Part] = ["Attribution of ", Verbatim(", ".join(findings.checks)), " in ", who, ": "]
+    text += [Foreign(findings.remains, 1000), "."]
+    if findings.first_rung is not None:
+        rung = "this one" if findings.first_rung == cell.ranks else f"that of {findings.first_rung}"
+        text.append(f" The smallest world that computes it wrong is {rung}.")
+    if findings.where:
+        text += [" First difference: ", Foreign(findings.where), "."]
+    items = tuple(
+        Foreign(f"{WORDS[cause.word]}: {cause.what} ({cause.why})", 1000)
+        for cause in findings.causes
+    )
+    return [Paragraph(*text), BulletList(items)]
+
+
+LINKS = 24
+STRIKES = 12
+ALT = (
+    "The test hosts, and a line for each two that a wire joined and used: what one sent the other"
+    " (→) and got from it (←). Red: a fault was in force there, with the packets that it was done"
+    " to on all of its links."
+)
+
+
+def wires_section(wires: Wires, *, picture: str, evidence: str) -> list[Block]:
+    """Figure, and below it every link and every fault in numbers.
+
+    Args:
+        wires: of the trial.
+        picture: path of the figure.
+        evidence: path of the trial's events.
+    """
+    links = sorted(wires.links, key=lambda link: (-link.bytes, link.source, link.target))
+    rows: list[tuple[Part, ...]] = [
+        (
+            Claim(f"{link.source} → {link.target}", (Evidence(evidence, wires.line),)),
+            f"{link.packets}",
+            quantity(link.bytes, "bytes"),
+            f"{link.lost}",
+        )
+        for link in links[:LINKS]
+    ]
+    table: list[Block] = [Table(("hosts", "packets", "bytes", "not taken"), tuple(rows))]
+    if len(links) > LINKS:
+        table.append(
+            Paragraph(f"... and {plural(len(links) - LINKS, 'more link')}, with fewer bytes.")
+        )
+    items: list[Part] = [
+        Claim(Foreign(_strike_in_words(strike)), (Evidence(evidence, strike.line),))
+        for strike in wires.strikes
+    ]
+    if len(items) > STRIKES:
+        items[STRIKES:] = [f"... and {len(items) - STRIKES} more"]
+    section: list[Block] = [Figure(picture, ALT)] if rows or items else []
+    section += [BulletList(tuple(items))] if items else []
+    return section + ([Details("What each link carried", tuple(table))] if rows else [])
+
+
+def _strike_in_words(strike: ShownStrike) -> str:
+    links = ", ".join(f"{source} → {target}" for source, target in strike.links[:LINKS])
+    more = f" and {len(strike.links) - LINKS} more" if len(strike.links) > LINKS else ""
+    end = "the end" if strike.to_ms is None else f"{strike.to_ms:.1f} ms"
+    time = f"from {strike.from_ms:.1f} ms to {end}"
+    return (
+        f"{strike.fault} at rank {strike.rank}: on {links}{more} {time}, {struck_packets(strike)}"
+    )
