@@ -1,6 +1,6 @@
 """Identities of tokenizers, and whether two are the same.
 
-Usable alone: nothing here imports the rest of the harness.
+Usable alone: of the harness nothing but its ground floor, `harness.forms`, is imported.
 
 * `identify(tokenizer)`: the identity of an object: transformers (fast, slow, SentencePiece, a
   repository's own class) or `tokenizers.Tokenizer`. The object is left as it is.

@@ -1,9 +1,9 @@
-"""The process that reads files nobody vouches for: `python -m harness.tokenizer.child`, with its
-request on stdin.
+"""The process with limits: `python -m harness.tokenizer.child`, with its request on stdin.
 
-It limits itself before it opens anything. A panic, an endless regular expression or a stack
-overflow ends this process and no other. It writes nothing but its answer. Formats are told apart by
-what the files hold.
+It reads files nobody vouches for and answers one question about them, or runs an engine and answers
+a line of JSON for each request. It limits itself before it opens anything. A panic, an abort, an
+endless regular expression or a stack overflow ends this process and no other. It writes nothing but
+its answers. Formats are told apart by what the files hold.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import resource
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
-from harness.tokenizer.backend import read
+from harness.tokenizer.backend import read, round_trip
 from harness.tokenizer.comparison import compare
 from harness.tokenizer.files import READ, identify_files, read_path
 from harness.tokenizer.formats import (
@@ -33,9 +34,8 @@ from harness.tokenizer.formats import (
     tekken_form,
     tiktoken_form,
 )
-from harness.tokenizer.formats.ranks import LARGEST as LARGEST_RANKS
-from harness.tokenizer.formats.sentencepiece import LARGEST as LARGEST_MODEL
-from harness.tokenizer.gguf.check import complaints
+from harness.tokenizer.formats.tokenizer_model import LARGEST
+from harness.tokenizer.gguf import complaints
 from harness.tokenizer.gguf.reader import opened
 from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
 from harness.tokenizer.identity import Identity, canonical_json, digest_text
@@ -71,10 +71,10 @@ def read_form(path: Path) -> Form:
             encode_special_tokens=bool(files.backend.encode_special_tokens),
         )
     if format_ == "tekken":
-        return tekken_form(path, _content(path, LARGEST_RANKS))
+        return tekken_form(path, _content(path, LARGEST))
     if format_ == "tiktoken":
-        return tiktoken_form(path, _content(path, LARGEST_RANKS))
-    return sentencepiece_form(path, _content(path, LARGEST_MODEL))
+        return tiktoken_form(path, _content(path, LARGEST))
+    return sentencepiece_form(path, _content(path, LARGEST))
 
 
 def identify_path(path: Path) -> Identity:
@@ -157,8 +157,10 @@ LARGEST_ANSWER = 8 << 20
 
 
 def main() -> int:
-    """Answer one request with one line of JSON."""
-    request = json.loads(sys.stdin.read())
+    """Answer one request about files with one line of JSON, or serve an engine."""
+    request = json.loads(sys.stdin.readline())
+    if "engine" in request:
+        return serve_engine(request)
     limit(memory=request["memory"], seconds=request["seconds"])
     answer = private_output()
     try:
@@ -198,9 +200,13 @@ def private_output() -> TextIO:
     """Take standard output for answers alone: what libraries print of a panic would be read as part
     of one.
     """
+    # A copy of descriptor 1 is kept for answers before 1 and 2 are led to nowhere: libraries in C and
+    # Rust write to the numbers, whatever `sys.stdout` is.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
     return answers
 
 
@@ -267,6 +273,75 @@ def limit(*, memory: int, seconds: int) -> None:
             resource.setrlimit(kind, (wanted, hard))
     # Nothing is written: a file of this process cannot grow. Its answer goes through a pipe.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+# -- engines
+
+
+def serve_engine(request: dict[str, Any]) -> int:
+    """Answer requests to an engine, one line of JSON each, until standard input ends."""
+    # Only here: who asks about a file needs no engine, and starts faster without.
+    from harness.tokenizer.engines import adapters
+
+    kinds: dict[str, Callable[[str], Any]] = {
+        "tokenizers": adapters.TokenizersLibrary,
+        "sentencepiece": adapters.SentencePieceLibrary,
+        "llama.cpp": adapters.LlamaCpp,
+        "llama.cpp model": adapters.LlamaCppModel,
+        "server": adapters.TokenizeServer,
+    }
+    limit(memory=request["memory"], seconds=request["seconds"])
+    answers = private_output()
+    try:
+        adapter = kinds[request["engine"]](request["where"])
+        _say(answers, {"about": adapter.about, "modes": adapter.modes})
+    # A Rust panic is a BaseException, and each of them is an answer.
+    except BaseException as error:  # noqa: BLE001
+        _say(answers, {"refused": _words(error)})
+        return 0
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "texts" in question:
+            _say(answers, [_encoded(adapter, text, question["mode"]) for text in question["texts"]])
+        elif "ids" in question:
+            continued = partial(adapter.continued, question["ids"], question["most"])
+            _say(answers, _or_refused(continued))
+        elif "round trip" in question:
+            _say(answers, _or_refused(partial(_round_trip, adapter)))
+        else:
+            _say(answers, {"tokens": adapter.tokens(), "special": adapter.special()})
+    return 0
+
+
+def _encoded(adapter: Any, text: str, mode: Any) -> list[int] | str:
+    try:
+        ids: list[int] = adapter.encode(text, mode)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return f"error: {_words(error)}"
+    return ids
+
+
+def _round_trip(adapter: Any) -> dict[str, str]:
+    return {
+        "parts": round_trip(lambda text: _encoded(adapter, text, adapter.modes[0]), adapter.decode)
+    }
+
+
+def _or_refused(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return answer()
+    except BaseException as error:  # noqa: BLE001 - as above
+        return {"refused": _words(error)}
+
+
+def _words(error: BaseException) -> str:
+    kind = "" if isinstance(error, (TokenizerError, ValueError)) else f"{type(error).__name__}: "
+    return f"{kind}{first_line(error)}"
+
+
+def _say(answers: Any, answer: Any) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ class Candidate:
     """A place, and what was found there.
 
     Attributes:
-        origin, path: as in `Place`.
+        origin, path: as in `CandidatePlace`.
         standing: `same`: proven to be the model's own; `usable`: the model's own tokenizer, with
             nothing wrong in it; `undecided`: what it says agrees, and it does not say all;
             `differs`; `refused`: not read, or not to be used.

@@ -1,22 +1,24 @@
 """Errors of this package.
 
     TokenizerError
-    ├── Unreadable                 a file or folder that is not a tokenizer, or that we will not
-    read │   ├── Absent                 it is not there
-    │   └── Forbidden              we are not allowed to read it
-    ├── Unidentifiable             behaviour that is not data: a custom Python component, an unknown
-    kind, a panic ├── NotComparable              two identities between which no difference has a
-    meaning ├── IdentityMalformed          text that is not an identity as `Identity.to_json` writes
-    it └── LoadError                  no tokenizer is loaded
-        ├── SourceRefused          the source, a name in it, an option or its code may not be used
-        ├── HubFailed              the hub did not give what it has: status, reset, after how many
-        attempts │   ├── DeadlineExceeded   ... and the one deadline of the load is over, or would
-        be before it answers again │   └── BytesDiffer        ... and what it sent is not what its
-        own listing says ├── CacheFailed            the cache cannot be written or read
-        │   └── LockTimeout        another process is fetching the same snapshot and does not
-        finish; names its pid ├── BuildFailed            transformers could not build a tokenizer
-        from verified files └── IdentityDiffers        a tokenizer was built, and it is not the
-        expected one
+    ├── Unreadable               a file or folder is not a tokenizer, or is refused
+    │   ├── Absent               it is not there
+    │   └── Forbidden            we are not allowed to read it
+    ├── Unidentifiable           behaviour is not data: Python code, an unknown kind, a panic
+    ├── NotComparable            no difference between these two identities has a meaning
+    ├── IdentityMalformed        text is not an identity as `Identity.to_json` writes it
+    ├── EngineFailed             an engine is not here, or failed (engines)
+    ├── EngineRefused            no engine here can run a model file (engines.generation)
+    ├── Malformed                a file is not GGUF, or is damaged (gguf.reader)
+    └── LoadError                no tokenizer is loaded
+        ├── SourceRefused        the source, a name in it, an option or its code may not be used
+        ├── HubFailed            the hub did not give what it has
+        │   ├── DeadlineExceeded ... and the one deadline of the load is over
+        │   └── BytesDiffer      ... and what it sent is not what its own listing says
+        ├── CacheFailed          the cache cannot be written or read
+        │   └── LockTimeout      another process fetches the same snapshot and does not finish
+        ├── BuildFailed          transformers could not build a tokenizer from verified files
+        └── IdentityDiffers      a tokenizer was built, and it is not the expected one
 
 Each load error says what, where and what to do, and carries what libraries swallow: `__cause__` is
 the lowest error, `requests` every request that was made for this load, `logs` what transformers and

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import islice, permutations, zip_longest
 from typing import Any, Literal
 
-from harness.tokenizer import components
-from harness.tokenizer.backend import Serialised
-from harness.tokenizer.components import text_of
+from harness.tokenizer.backend import Serialised, normal_form, post_processor_items, text_settings
+from harness.tokenizer.form import text_of
 from harness.tokenizer.identity import PAIR, PROBES, canonical_json
 from harness.tokenizer.objects import ComparedTokenizer
 from harness.tokenizer.problem import NotComparable
@@ -320,11 +319,11 @@ def _alike(first: ComparedTokenizer, second: ComparedTokenizer) -> set[str]:
 
 def _normal_form(pieces: Serialised) -> dict[str, Any]:
     return {
-        **components.normal_form(pieces.head, pieces.model, pieces.vocabulary),
-        "post_processor": components.post_processor(pieces.head["post_processor"]),
+        **normal_form(pieces.head, pieces.model, pieces.vocabulary),
+        "post_processor": post_processor_items(pieces.head["post_processor"]),
         "truncation": None,
         "padding": None,
-        **components.state(pieces.head),
+        **text_settings(pieces.head),
     }
 
 

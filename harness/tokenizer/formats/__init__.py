@@ -9,11 +9,10 @@ Reading needs no library but, for a tokenizer.json, tokenizers.
 
 from __future__ import annotations
 
-from harness.tokenizer.formats.form import BESIDE, ENCODER, Form
+from harness.tokenizer.form import BESIDE, ENCODER, Form
 from harness.tokenizer.formats.gguf import gguf_form
-from harness.tokenizer.formats.ranks import tekken_form, tiktoken_form
-from harness.tokenizer.formats.sentencepiece import sentencepiece_form
 from harness.tokenizer.formats.tokenizer_json import serialised_form
+from harness.tokenizer.formats.tokenizer_model import sentencepiece_form, tekken_form, tiktoken_form
 
 __all__ = [
     "BESIDE",

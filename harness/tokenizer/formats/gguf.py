@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.text import quoted
-from harness.tokenizer.formats.form import (
+from harness.tokenizer.form import (
     BYTE,
+    CONTROL,
+    MOST_TOKENS,
     NORMAL,
+    UNUSED,
+    USER_DEFINED,
     Form,
     scores_part,
     strings_part,
@@ -45,7 +49,6 @@ from harness.tokenizer.gguf.known import (
     WPM,
 )
 from harness.tokenizer.gguf.reader import Array, GgufFile, opened
-from harness.tokenizer.gguf.vocabulary import CONTROL, MOST_TOKENS, UNUSED, USER_DEFINED
 from harness.tokenizer.identity import canonical_json, digest_text
 from harness.tokenizer.problem import Unreadable
 

@@ -11,16 +11,25 @@ from collections.abc import Mapping
 from itertools import chain as chain_of
 from typing import Any
 
-from harness.tokenizer import components
-from harness.tokenizer.backend import Serialised
-from harness.tokenizer.components import BYTE_LEVEL, Component
-from harness.tokenizer.formats.form import (
+from harness.tokenizer.backend import (
+    Component,
+    Serialised,
+    model_options,
+    normalizer_steps,
+    post_processor_items,
+    pre_tokenizer_steps,
+    text_settings,
+)
+from harness.tokenizer.form import (
     BYTE,
+    BYTE_LEVEL,
     CONTROL,
     NORMAL,
     UNUSED,
     USER_DEFINED,
     Form,
+    bytes_in_words,
+    lost,
     scores_part,
     strings_part,
     types_part,
@@ -29,7 +38,6 @@ from harness.tokenizer.formats.form import (
 from harness.tokenizer.formats.gguf import ALWAYS, NEVER, around, spaces
 from harness.tokenizer.gguf.known import split_of_components
 from harness.tokenizer.identity import canonical_json, digest_text
-from harness.tokenizer.lost_text import bytes_in_words, lost
 
 BEGINS = "▁"
 BYTES = {f"<0x{byte:02X}>": byte for byte in range(256)}
@@ -59,8 +67,8 @@ def serialised_form(
         {piece[0]: index for index, piece in enumerate(vocabulary)} if unigram else dict(vocabulary)
     )
     added = pieces.head["added_tokens"]
-    chain = components.pre_tokenizer(pieces.head["pre_tokenizer"])
-    options = components.model(pieces.model, vocabulary=pieces.vocabulary, before=chain)
+    chain = pre_tokenizer_steps(pieces.head["pre_tokenizer"])
+    options = model_options(pieces.model, vocabulary=pieces.vocabulary, before=chain)
     kind = options.pop("type")
     falls_back = bool(options.get("byte_fallback"))
     for token in added:
@@ -212,7 +220,7 @@ def _spaces(
     """Normalizer and pre-tokenizer, as SentencePiece says it where they do what SentencePiece
     does.
     """
-    listed = components.normalizer(normalizer)
+    listed = normalizer_steps(normalizer)
     opaque = canonical_json(listed), split_of_components(chain)
     rest = list(listed)
     charsmap = b""
@@ -275,8 +283,8 @@ def _flags(added: list[dict[str, Any]], normalizer: str) -> list[Any]:
 
 
 def _around(head: dict[str, Any], *, alone: bool) -> str:
-    state = components.state(head) if alone else {}
-    said = _put(components.post_processor(head["post_processor"]))
+    state = text_settings(head) if alone else {}
+    said = _put(post_processor_items(head["post_processor"]))
     return canonical_json([said, state]) if state else said
 
 

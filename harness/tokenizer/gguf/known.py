@@ -194,7 +194,7 @@ def split_of_pattern(pattern: str) -> str:
 
 
 def split_of_components(chain: list[Component]) -> str:
-    """The name of the split that a chain of pre-tokenizers makes (`components.pre_tokenizer`), or
+    """The name of the split that a chain of pre-tokenizers makes (`pre_tokenizer_steps`), or
     the chain as JSON.
     """
     *before, last = chain or [{}]

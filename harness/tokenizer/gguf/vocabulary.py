@@ -11,7 +11,19 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from harness.forms.text import quoted
-from harness.tokenizer.components import BYTE_LEVEL
+from harness.tokenizer.form import (
+    BYTE,
+    BYTE_LEVEL,
+    CONTROL,
+    MOST_TOKENS,
+    NORMAL,
+    TYPE_NAMES,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    bytes_in_words,
+    lost,
+)
 from harness.tokenizer.gguf.known import (
     ADD_BOS,
     BPE,
@@ -30,18 +42,7 @@ from harness.tokenizer.gguf.known import (
 )
 from harness.tokenizer.gguf.reader import Array, GgufFile
 from harness.tokenizer.gguf.shape import Finding, Severity, embedding_rows, finding, is_text
-from harness.tokenizer.lost_text import bytes_in_words, lost
 
-MOST_TOKENS = 1 << 20
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-TYPE_NAMES = {
-    NORMAL: "NORMAL",
-    UNKNOWN: "UNKNOWN",
-    CONTROL: "CONTROL",
-    USER_DEFINED: "USER_DEFINED",
-    UNUSED: "UNUSED",
-    BYTE: "BYTE",
-}
 _ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 # What engines must not read in a user's text: tokens that a chat template writes between its turns.
 _MARKER = re.compile(

@@ -6,7 +6,7 @@
 * `fetch(source, ...)`: the first half of that: files by name, or a tokenizer's, and nothing is
   built.
 * `Lock`, `read_lock`, `write_lock`, `verify`: `tokenizer.lock.json`.
-* The errors, drawn in failure.py.
+* The errors, drawn in `harness.tokenizer.problem`.
 
 docs/tokenizer.md says what is guaranteed, against what, and what is not.
 """

@@ -20,8 +20,8 @@ from harness.tokenizer import Identity, difference, identify, identify_folder
 from harness.tokenizer.backend import read
 from harness.tokenizer.child import read_form
 from harness.tokenizer.comparison import compare
+from harness.tokenizer.form import plain, spelled
 from harness.tokenizer.formats import Form, serialised_form
-from harness.tokenizer.formats.form import plain, spelled
 from harness.tokenizer.formats.tokenizer_json import _cut
 from harness.tokenizer.gguf.known import PATTERNS, PRE_TOKENIZERS, SPLITS
 from tests.tokenizer.formats.conversion import (

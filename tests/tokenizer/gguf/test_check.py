@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from harness.cli import main
-from harness.tokenizer.components import BYTE_LEVEL
+from harness.tokenizer.form import BYTE_LEVEL, lost
 from harness.tokenizer.gguf import Finding, GgufFile, check
-from harness.tokenizer.lost_text import lost
 from tests.tokenizer.gguf.writing import File, Tensor, bpe, spm
 
 GGML = "tokenizer.ggml."

@@ -6,8 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.tokenizer.components import BYTE_LEVEL
-from harness.tokenizer.gguf.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN
+from harness.tokenizer.form import BYTE, BYTE_LEVEL, CONTROL, NORMAL, UNKNOWN
 
 CODES = {
     "uint8": (0, "B"),
