@@ -12,13 +12,13 @@ from harness._integrity import (
     FallbackCoordinator,
     FolderStore,
     Limits,
+    Mode,
     Outcome,
     PeerRestarted,
     RecoveryAction,
     RecoveryManager,
     TransferFailed,
 )
-from harness.tokenizer.engines.adapters import Mode
 
 
 def work(context, *, tokens, carried, wait, told):
