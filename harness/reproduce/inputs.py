@@ -13,8 +13,7 @@ from pathlib import Path
 from harness.forms.source import real_place
 from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, InputFacts
 from harness.reproduce.report_copy import ReportCopy
-from harness.run.environments.checkout import Found, Kept
-from harness.run.environments.supply import Supply, supplied
+from harness.run.environments.supply import Found, Kept, Supply, supplied
 from harness.run.inputs import (
     LAYOUTS,
     MADE,

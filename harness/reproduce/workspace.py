@@ -14,7 +14,6 @@ from pathlib import Path
 from harness.forms.git import git
 from harness.record.facts import PATCH_FOLDER
 from harness.reproduce.report_copy import ReportCopy
-from harness.run.arms import patch
 from harness.run.arms.provenance import (
     Living,
     Origin,
@@ -25,7 +24,14 @@ from harness.run.arms.provenance import (
     revision,
     standing,
 )
-from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
+from harness.run.arms.revision import (
+    LINK,
+    SUBMODULE,
+    GitRepository,
+    RevisionError,
+    apply_patch,
+    paths_of_patch,
+)
 
 LARGEST = 2048 * 2**20
 
@@ -88,9 +94,9 @@ def _ask(repository: Path, *words: str) -> str:
 
 
 def _change(target: Path, changes: bytes, *, commit: str) -> None:
-    named = patch.touched(changes, name="the patch of the run")
+    named = paths_of_patch(changes, name="the patch of the run")
     before = {path: (target / path).read_bytes() for path in named if (target / path).is_file()}
-    after = patch.apply(before, changes, name="the patch of the run", to=f"commit {commit[:12]}")
+    after = apply_patch(before, changes, name="the patch of the run", to=f"commit {commit[:12]}")
     for path in before.keys() - after.keys():
         (target / path).unlink()
     for path, data in after.items():

@@ -14,7 +14,7 @@ from harness.record.assemble import PATCH_PATH
 from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, SCENARIO_PATH
 from harness.record.results import ResultsFolder
 from harness.run import inputs
-from harness.run.arms.distributions import search_path
+from harness.run.arms.packages import search_path
 from harness.run.arms.staging import shown_repo
 from harness.run.machines import over_machines
 from harness.run.machines.over_machines import Hostfile

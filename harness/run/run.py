@@ -34,7 +34,7 @@ from harness.report.report import render
 from harness.report.views import VIEWS, checked
 from harness.run import inputs
 from harness.run.arms import library, staging
-from harness.run.arms.distributions import search_path
+from harness.run.arms.packages import search_path
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem

@@ -15,9 +15,8 @@ from harness.history import History
 from harness.rank.look import LOOKED
 from harness.record.facts import HOME_INPUT
 from harness.run import hub
-from harness.run.arms import signature
-from harness.run.arms.imports import preload
-from harness.run.arms.signature import Entry
+from harness.run.arms import syntax
+from harness.run.arms.syntax import Entry, preload
 from harness.run.artefacts import Artefacts, compare_ledgers, cut_ledgers
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import TrialPlan
@@ -213,7 +212,7 @@ class Worlds:
         )
         capture = World(order, self._pool, cancel=self._cancel).run()
         said = History(capture.events, size=1).said(0, LOOKED)
-        return signature.of_values(said[0].event.values) if said else None
+        return syntax.of_values(said[0].event.values) if said else None
 
     def launch(self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None) -> Launch:
         """What a trial is started with, before its faults and its reference."""
