@@ -173,8 +173,7 @@ def _say(done: Sequence[Done]) -> int:
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from harness.run.machines.collected import NotCollected, collect
-    from harness.run.machines.journals import commands_of, over_ssh
+    from harness.run.machines.collected import NotCollected, collect, commands_of, over_ssh
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
     commands = None

@@ -18,7 +18,7 @@ from harness.record.reproduced import SEEDS, ReproducedRun, override
 from harness.reproduce import inputs, source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
-from harness.run.material import Material
+from harness.run.preparation import Material
 from harness.run.worlds import can_be_warm
 from harness.scenario import LoadedScenario, Scenario, ScenarioError, parse_scenario
 

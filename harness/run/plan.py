@@ -18,8 +18,15 @@ from harness.run.arms.packages import search_path
 from harness.run.arms.staging import shown_repo
 from harness.run.machines import over_machines
 from harness.run.machines.over_machines import Hostfile
-from harness.run.material import Ingredients, Material, from_material, from_scenario
-from harness.run.preparation import Preparation, prepare, recipes_of
+from harness.run.preparation import (
+    Ingredients,
+    Material,
+    Preparation,
+    from_material,
+    from_scenario,
+    prepare,
+    recipes_of,
+)
 from harness.run.progress import Plan, Progress
 from harness.scenario import Cell, LoadedScenario, Scenario, override
 from harness.trust.key import Signer

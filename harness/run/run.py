@@ -41,8 +41,8 @@ from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError
 from harness.run.interrupt import Interrupt, interruptible
 from harness.run.machines import over_machines
-from harness.run.material import Material
 from harness.run.plan import RunPlan, RunSettings, planned
+from harness.run.preparation import Material
 from harness.run.progress import Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay

@@ -38,8 +38,7 @@ from harness.forms.problem import complaint
 from harness.forms.ranks import EVERY_RANK, Ranks
 from harness.forms.units import Duration, Percent, Size
 from harness.plugins import Registry
-from harness.scenario.matrix import Matrix
-from harness.scenario.placement import MOST_HOSTS, Placement, hosts_of
+from harness.scenario.matrix import MOST_HOSTS, Matrix, Placement, hosts_of
 from harness.scenario.subject import Deadline, Subject, control_of, faults_of
 
 

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.machines.collected import Outcome, _messages, collect
-from harness.run.machines.journals import commands_of, over_ssh
+from harness.run.machines.collected import Outcome, _messages, collect, commands_of, over_ssh
 from harness.run.machines.over_machines import Hostfile
 from harness.run.machines.prepared import TORCH, clean, page_of, prepare
 from harness.run.plan import RunSettings

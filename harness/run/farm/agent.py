@@ -25,7 +25,7 @@ from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
 from harness.run.farm import cargo
-from harness.run.farm.answer import MOST, pack
+from harness.run.farm.node import MOST, pack
 from harness.run.inputs import ResolvedInput
 from harness.run.interrupt import Interrupt
 from harness.run.plan import TrialPlan
