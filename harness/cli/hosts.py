@@ -17,8 +17,7 @@ from harness.cli.arguments import folder
 
 if TYPE_CHECKING:
     from harness.run.machines.collected import Outcome
-    from harness.run.machines.prepared import Done
-    from harness.run.machines.readiness import Seen
+    from harness.run.machines.readiness import Done, Seen
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +131,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from harness.run.machines.prepared import prepare
+    from harness.run.machines.readiness import prepare
     from harness.world.starters.hostfile import read
 
     done = prepare(
@@ -149,7 +148,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _clean(options: argparse.Namespace) -> int:
-    from harness.run.machines.prepared import clean
+    from harness.run.machines.readiness import clean
     from harness.world.starters.hostfile import read
 
     return _say(

@@ -39,7 +39,6 @@ from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError
-from harness.run.interrupt import Interrupt, interruptible
 from harness.run.machines import over_machines
 from harness.run.plan import RunPlan, RunSettings, planned
 from harness.run.preparation import Material
@@ -47,6 +46,7 @@ from harness.run.progress import Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.run.trials import MadeTrials, make
+from harness.run.worlds import Interrupt, interruptible
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.stats.cell_facts import CellFacts
 from harness.trust import footer, statement

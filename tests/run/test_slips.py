@@ -15,10 +15,10 @@ from harness.record.environment import capture
 from harness.run.arms import syntax
 from harness.run.arms.entry import seen, slips
 from harness.run.arms.staging import NotThere, previewed
-from harness.run.interrupt import Interrupt
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation
 from harness.run.trials import Trials
+from harness.run.worlds import Interrupt
 from harness.scenario import cells, load_scenario
 from harness.world.control.pool import ServerPool
 from tests.run.conftest import SCENARIO, SUBJECT, Ran
