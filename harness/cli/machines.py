@@ -18,8 +18,7 @@ from harness.cli.arguments import folder
 
 if TYPE_CHECKING:
     from harness.run.machines.collected import Outcome
-    from harness.run.machines.prepared import Done
-    from harness.run.machines.readiness import Seen
+    from harness.run.machines.readiness import Done, Seen
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -223,7 +222,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from harness.run.machines.prepared import prepare
+    from harness.run.machines.readiness import prepare
     from harness.world.starters.hostfile import read
 
     done = prepare(
@@ -240,7 +239,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _clean(options: argparse.Namespace) -> int:
-    from harness.run.machines.prepared import clean
+    from harness.run.machines.readiness import clean
     from harness.world.starters.hostfile import read
 
     return _say(
@@ -266,8 +265,7 @@ def _say(done: Sequence[Done]) -> int:
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from harness.run.machines.collected import NotCollected, collect
-    from harness.run.machines.journals import commands_of, over_ssh
+    from harness.run.machines.collected import NotCollected, collect, commands_of, over_ssh
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
     commands = None

@@ -271,9 +271,9 @@ def _would_stop(loaded: LoadedScenario) -> list[Problem]:
 def _look_for_supplies(loaded: LoadedScenario) -> None:
     for wanted in loaded.scenario.subject.environments.values():
         for name, given in wanted.checkouts.items():
-            from harness.run.environments import checkout
+            from harness.run.environments import supply
 
-            checkout.find(name, given, folder=loaded.folder)
+            supply.find(name, given, folder=loaded.folder)
         if wanted.requirements is not None and not (loaded.folder / wanted.requirements).exists():
             raise inputs.InputError(f"environment.requirements: {wanted.requirements} is not there")
 

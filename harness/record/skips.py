@@ -15,7 +15,7 @@ from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachinesFacts
 from harness.record.facts import RunFacts
 from harness.scenario import Cell, Needs, Scenario
-from harness.scenario.placement import machines_of
+from harness.scenario.matrix import machines_of
 from harness.subjects import READY
 
 GIB = 2**30

@@ -26,7 +26,7 @@ from harness.record.farmed import Places, clock_of, demand_kind, lanes_of, repla
 from harness.record.model import Contradiction, RecordError
 from harness.record.sources import KEY as RECIPE
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
-from harness.scenario.placement import machines_of
+from harness.scenario.matrix import machines_of
 from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, LOST, reference_folders, trial_folder
 from harness.stats.verdict import Judgement

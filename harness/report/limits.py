@@ -19,7 +19,7 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.report.words import percent
-from harness.scenario.placement import machines_of
+from harness.scenario.matrix import machines_of
 
 WARM = (
     "Ranks were forked from a server that may have imported libraries before: races during import,"

@@ -27,7 +27,6 @@ from harness.record.reproduced import ReproducedRun
 from harness.report.figures import FOLDER as FIGURES
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
-from harness.run.arms import patch
 from harness.run.arms.provenance import (
     Living,
     Origin,
@@ -38,7 +37,14 @@ from harness.run.arms.provenance import (
     revision,
     standing,
 )
-from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
+from harness.run.arms.revision import (
+    LINK,
+    SUBMODULE,
+    GitRepository,
+    RevisionError,
+    apply_patch,
+    paths_of_patch,
+)
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.profile import profile
@@ -329,9 +335,9 @@ def _ask_git(repository: Path, *words: str) -> str:
 
 
 def _change(target: Path, changes: bytes, *, commit: str) -> None:
-    named = patch.touched(changes, name="the patch of the run")
+    named = paths_of_patch(changes, name="the patch of the run")
     before = {path: (target / path).read_bytes() for path in named if (target / path).is_file()}
-    after = patch.apply(before, changes, name="the patch of the run", to=f"commit {commit[:12]}")
+    after = apply_patch(before, changes, name="the patch of the run", to=f"commit {commit[:12]}")
     for path in before.keys() - after.keys():
         (target / path).unlink()
     for path, data in after.items():

@@ -26,8 +26,7 @@ from harness.record.reproduced import SEEDS, ReproducedRun, override
 from harness.reproduce import source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
-from harness.run.environments.checkout import Found, Kept
-from harness.run.environments.supply import Supply, supplied
+from harness.run.environments.supply import Found, Kept, Supply, supplied
 from harness.run.inputs import (
     LAYOUTS,
     MADE,
@@ -38,7 +37,7 @@ from harness.run.inputs import (
     remembered,
     resolve,
 )
-from harness.run.material import Material
+from harness.run.preparation import Material
 from harness.run.worlds import can_be_warm
 from harness.scenario import (
     Environment,

@@ -14,12 +14,19 @@ from harness.record.assemble import PATCH_PATH
 from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, SCENARIO_PATH
 from harness.record.results import ResultsFolder
 from harness.run import inputs
-from harness.run.arms.distributions import search_path
+from harness.run.arms.packages import search_path
 from harness.run.arms.staging import shown_repo
 from harness.run.machines import over_machines
 from harness.run.machines.over_machines import Hostfile
-from harness.run.material import Ingredients, Material, from_material, from_scenario
-from harness.run.preparation import Preparation, prepare, recipes_of
+from harness.run.preparation import (
+    Ingredients,
+    Material,
+    Preparation,
+    from_material,
+    from_scenario,
+    prepare,
+    recipes_of,
+)
 from harness.run.progress import Plan, Progress
 from harness.scenario import Cell, LoadedScenario, Scenario, override
 from harness.trust.key import Signer

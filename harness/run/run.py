@@ -34,19 +34,19 @@ from harness.report.report import render
 from harness.report.view import VIEWS, checked
 from harness.run import inputs
 from harness.run.arms import library, staging
-from harness.run.arms.distributions import search_path
+from harness.run.arms.packages import search_path
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError
-from harness.run.interrupt import Interrupt, interruptible
 from harness.run.machines import over_machines
-from harness.run.material import Material
 from harness.run.plan import RunPlan, RunSettings, planned
+from harness.run.preparation import Material
 from harness.run.progress import Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.run.trials import MadeTrials, make
+from harness.run.worlds import Interrupt, interruptible
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.stats.cell_facts import CellFacts
 from harness.trust import footer, statement

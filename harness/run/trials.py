@@ -19,13 +19,12 @@ from harness.run.arms.entry import slips
 from harness.run.artefacts import Artefacts
 from harness.run.farm.farm import Farm
 from harness.run.farm.order import opened
-from harness.run.interrupt import Interrupt
 from harness.run.machines import over_machines
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import RunPlan, TrialPlan
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import References
-from harness.run.worlds import Worlds
+from harness.run.worlds import Interrupt, Worlds
 from harness.scenario import Cell, ScenarioError
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, trial_folder

@@ -29,13 +29,13 @@ from harness.run.arms.entry import slips
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import supply
 from harness.run.environments.pip import EnvironmentProblem
-from harness.run.interrupt import interruptible
 from harness.run.plan import TrialPlan
 from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import NoReference
 from harness.run.run import Interrupted, RevisionsMissing, RunError, Slip
 from harness.run.trials import Trials
+from harness.run.worlds import interruptible
 from harness.scenario import Cell, LoadedScenario, ScenarioError, cells
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder

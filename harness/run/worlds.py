@@ -1,12 +1,17 @@
-"""The worlds of a run's trials on this machine: what each is started with, and each of them
-made.
+"""The worlds of a run's trials on this machine: what each is started with, each of them made, and the
+interrupt that stops them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 from harness.backends import KINDS as BACKENDS
 from harness.faults import of_arm
@@ -15,9 +20,8 @@ from harness.history import History
 from harness.rank.arm import LOOKED
 from harness.record.facts import HOME_INPUT
 from harness.run import hub
-from harness.run.arms import signature
-from harness.run.arms.imports import preload
-from harness.run.arms.signature import Entry
+from harness.run.arms import syntax
+from harness.run.arms.syntax import Entry, preload
 from harness.run.artefacts import Artefacts, compare_ledgers, cut_ledgers
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import TrialPlan
@@ -41,6 +45,57 @@ from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import World
 from harness.world.hosts.host import Hosts
 from harness.world.machines.machine_server import MachinePool
+
+
+class Interrupt:
+    """A descriptor that becomes readable when the run is to stop, watched by every world."""
+
+    def __init__(self) -> None:
+        # A pipe, and not an event: every world waits for it among its other descriptors, and a
+        # signal handler may write into it, where taking a lock could deadlock with the code that it
+        # broke into.
+        self.descriptor, self._alarm = os.pipe()
+
+    def set(self) -> None:
+        """Stop. Never taken back; safe from a signal handler."""
+        with contextlib.suppress(OSError):
+            os.write(self._alarm, b"x")
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        os.close(self.descriptor)
+        os.close(self._alarm)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Turn Ctrl-C, SIGTERM and SIGHUP into an interrupt that worlds see, and into KeyboardInterrupt
+    here.
+    """
+    interrupt = Interrupt()
+
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        interrupt.set()
+        # Only the first one breaks in: the second must not break into the cleaning up.
+        if not stopping.is_set():
+            stopping.set()
+            raise KeyboardInterrupt
+
+    # Python sets signal handlers in the main thread alone; in another one whoever started it
+    # interrupts.
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        interrupt.close()
+
 
 # Reading what a process holds walks its whole page table: so many trials of each arm give a median
 # and its interval.
@@ -213,7 +268,7 @@ class Worlds:
         )
         capture = World(order, self._pool, cancel=self._cancel).run()
         said = History(capture.events, size=1).said(0, LOOKED)
-        return signature.of_values(said[0].event.values) if said else None
+        return syntax.of_values(said[0].event.values) if said else None
 
     def launch(self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None) -> Launch:
         """What a trial is started with, before its faults and its reference."""

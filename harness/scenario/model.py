@@ -40,8 +40,7 @@ from harness.forms.model import (
 from harness.forms.problem import complaint
 from harness.forms.units import Duration, Percent, Size
 from harness.registry import Registry
-from harness.scenario.matrix import Matrix
-from harness.scenario.placement import MOST_HOSTS, Placement, hosts_of
+from harness.scenario.matrix import MOST_HOSTS, Matrix, Placement, hosts_of
 from harness.scenario.subject import Deadline, Subject, control_of, faults_of
 
 

@@ -18,7 +18,7 @@ from harness.forms.text import numbered, plural
 from harness.history import ARTEFACT_FOUND, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
-from harness.scenario.lint import wide
+from harness.scenario.lint.sufficiency import wide
 from harness.subjects import READY
 
 BOUNDARY = "prefill.boundary"

@@ -26,7 +26,7 @@ from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History, artefact_found
 from harness.scenario import Cell, Scenario
-from harness.scenario.lint import OF_ONE, unasked, unsplit
+from harness.scenario.lint.sufficiency import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, Trial
 from harness.stats.shown_trial import log_path
 from harness.stats.unseen import left_out, unseen

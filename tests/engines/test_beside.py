@@ -19,8 +19,8 @@ from harness.engines.inference_inside import session
 from harness.engines.inference_inside.engine import Piece, Request, takes_a_request
 from harness.engines.inference_inside.torch_decoder import TorchDecoder
 from harness.gate.discrepancies import foreign
-from harness.run.arms.signature import misfits
 from harness.run.arms.staging import ArmError, previewed
+from harness.run.arms.syntax import misfits
 from harness.scenario import ScenarioError, parse_scenario
 from harness.subjects import READY
 

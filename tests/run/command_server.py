@@ -111,7 +111,7 @@ def serve(control: int) -> None:
     from harness import checks, faults
     from harness.record.environment import packages
     from harness.record.model import Record
-    from harness.run.arms.distributions import installed, search_path
+    from harness.run.arms.packages import installed, search_path
     from harness.scenario import load_scenario
 
     # What reads a scenario and a record is made when the first is read, for every process anew.

@@ -19,9 +19,8 @@ from harness.record.assemble import assemble
 from harness.record.model import RecordError
 from harness.run.arms.revision import RevisionError
 from harness.run.environments.cache import ArmEnvironment, provide
-from harness.run.environments.checkout import find
 from harness.run.environments.pip import EnvironmentProblem
-from harness.run.environments.supply import Supply, supplied
+from harness.run.environments.supply import Supply, find, supplied
 from harness.scenario import Environment
 from harness.scenario.environment import Checkout
 from tests import forge

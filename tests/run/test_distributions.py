@@ -8,7 +8,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.run.arms.distributions import _tops
+from harness.run.arms.packages import _tops
 
 # The same in one expression over the whole text.
 LINES = re.compile(r'^"?([^/,\n"]+)[/,]', re.MULTILINE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.backends import KINDS
-from harness.run.arms.imports import preload
+from harness.run.arms.syntax import preload
 from harness.world.below.preload import MODULES, OF_MODELS
 
 TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from harness.record.environment import capture
-from harness.run.arms import signature
+from harness.run.arms import syntax
 from harness.run.arms.entry import seen, slips
 from harness.run.arms.staging import NotThere, previewed
-from harness.run.interrupt import Interrupt
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation
 from harness.run.trials import Trials
+from harness.run.worlds import Interrupt
 from harness.scenario import cells, load_scenario
 from harness.world.control.pool import ServerPool
 from tests.run.conftest import SCENARIO, SUBJECT, Ran
@@ -417,10 +417,10 @@ UNREAD = (
 def test_a_plain_function_is_read_from_its_file(name: str) -> None:
     """Its parameters are known without importing anything."""
     text, words = READ[name]
-    found = signature.read(text.encode(), "f")
+    found = syntax.read(text.encode(), "f")
     assert found is not None
     assert found.signature is not None
-    assert signature.shown(found.signature) == words
+    assert syntax.shown(found.signature) == words
 
 
 @pytest.mark.parametrize("text", UNREAD)
@@ -428,7 +428,7 @@ def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
     """A decorator, a second binding, a star import or a file that this Python cannot read: nothing
     is guessed.
     """
-    assert signature.read(text.encode(), "f") is None
+    assert syntax.read(text.encode(), "f") is None
 
 
 @pytest.mark.parametrize(
@@ -456,10 +456,10 @@ def test_each_misfit_says_what_to_do(
     text: str, arguments: list[str], said: list[tuple[str | None, str]]
 ) -> None:
     """Whatever does not bind is explained, and nothing that binds is complained about."""
-    found = signature.read(text.encode(), "f")
+    found = syntax.read(text.encode(), "f")
     assert found is not None
     assert found.signature is not None
-    told = signature.misfits(found.signature, arguments, called="f in it.py")
+    told = syntax.misfits(found.signature, arguments, called="f in it.py")
     assert len(told) == len(said)
     for misfit, (argument, words) in zip(told, said, strict=True):
         assert misfit.argument == argument

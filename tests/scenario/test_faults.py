@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.scenario.placement import hosts_of
+from harness.scenario.matrix import hosts_of
 
 
 def with_faults(good: str, *faults: str) -> str:

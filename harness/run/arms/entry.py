@@ -21,9 +21,9 @@ from harness.forms.problem import closest
 from harness.forms.strict_json import JSON
 from harness.forms.text import listed
 from harness.rank.arm import names_swallowed
-from harness.run.arms import signature
-from harness.run.arms.signature import Entry
+from harness.run.arms import syntax
 from harness.run.arms.staging import StagedArm, as_in
+from harness.run.arms.syntax import Entry
 from harness.scenario import Arm, Cell, LoadedScenario, Problem, Scenario
 from harness.world.control import program
 from harness.world.control.rank_environment import server_environment
@@ -93,7 +93,7 @@ def _read(function: str, arm: StagedArm) -> Entry | None:
     module, _, name = function.partition(":")
     place = arm.folder / module.replace(".", "/")
     files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
-    return signature.read(files[0].read_bytes(), name) if len(files) == 1 else None
+    return syntax.read(files[0].read_bytes(), name) if len(files) == 1 else None
 
 
 # -- functions
@@ -122,12 +122,12 @@ def _problems(
             message = f"{message}. Name a revision that has it"
         return [loaded.problem(place, message, suggestion=closest(function, entry.names))]
     if entry.late:
-        return [loaded.problem(("subject", "entry"), f"{signature.LATE[entry.late]} ({where})")]
+        return [loaded.problem(("subject", "entry"), f"{syntax.LATE[entry.late]} ({where})")]
     if entry.signature is None:
         return []
     axes = list(scenario.matrix.further)
     problems = []
-    for misfit in signature.misfits(
+    for misfit in syntax.misfits(
         entry.signature, [*arm.arguments, *axes], called=f"{function} in {where}"
     ):
         place = (
@@ -286,7 +286,7 @@ def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -
     given: Place = ("subject", "reference", "with")
     problems = []
     arguments = [*reference.with_, *axes]
-    for misfit in signature.misfits(entry.signature, arguments, called=f"{function} in {where}"):
+    for misfit in syntax.misfits(entry.signature, arguments, called=f"{function} in {where}"):
         at = place if misfit.of_the_function else given
         if misfit.argument is not None:
             at = (

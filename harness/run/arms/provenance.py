@@ -26,13 +26,25 @@ from harness.forms.digest import sha256
 from harness.forms.distribution import normal
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
-from harness.run.arms import patch as patches
-from harness.run.arms.distributions import installed
 from harness.run.arms.files import is_code
-from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
-from harness.run.arms.roots import DECLARING, LARGEST, Place, roots_of
+from harness.run.arms.packages import (
+    DECLARING,
+    LARGEST,
+    Place,
+    Unnamed,
+    installed,
+    roots_of,
+    unnamed,
+)
+from harness.run.arms.revision import (
+    LINK,
+    SUBMODULE,
+    GitRepository,
+    RevisionError,
+    apply_patch,
+    paths_of_patch,
+)
 from harness.run.arms.staging import StagedArm
-from harness.run.arms.unnamed import Unnamed, unnamed
 from harness.scenario import Scenario
 from harness.stats.counterparts import (
     Counterparts,
@@ -328,9 +340,9 @@ def patched(tree: Tree, patch: bytes, *, to: str) -> Tree:
     Raises:
         RevisionError: it does not apply.
     """
-    touched = patches.touched(patch, name="the patch")
+    touched = paths_of_patch(patch, name="the patch")
     before = tree.read(touched.intersection(tree.paths))
-    changed = patches.apply(before, patch, name="the patch", to=f"commit {to[:12]}")
+    changed = apply_patch(before, patch, name="the patch", to=f"commit {to[:12]}")
     untouched = [path for path in tree.paths if path not in touched]
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:

@@ -23,7 +23,6 @@ from harness.forms.git import Entry
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
-from harness.run.arms import patch
 from harness.run.arms.files import (
     CodeUnreadable,
     TooMuchCode,
@@ -35,7 +34,13 @@ from harness.run.arms.files import (
     read_files,
     read_folder,
 )
-from harness.run.arms.revision import LINK, GitRepository, RevisionError
+from harness.run.arms.revision import (
+    LINK,
+    GitRepository,
+    RevisionError,
+    apply_patch,
+    paths_of_patch,
+)
 from harness.run.inputs import leaves
 from harness.scenario import Arm, Scenario
 from harness.subjects import READY
@@ -99,7 +104,9 @@ class _LaidOut:
     def paths(self) -> set[str]:
         paths = set(self.entries)
         return (
-            paths | patch.touched(self.patch, name="the patch") if self.patch is not None else paths
+            paths | paths_of_patch(self.patch, name="the patch")
+            if self.patch is not None
+            else paths
         )
 
 
@@ -314,7 +321,7 @@ class _Staging:
         base = base or ""
         beginning = f"{base}/" if base else ""
         named = (
-            patch.touched(laid_out.patch, name=f"{self._subject.named(name)}'s patch")
+            paths_of_patch(laid_out.patch, name=f"{self._subject.named(name)}'s patch")
             if laid_out.patch is not None
             else set()
         )
@@ -336,7 +343,7 @@ class _Staging:
         files = laid_out.repository.read(wanted)
         if laid_out.patch is not None:
             to = f"commit {laid_out.commit[:12]}"
-            files = patch.apply(
+            files = apply_patch(
                 files, laid_out.patch, name=f"{self._subject.named(name)}'s patch", to=to
             )
         return {path: data for path, data in below(files, base).items() if is_code(path)}

@@ -30,12 +30,10 @@ from harness.reason import Skip, SkipCode
 from harness.record import start_files
 from harness.record.facts import ArmEnvironmentFacts
 from harness.run.environments import interpreters
-from harness.run.environments.checkout import named_as_now
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
-from harness.run.environments.make import WHEELS, Says, make, preview
+from harness.run.environments.make import WHEELS, Plan, Says, for_cpu, make, preview
 from harness.run.environments.pip import EnvironmentProblem, Unavailable
-from harness.run.environments.plan import Plan, for_cpu
-from harness.run.environments.supply import NOTHING, Supply
+from harness.run.environments.supply import NOTHING, Supply, named_as_now
 from harness.scenario import Environment, Scenario
 from harness.scenario.environment import bare
 

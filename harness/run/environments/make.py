@@ -1,26 +1,175 @@
-"""Making an environment: a virtual environment, the wheels of checkouts, what pip chose, and what
-is there then.
+"""Making an environment: a virtual environment, the wheels of checkouts, what pip chooses before
+anything is downloaded, how large that is, what must not be in it, and what is there then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
+from harness.forms.digest import sha256_of
 from harness.forms.distribution import normal, wheel_digest
+from harness.forms.text import plural
 from harness.reason import SkipCode
+from harness.record.environment import is_for_cpu
 from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts, Installed
 from harness.run.environments import pip
 from harness.run.environments.interpreters import Interpreter
-from harness.run.environments.pip import EnvironmentProblem, Resolved, Unavailable
-from harness.run.environments.plan import Plan, for_cpu, plan
+from harness.run.environments.pip import EnvironmentProblem, Request, Resolved, Unavailable
 from harness.run.environments.supply import Supply
 from harness.scenario import Environment
-from harness.scenario.environment import unmet_requirements
+from harness.scenario.environment import Checkout, bare, for_gpus, listing, unmet_requirements
+
+ANSWER_WITHIN = 3.0
+ASKED_AT_ONCE = 8
+SHOWN = 5
+MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What pip chose for an environment, and the request that it chose it for.
+
+    Attributes:
+        sizes: bytes of each package's file; None where nobody tells.
+    """
+
+    request: Request
+    chosen: Sequence[Resolved]
+    sizes: Mapping[str, int | None]
+
+    def __str__(self) -> str:
+        """One line: how much, and the largest packages by name."""
+        known = [size for size in self.sizes.values() if size is not None]
+        unknown = len(self.sizes) - len(known)
+        total = _amount(sum(known))
+        if unknown:
+            total = f"at least {total}, {unknown} of unknown size" if known else "of unknown size"
+        packages = list(self.packages())
+        return f"{plural(len(self.chosen), 'package')}, {total}: {listing(packages, most=SHOWN)}"
+
+    def packages(self) -> Iterator[str]:
+        """Each package with its size, the largest first."""
+        for one in sorted(self.chosen, key=lambda one: (-(self.sizes[one.name] or 0), one.name)):
+            size = self.sizes[one.name]
+            yield f"{one} ({'size unknown' if size is None else _amount(size)})"
+
+
+def _amount(size: int) -> str:
+    return f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"
+
+
+def plan(
+    python: Path,
+    wanted: Environment,
+    supply: Supply,
+    wheels: Mapping[str, Path],
+    *,
+    base: Interpreter,
+) -> Plan:
+    """Have pip choose.
+
+    Args:
+        python: interpreter of the environment.
+        wanted: what the scenario asks for.
+        supply: what it needs beside an index.
+        wheels: what was built from checkouts, by package.
+        base: the interpreter that the environment was made from.
+
+    Raises:
+        Unavailable, EnvironmentProblem: as for `pip.resolve`; torch that would bring CUDA to a run
+            on the CPU.
+    """
+    hashed = supply.text is not None
+    asked = [_of(name, given, wheels, hashed=hashed) for name, given in wanted.packages.items()]
+    request = Request(requirements=[*asked, *map(str, supply.requirements)], hashed=hashed)
+    cpu = for_cpu(wanted)
+    constraint = _cpu_build(wanted) if cpu and not hashed else ""
+    chosen: list[Resolved] | None = None
+    if constraint:
+        # Where there is no such build, pip may still find one that brings nothing (a Mac's has no
+        # CUDA to bring).
+        held = Request(requirements=request.requirements, constraint=constraint)
+        with contextlib.suppress(EnvironmentProblem):
+            chosen = pip.resolve(python, held, base=base)
+            request = held
+    if chosen is None:
+        chosen = pip.resolve(python, request, base=base)
+    if cpu and (brought := for_gpus({one.name: one.version for one in chosen})):
+        raise EnvironmentProblem(_refusal(chosen, brought, base))
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        sizes = dict(
+            zip(
+                (one.name for one in chosen),
+                pool.map(_size, (one.url for one in chosen)),
+                strict=True,
+            )
+        )
+    return Plan(request=request, chosen=chosen, sizes=sizes)
+
+
+def for_cpu(wanted: Environment) -> bool:
+    """Whether torch's build for the CPU is meant: what the scenario says, else what Rankproof
+    itself runs on.
+    """
+    return wanted.torch == "cpu" if wanted.torch is not None else is_for_cpu()
+
+
+def _of(name: str, given: str | Checkout, wheels: Mapping[str, Path], *, hashed: bool) -> str:
+    if isinstance(given, str):
+        return f"{name}=={given}"
+    file = wheels[bare(name)]
+    digest = f" --hash=sha256:{sha256_of(file)}" if hashed else ""
+    return f"{name} @ {file.as_uri()}{digest}"
+
+
+def _cpu_build(wanted: Environment) -> str:
+    """The build for the CPU of the version that is named, else of the one that Rankproof itself
+    runs with.
+    """
+    version = wanted.versions.get("torch")
+    if version is None:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version("torch").partition("+")[0]
+    return f"torch=={version}+cpu" if version is not None and "+" not in version else ""
+
+
+def _refusal(chosen: Sequence[Resolved], brought: Sequence[str], base: Interpreter) -> str:
+    torch = next(one.version for one in chosen if one.name == "torch").partition("+")[0]
+    return (
+        f"torch {torch} would bring {listing(brought)} to a run on the CPU; nothing was installed."
+        f" Have pip find a build for the CPU of Python {base.version} (torch {torch}+cpu or another"
+        " version, in a folder that PIP_FIND_LINKS names, or on PyTorch's own index for the CPU as"
+        " PIP_EXTRA_INDEX_URL) and name its version under packages; or take what there is:"
+        " environment.torch: any"
+    )
+
+
+def _size(url: str) -> int | None:
+    """How large a file is: of one that lies here, or as its server says."""
+    address = urlparse(url)
+    try:
+        if address.scheme == "file":
+            return Path(unquote(address.path)).stat().st_size
+        if address.scheme not in ("http", "https") or address.username is not None:
+            return None  # whoever needs a password is asked by pip alone
+        # Its scheme was looked at.
+        asked = urllib.request.Request(url.partition("#")[0], method="HEAD")  # noqa: S310
+        # As above.
+        with urllib.request.urlopen(asked, timeout=ANSWER_WITHIN) as answer:  # noqa: S310
+            return int(answer.headers["Content-Length"])
+    except (OSError, HTTPException, ValueError, TypeError):
+        return None
+
 
 WHEELS = "wheels"
 """Folder of an environment with what was built for it.

@@ -1,19 +1,218 @@
-"""What an environment needs that no index has: the file of requirements, and the commits of
-checkouts.
+"""What an environment needs that no index has: its file of requirements, and packages that are built
+from a git checkout.
+
+A checkout is found at a commit, laid out, and built to a wheel that becomes evidence. Its
+repository is only read (`harness.run.arms.revision`). The build runs in a folder of its own, with
+the environment's interpreter: it is code of the checkout, and runs as whoever runs the harness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.forms.digest import sha256
+from harness.forms.distribution import (
+    MODULE_SUFFIXES,
+    WheelError,
+    pack_wheel,
+    unpack_wheel,
+    wheel_identity,
+)
 from harness.forms.regular_file import read_regular
-from harness.forms.source import refusal
-from harness.run.environments.checkout import Found, Kept, find
+from harness.forms.source import real_place, refusal
+from harness.record.facts import CheckoutFacts
+from harness.run.arms.provenance import revision
+from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
+from harness.run.environments import pip
+from harness.run.environments.interpreters import Interpreter
+from harness.run.environments.pip import EnvironmentProblem
 from harness.scenario import Environment, Scenario
-from harness.scenario.environment import LARGEST, Requirement, parse_requirements
+from harness.scenario.environment import LARGEST, Checkout, Requirement, listing, parse_requirements
+from harness.trust.folder import LARGEST_FILE
+
+HEAD = "HEAD"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A wheel in the form of evidence, and what it was built from."""
+
+    facts: CheckoutFacts
+    wheel: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A commit of a repository that is here, still to be built. `facts` know no wheel yet."""
+
+    name: str
+    facts: CheckoutFacts
+    repository: GitRepository = field(compare=False)
+
+    @property
+    def key(self) -> list[str]:
+        """What decides what is built, whatever the commit is called."""
+        return [self.facts.tree, self.facts.folder]
+
+    def wheel(self, python: Path, *, base: Interpreter, says: Callable[[str], None]) -> Built:
+        """Build it with the interpreter of an environment, which is in a folder that goes away with
+        it.
+
+        Raises:
+            EnvironmentProblem: it cannot be laid out or built, or is another package.
+        """
+        facts = self.facts
+        with tempfile.TemporaryDirectory(prefix="rankproof-build-") as text:
+            top = Path(text, "tree")
+            out = Path(text, "wheel")
+            try:
+                there = self.repository.entries(facts.commit)
+                entries = {path: one for path, one in there.items() if one.mode != SUBMODULE}
+                left = [
+                    *self.repository.lay_out(entries, top),
+                    *sorted(there.keys() - entries.keys()),
+                ]
+            except (RevisionError, OSError) as error:
+                raise EnvironmentProblem(f"{self._words} cannot be laid out: {error}") from None
+            if left:
+                says(
+                    f"{self._words} is built without {listing(left)}: git-lfs, a submodule or a"
+                    " partial clone keeps them elsewhere"
+                )
+            made = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
+            return self._built(made)
+
+    def _built(self, made: Path) -> Built:
+        most = LARGEST_FILE // 2**20
+        try:
+            files = (
+                unpack_wheel(made.read_bytes(), most=LARGEST_FILE)
+                if made.stat().st_size <= LARGEST_FILE
+                else {}
+            )
+            packed = pack_wheel(files)
+            name, version = wheel_identity(files) if files else ("", "")
+        except WheelError as error:
+            raise EnvironmentProblem(
+                f"{self._words} was built, and {error} (at most {most} MiB)"
+            ) from None
+        if not files or len(packed) > LARGEST_FILE:
+            raise EnvironmentProblem(
+                f"{self._words} is larger than the {most} MiB that evidence may have in one file:"
+                " name a release of it"
+            )
+        if name != self.name:
+            raise EnvironmentProblem(
+                f"{self._words} is {name} {version}: name it {name} in environment.packages"
+            )
+        wanted = {path for path in files if path.endswith(MODULE_SUFFIXES)}
+        known = self.facts.model_copy(
+            update={"wheel": made.name, "files": self._of_the_tree(wanted)}
+        )
+        return Built(facts=known, wheel=packed)
+
+    def _of_the_tree(self, modules: Collection[str]) -> dict[str, str]:
+        return revision(self.repository, self.facts.commit).digests(modules)
+
+    @property
+    def caution(self) -> str:
+        """What whoever has edited the package and runs it has to hear.
+
+        Empty where nothing is left out.
+        """
+        if not self.facts.changed:
+            return ""
+        return f"{self._words}: what is not committed in its repository has no part in it"
+
+    @property
+    def _words(self) -> str:
+        return (
+            f"{self.name} from {self.facts.repo} at {self.facts.rev} (commit"
+            f" {self.facts.commit[:12]})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What the evidence of a run holds of such a package."""
+
+    name: str
+    facts: CheckoutFacts
+    data: bytes = field(repr=False)
+
+    @property
+    def key(self) -> list[str]:
+        """What decides what is installed."""
+        return [sha256(self.data)]
+
+    @property
+    def caution(self) -> str:
+        """Nothing: it is as it was."""
+        return ""
+
+    def wheel(self, python: Path, *, base: Interpreter, says: Callable[[str], None]) -> Built:
+        """The wheel as it was built: the same bytes, wherever the checkout is now."""
+        del python, base, says
+        return Built(facts=self.facts, wheel=self.data)
+
+
+def find(name: str, given: Checkout, *, folder: Path) -> Found:
+    """Find the commit that a package is built from; `folder` is the scenario's.
+
+    Raises:
+        RevisionError: no such folder, repository or revision, or nothing at that commit to build.
+    """
+    place = real_place(given.path, folder=folder)
+    repo = f"./{place.name}" if ".." in Path(given.path).parts else given.path
+    repository = GitRepository(place, given=repo)
+    commit = repository.commit(given.rev or HEAD)
+    root = repository.root
+    inside = (
+        place.relative_to(root).as_posix()
+        if root is not None and place.is_relative_to(root)
+        else ""
+    )
+    inside = "" if inside == "." else inside
+    entries = repository.entries(commit)
+    beginning = f"{inside}/" if inside else ""
+    if not any(f"{beginning}{file}" in entries for file in ("pyproject.toml", "setup.py")):
+        raise RevisionError(
+            f"{repo} holds no pyproject.toml and no setup.py at {given.rev or HEAD}: path must be"
+            " the folder of a package"
+        )
+    if entries.get(inside) is not None and entries[inside].mode == LINK:
+        raise RevisionError(f"{repo} is a link at {given.rev or HEAD}: name the folder itself")
+    facts = CheckoutFacts(
+        repo=repo,
+        rev=given.rev or HEAD,
+        commit=commit,
+        tree=repository.tree(commit),
+        folder=inside,
+        changed=_is_checked_out(repository, commit) and repository.is_changed(),
+        wheel="",
+        files={},
+    )
+    return Found(name=name, facts=facts, repository=repository)
+
+
+def _is_checked_out(repository: GitRepository, commit: str) -> bool:
+    try:
+        return repository.commit(HEAD) == commit
+    except RevisionError:
+        return False  # nothing was committed where it stands
+
+
+def named_as_now(
+    built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | Kept]
+) -> dict[str, CheckoutFacts]:
+    """What was built earlier from the same tree, under the names that stand for it now."""
+    return {
+        name: asked[name].facts.model_copy(update={"wheel": facts.wheel, "files": facts.files})
+        for name, facts in built.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

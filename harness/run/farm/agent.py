@@ -25,12 +25,11 @@ from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
 from harness.run.farm import cargo
-from harness.run.farm.answer import MOST, pack
+from harness.run.farm.node import MOST, pack
 from harness.run.inputs import ResolvedInput
-from harness.run.interrupt import Interrupt
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
-from harness.run.worlds import Worlds
+from harness.run.worlds import Interrupt, Worlds
 from harness.scenario import Cell, Scenario, cells, parse_scenario
 from harness.world.control.hang import Hang
 from harness.world.control.pool import ServerPool

@@ -27,8 +27,7 @@ from harness.record.elsewhere import FarmFacts, NodeFacts
 from harness.record.facts import Environment
 from harness.record.farmed import digest_of
 from harness.run.farm import cargo
-from harness.run.farm.answer import AnswerRefused, take
-from harness.run.farm.node import BEAT, Answer, Node
+from harness.run.farm.node import BEAT, Answer, AnswerRefused, Node, take
 from harness.run.machines import readiness
 from harness.run.plan import RayNodes
 from harness.scenario import Cell, Scenario

@@ -9,9 +9,8 @@ from harness.forms.strict_json import JSON
 from harness.record.facts import HOME_INPUT
 from harness.run.farm import cargo
 from harness.run.farm.farm import Farm, FarmError, Order, refusal
-from harness.run.interrupt import Interrupt
 from harness.run.plan import RayNodes, RunPlan
-from harness.run.worlds import Worlds
+from harness.run.worlds import Interrupt, Worlds
 from harness.scenario import Cell
 from harness.world.starters.ray import Cluster
 

@@ -18,11 +18,11 @@ from harness.forms.text import plural
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.record.skips import unmet
-from harness.run.machines.journals import digest_of, remember
+from harness.run.machines.collected import digest_of, remember
 from harness.run.machines.readiness import Offered, facts_of, problems_of
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, Needs, Scenario
-from harness.scenario.placement import machines_of
+from harness.scenario.matrix import machines_of
 from harness.world.machines import agent
 from harness.world.machines.agent_channel import LEASE, Start, Unreachable, argv, boot
 from harness.world.machines.fleet import Reached

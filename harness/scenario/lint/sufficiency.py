@@ -1,4 +1,5 @@
-"""Whether the trials of a scenario can lead to a PASS at all: said by lint, before any is made.
+"""Whether the trials of a scenario can lead to a PASS at all, and what they would not show: said by
+lint, before any is made.
 
 What is asked here is what the verdict asks (`harness.stats.verdict`), where all goes well: no trial
 of the candidate fails, and the control fails in just the share that is stated.
@@ -7,14 +8,22 @@ of the candidate fails, and the control fails in just the share that is stated.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from typing import Any
 
+from harness.checks.equivalent import EquivalentCheck
+from harness.checks.influence import InfluenceCheck
+from harness.checks.shards_cover import ShardsCoverCheck
 from harness.forms.problem import Problem
+from harness.forms.text import numbered
 from harness.scenario.arm import EVERY_TRIAL, Share
 from harness.scenario.lint.arms import MUST_FAIL
 from harness.scenario.lint.draft import Draft
 
+OF_ONE = "in a world of one rank nothing distributed is tried"
+# What a rank emits last; a fault that waits for it finds the work done.
+LAST = "subject.end"
 SIGNIFICANT = 0.05
 """Fisher's one-sided p that sets the control's failures apart must be below this
 (docs/architecture.md#verdicts).
@@ -142,3 +151,142 @@ def enough_control_trials(draft: Draft) -> Iterator[Problem]:
 
 
 TRIAL_RULES = (enough_candidate_trials, enough_control_trials)
+
+
+# -- what would let any comparison of inference with its reference pass ----------------------------
+
+
+USUAL = {"margin": 2.0, "middle": 2.0, "layers": 3.0}
+"""Times the reference's own noise: so much two runs with the same noise may differ by."""
+
+
+def wide(check: EquivalentCheck) -> str:
+    """That a check allows more than noise explains, in words; empty where it does not."""
+    most = {
+        key: found for key, usual in USUAL.items() if (found := getattr(check, key) or 0.0) > usual
+    }
+    if not most:
+        return ""
+    said = " and ".join(
+        f"{found:g} times the reference's noise ({key}, usually {USUAL[key]:g})"
+        for key, found in most.items()
+    )
+    return f"check {check.id} allows {said}"
+
+
+def slack(draft: Draft) -> Iterator[Problem]:
+    """A margin that is larger than what noise explains lets defects of that size pass."""
+    for index, check in draft.checks.items():
+        if isinstance(check, EquivalentCheck) and (words := wide(check)):
+            key = next(key for key in USUAL if f"({key}," in words)
+            yield draft.problem(("checks", index, key), words, kind="note")
+
+
+def size_to_be_seen(draft: Draft) -> Iterator[Problem]:
+    """Noise that was measured of another thing is found out by a defect of known size alone."""
+    for index, check in draft.checks.items():
+        if isinstance(check, EquivalentCheck) and check.sees is None:
+            message = (
+                "states no size of defect that has to be seen (sees): where the reference's noise"
+                " is not noise, anything within it passes"
+            )
+            yield draft.problem(("checks", index), message, at_key=True, kind="note")
+
+
+def something_is_split(draft: Draft) -> Iterator[Problem]:
+    """A pattern that matches every name asks for nothing."""
+    for index, check in draft.checks.items():
+        for number, pattern in enumerate(
+            check.replicated if isinstance(check, ShardsCoverCheck) else ()
+        ):
+            if not pattern.strip("*?"):
+                message = (
+                    "matches every tensor, so that none has to be split; name those that lie on"
+                    " several ranks"
+                )
+                yield draft.problem(("checks", index, "replicated", number), message)
+
+
+# -- what a run will not show: notes, because a question may well be narrow --------------------------
+
+
+def unasked(checks: Iterable[Any], size: int) -> str:
+    """Which ranks of a world no check asks about what they do, in words; empty where each is asked.
+
+    How a rank ended is not an answer to what it did. A rank that others are compared with is asked
+    too.
+    """
+    asked: set[int] = set()
+    for check in checks:
+        of_the_end_alone = check.properties.of_an_end and not check.properties.needs_an_event
+        if not of_the_end_alone and hasattr(check, "ranks"):
+            against = getattr(check, "against", None)
+            asked |= {*check.ranks.of(size), *((against,) if isinstance(against, int) else ())}
+    left = [rank for rank in range(size) if rank not in asked]
+    if not left:
+        return ""
+    return f"no check asks {numbered('rank', left)} of {size} for anything but how it ended"
+
+
+def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
+    """A check that asks rank 0 alone says nothing about the others."""
+    stated = draft.at("checks")
+    for size in (
+        draft.sizes() if isinstance(stated, list) and len(draft.checks) == len(stated) else ()
+    ):
+        try:
+            words = unasked(draft.checks.values(), size)
+        except ValueError:
+            return  # ranks_exist has reported it
+        if words:
+            yield draft.problem(("checks",), words, at_key=True, kind="note")
+
+
+def unsplit(checks: Iterable[Any], size: int) -> str:
+    """Why a model that nobody split would pass in a world of this size, in words.
+
+    Empty where it would not.
+    """
+    asked = list(checks)
+    split = any(isinstance(check, InfluenceCheck | ShardsCoverCheck) for check in asked)
+    if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
+        return ""
+    return (
+        "no check asks whether the model is split (influence, shards-cover): the whole of it on"
+        " each rank would pass"
+    )
+
+
+def a_model_that_nobody_split(draft: Draft) -> Iterator[Problem]:
+    """Ranks that compute everything for themselves give the logits of the whole."""
+    if words := unsplit(draft.checks.values(), max(draft.sizes(), default=1)):
+        yield draft.problem(("checks",), words, at_key=True, kind="note")
+
+
+def a_world_of_one(draft: Draft) -> Iterator[Problem]:
+    """One rank meets nobody."""
+    for index, size in enumerate(draft.axes().get("ranks", [])):
+        if size == 1:
+            yield draft.problem(("matrix", "ranks", index), OF_ONE, kind="note")
+
+
+def faults_after_the_work(draft: Draft) -> Iterator[Problem]:
+    """What strikes when the subject has returned disturbs nothing that a check looks at."""
+    if any(getattr(check, "event", None) == LAST for check in draft.checks.values()):
+        return
+    for index, fault in draft.faults.items():
+        if fault.event == LAST:
+            message = (
+                "comes when the subject has returned: no check asks for an event behind it, so"
+                " nothing is disturbed"
+            )
+            yield draft.problem(("faults", index, "at"), message, kind="note")
+
+
+TOLERANCE_RULES = (slack, size_to_be_seen, something_is_split)
+UNSHOWN_RULES = (
+    ranks_that_nobody_asks,
+    a_model_that_nobody_split,
+    a_world_of_one,
+    faults_after_the_work,
+)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.series.matrix.case import Case, Sees
-from harness.series.matrix.ground import (
+from harness.series.matrix.case import (
     CODED,
     CODED_ON_HOSTS,
     EMPLOY,
@@ -24,7 +23,9 @@ from harness.series.matrix.ground import (
     STORE,
     SURVIVE,
     SURVIVE_ALONE,
+    Case,
     Ground,
+    Sees,
 )
 from harness.series.matrix.linear import DATA, STEPS, VOCABULARY, WIDTH
 

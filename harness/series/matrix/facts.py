@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.scenario import Scenario
-from harness.series.matrix.ground import HANG
+from harness.series.matrix.case import HANG
 from harness.series.replay import Listed, other_files
 from harness.series.series import Digest, SeriesFacts, SeriesPart
 

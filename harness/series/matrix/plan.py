@@ -11,10 +11,9 @@ from typing import Any
 from harness import checks, faults
 from harness.forms.digest import sha256
 from harness.forms.problem import closest
-from harness.series.matrix.case import Case
+from harness.series.matrix.case import HANG, Case
 from harness.series.matrix.catalogue import CASES, SENTINELS
 from harness.series.matrix.facts import STANDARD, MatrixPart
-from harness.series.matrix.ground import HANG
 from harness.series.series import Nothing
 
 BACKENDS = ("gloo", "mlx-ring")

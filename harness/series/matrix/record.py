@@ -16,9 +16,9 @@ from pydantic import Field
 from harness.forms.model import Model
 from harness.record.model import Record, RecordError, read_model
 from harness.scenario import Scenario
+from harness.series.matrix.case import HANG
 from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.facts import MatrixFacts, MatrixPart, flaw, other_code, unlike
-from harness.series.matrix.ground import HANG
 from harness.series.replay import Listed, demand_named, part_record
 from harness.series.series import Read, SeriesRecord
 from harness.stats.outcome import Trial

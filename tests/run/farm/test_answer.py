@@ -9,9 +9,8 @@ import pytest
 from harness.events import Event
 from harness.forms.digest import sha256
 from harness.forms.strict_json import JSON
-from harness.run.farm import answer
-from harness.run.farm.answer import AnswerRefused, pack, take
-from harness.run.farm.node import Node, frame
+from harness.run.farm import node
+from harness.run.farm.node import AnswerRefused, Node, frame, pack, take
 from harness.world.control.capture import Capture
 from harness.world.machines.agent import HEAD
 
@@ -63,7 +62,7 @@ def test_what_a_node_has_kept_at_control_is_bounded(monkeypatch: pytest.MonkeyPa
     limit.
     """
     listing, content = pack(left(), known=())
-    monkeypatch.setattr(answer, "MOST", len(LIST) + 5)
+    monkeypatch.setattr(node, "MOST", len(LIST) + 5)
     take(listing, content, about=ABOUT, size=2, known={"a": b"12345"})
     with pytest.raises(AnswerRefused, match="more than 22 bytes together"):
         take(listing, content, about=ABOUT, size=2, known={"a": b"123456"})

@@ -11,9 +11,9 @@ from harness.backends import KINDS as BACKENDS
 from harness.faults.fault import EFFECTS
 from harness.scenario import parse_scenario
 from harness.series.matrix import plan
+from harness.series.matrix.case import GROUNDS, HANG
 from harness.series.matrix.catalogue import CASES, SENTINELS
 from harness.series.matrix.facts import unlike
-from harness.series.matrix.ground import GROUNDS, HANG
 from harness.series.series import Nothing
 
 CELLS = {(case.name, backend) for case in CASES for backend in case.backends}

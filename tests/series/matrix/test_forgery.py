@@ -13,6 +13,7 @@ from harness.record.facts import SOURCE_FOLDER, Source
 from harness.record.model import RecordError, read_model
 from harness.scenario import Scenario, parse_scenario
 from harness.series.matrix import Matrix, plan
+from harness.series.matrix.case import HANG
 from harness.series.matrix.catalogue import CASES
 from harness.series.matrix.facts import (
     FORMAT,
@@ -24,7 +25,6 @@ from harness.series.matrix.facts import (
     unlike,
 )
 from harness.series.matrix.facts import PATH as FACTS
-from harness.series.matrix.ground import HANG
 from harness.series.matrix.record import assemble, counted
 from harness.series.replay import refusal
 from harness.series.series import Nothing, code

@@ -14,8 +14,7 @@ import pytest
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.history import MACHINE_COLLECTED, MACHINE_ENDED, MACHINES_JOINED
-from harness.run.machines.collected import _messages
-from harness.run.machines.journals import remember, remembered
+from harness.run.machines.collected import _messages, remember, remembered
 from harness.world.machines.agent import HEAD
 from harness.world.machines.late import Late, LateShare, replay
 from harness.world.machines.roll import Hostile

@@ -30,7 +30,7 @@ from harness.run.machines.over_machines import Hostfile, skip
 from harness.run.machines.readiness import Offered
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, MustFail, Needs
-from harness.scenario.placement import machines_of
+from harness.scenario.matrix import machines_of
 from harness.stats.stated import deviation
 from harness.world.machines.share import travels
 from harness.world.starters import test_machines

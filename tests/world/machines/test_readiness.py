@@ -21,10 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.machines.collected import Outcome, _messages, collect
-from harness.run.machines.journals import commands_of, over_ssh
+from harness.run.machines.collected import Outcome, _messages, collect, commands_of, over_ssh
 from harness.run.machines.over_machines import Hostfile
-from harness.run.machines.prepared import TORCH, clean, page_of, prepare
+from harness.run.machines.readiness import TORCH, clean, page_of, prepare
 from harness.run.plan import RunSettings
 from harness.run.run import run
 from harness.scenario import load_scenario

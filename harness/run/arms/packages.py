@@ -1,21 +1,37 @@
-"""Where a repository's files can be imported from, as its metadata states it.
+"""Import names: which ones the files of a repository have, as its metadata states it, and which
+distributions of an environment bring them.
 
 Nothing of it is executed.
 
 A root is the top of the repository, a folder with pyproject.toml, setup.cfg or setup.py, the `src`
 of either, and what the metadata there maps packages to. A folder inside a package is no root: a
 copy of the code that tests keep is data.
+
+A name that setup.py works out is known to nobody who does not run it. What such a project builds is
+known by its import name alone; where it also works out its folders, by the files that the
+repository has somewhere below the project.
 """
 
 from __future__ import annotations
 
 import ast
 import configparser
+import contextlib
+import csv
+import functools
 import posixpath
+import re
+import sys
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from harness.forms.digest import sha256_of
+from harness.forms.distribution import normal
+from harness.stats.counterparts import InstalledCopy, is_data, top_of
 
 # A file that declares something is short; a larger one is something else's.
 LARGEST = 2**20
@@ -235,3 +251,188 @@ def _folders_given(content: str) -> Iterator[tuple[str, ast.expr]]:
                     name,
                     texts.get(written.id, written) if isinstance(written, ast.Name) else written,
                 )
+
+
+CARGO = "Cargo.toml"
+# What makes a file the metadata of a project: pyproject.toml and setup.cfg also configure tools
+# alone.
+MARKS = {
+    "pyproject.toml": (b"[build-system]", b"[project]"),
+    "setup.cfg": (b"[metadata]", b"[options]"),
+    "setup.py": (b"setup(",),
+}
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """The projects without a name.
+
+    Attributes:
+        names: the packages and modules at their roots, by the names that they are imported by.
+        cargo: normal names that they have as crates: maturin takes the distribution's name from
+            there.
+        unread: for each that works out its folders too, the paths below it.
+    """
+
+    names: frozenset[str] = frozenset()
+    cargo: frozenset[str] = frozenset()
+    unread: tuple[Collection[str], ...] = field(default=(), repr=False)
+
+    def may_have_built(self, one: InstalledCopy) -> bool:
+        """Whether a distribution may be one of theirs."""
+        if not self.names.isdisjoint({top_of(file) for file in one.files}):
+            return True
+        rests = [
+            file.partition("/")[2] for file in one.files if file.endswith(".py") and "/" in file
+        ]
+        return any(2 * _alike(rests, paths) >= len(rests) for paths in self.unread if rests)
+
+
+def unnamed(
+    paths: Collection[str],
+    texts: Mapping[str, bytes],
+    *,
+    names_in: Callable[[str, bytes], set[str]],
+    read: Callable[[Collection[str]], Mapping[str, bytes]],
+) -> Unnamed:
+    """Find them.
+
+    Args:
+        paths: of all files of the repository.
+        texts: content of its metadata, by path.
+        names_in: the names that a file of metadata states.
+        read: gives the content of files.
+    """
+    projects: dict[str, dict[str, bytes]] = {}
+    for path, text in texts.items():
+        projects.setdefault(posixpath.dirname(path), {})[posixpath.basename(path)] = text
+    names: set[str] = set()
+    crates: set[str] = set()
+    unread = []
+    for folder, own in projects.items():
+        is_project = any(mark in text for name, text in own.items() for mark in MARKS[name])
+        is_named = any(names_in(name, text) for name, text in own.items())
+        if not is_project or is_named or is_inside_a_package(folder, paths):
+            continue
+        beginning = f"{folder}/" if folder else ""
+        if crate := _crate(read([beginning + CARGO]).get(beginning + CARGO, b"")):
+            crates.add(crate)
+            continue
+        below = {path.removeprefix(beginning) for path in paths if path.startswith(beginning)}
+        for name, places in roots_of(below, own).places.items():
+            whole = {
+                f"{target}{name}{end}" for _, target in places for end in (".py", "/__init__.py")
+            }
+            if name != "setup" and (
+                not whole.isdisjoint(below) or any(prefix for prefix, _ in places)
+            ):
+                names.add(name)
+        if is_unread(own.get("setup.py", b"")):
+            unread.append(below)
+    return Unnamed(frozenset(names), frozenset(crates), tuple(unread))
+
+
+def _crate(text: bytes) -> str:
+    """The normal name of the crate that a Cargo.toml declares, or empty."""
+    try:
+        name = tomllib.loads(text.decode()).get("package", {}).get("name")
+    except (ValueError, AttributeError):
+        return ""
+    return normal(name) if isinstance(name, str) else ""
+
+
+def _alike(rests: Collection[str], paths: Collection[str]) -> int:
+    """How many of these paths one folder has, at most."""
+    found: Counter[str] = Counter()
+    by_name: dict[str, list[str]] = {}
+    for path in paths:
+        by_name.setdefault(posixpath.basename(path), []).append(path)
+    for rest in rests:
+        for path in by_name.get(posixpath.basename(rest), ()):
+            if f"/{path}".endswith(f"/{rest}"):
+                found[path.removesuffix(rest)] += 1
+    return max(found.values(), default=0)
+
+
+TOP = re.compile(r'"?([^/,\n"]+)[/,]')
+ABOUT = (".dist-info/", ".egg-info/")
+
+
+def search_path(python: Path | None) -> list[Path]:
+    """The folders that packages are imported from: of an environment of an arm's own, or of the
+    harness'.
+    """
+    if python is None:
+        return [Path(folder) for folder in dict.fromkeys(sys.path) if folder]
+    return sorted(python.parent.parent.glob("lib*/python*/site-packages"))
+
+
+def installed(
+    folders: Sequence[Path],
+    *,
+    names: Collection[str] | None,
+    wanted: Callable[[InstalledCopy], bool],
+) -> list[InstalledCopy]:
+    """The distributions that bring a module or package of one of these names, or are called like
+    one of them.
+
+    Args:
+        folders: to look into.
+        names: import names, and normal names of distributions; None are all.
+        wanted: whether the files of one are read; of others their modules are only named.
+    """
+    found = []
+    for folder in folders:
+        for about in _abouts(folder):
+            name, _, version = about.name.removesuffix(".dist-info").rpartition("-")
+            try:
+                record = (about / "RECORD").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            is_named = names is None or normal(name) in names or not _tops(record).isdisjoint(names)
+            if not is_named:
+                continue
+            files = dict.fromkeys(_files(record), "")
+            one = InstalledCopy(name=normal(name), version=version, files=files)
+            if wanted(one):
+                read = {file: _digest(folder / file) for file in files}
+                found.append(one.model_copy(update={"files": read}))
+            else:
+                modules = {file: "" for file in files if file.endswith(".py")}
+                found.append(one.model_copy(update={"files": modules}))
+    return sorted(found, key=lambda one: (one.name, one.version))
+
+
+def _abouts(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return sorted(entry for entry in folder.iterdir() if entry.name.endswith(".dist-info"))
+    return []
+
+
+# By the text itself: a run asks for each arm, before and after its trials.
+@functools.lru_cache(maxsize=1024)
+def _tops(record: str) -> frozenset[str]:
+    """The names of the folders and modules at the top of what a RECORD lists."""
+    # A RECORD has up to ten thousand lines below a few folders: the expression sees each folder
+    # once.
+    lines = (line.partition("/") for line in record.split("\n"))
+    heads = {head + slash for head, slash, _ in lines}
+    return frozenset(found[1].partition(".")[0] for head in heads if (found := TOP.match(head)))
+
+
+def _files(record: str) -> Iterator[str]:
+    """The paths of a RECORD that a distribution brings, but for what describes it."""
+    for row in csv.reader(record.splitlines()):
+        file = row[0] if row else ""
+        if not file or file.endswith((".pyc", ".pth")) or any(part in file for part in ABOUT):
+            continue
+        if is_data(file) or (not file.startswith(("../", "/")) and top_of(file).isidentifier()):
+            yield file
+
+
+def _digest(path: Path) -> str:
+    """The sha256 of a file as it is; a word where it cannot be read."""
+    try:
+        return sha256_of(path)
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
