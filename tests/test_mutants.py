@@ -66,8 +66,7 @@ def test_equal_changes_of_a_function_are_numbered(tmp_path: Path) -> None:
     assert "twice.py::f: a < 2 -> a <= 2 #2" in keys
 
 
-# -- what counts as killed
-# -----------------------------------------------------------------------------
+# -- what counts as killed ---------------------------------------------------------------------
 
 JUDGE = """
 LIMIT = 2

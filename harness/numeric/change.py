@@ -69,8 +69,7 @@ def place(order: Order) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-# -- values of events
-# ------------------------------------------------------------------------------------------------
+# -- values of events --------------------------------------------------------------------------
 
 
 def change_value(value: Any, order: Order) -> Changed | None:
@@ -136,8 +135,7 @@ def _leaves(value: Any, position: Position, *, texts: bool) -> Iterator[tuple[Po
         yield position, value
 
 
-# -- numbers
-# ---------------------------------------------------------------------------------------------------------
+# -- numbers -----------------------------------------------------------------------------------
 
 
 def change_number(before: float, order: Order, *, dtype: str) -> int | float | None:
@@ -200,8 +198,7 @@ def _step(value: float, many: int, dtype: str) -> float | None:
     return float(after) if math.copysign(1, after) == math.copysign(1, value) else None
 
 
-# -- arrays
-# ----------------------------------------------------------------------------------------------------------
+# -- arrays ------------------------------------------------------------------------------------
 
 
 class ArrayInFile:

@@ -240,8 +240,7 @@ def places_like(name: str, names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda other: [int(one) for one in re.findall(r"\d+", other)])[:OTHERS]
 
 
-# -- of values of events, which are numbers or nested lists of them
-# ---------------------------------------------------
+# -- of values of events, which are numbers or nested lists of them ----------------------------
 
 
 def try_values(expected: Any, others: Sequence[Any], tolerance: Tolerance) -> Needles:

@@ -8,23 +8,22 @@ The rules, in the order in which they are applied. Each refusal has its own word
               BAD SIGNATURE, WRONG NAMESPACE
  3. signer    The key is one the verifier's own side allows, for reports, at the time asked for.
               UNKNOWN SIGNER, SIGNER NOT ALLOWED HERE, SIGNER EXPIRED, SIGNER REVOKED
- 4. manifest  MANIFEST.sha256 is the one whose digest the signed body states, and is written the one
-    accepted way.
+ 4. manifest  MANIFEST.sha256 is the one whose digest the signed body states, and is written the
+              one accepted way.
               MANIFEST MISSING, MANIFEST NOT THE SIGNED ONE, MANIFEST MALFORMED
  5. files     Every file it lists is a regular file inside the folder, with that digest.
               EVIDENCE MISSING, EVIDENCE EDITED, EVIDENCE IS A LINK, EVIDENCE TOO LARGE
  6. unlisted  The folder holds nothing else.
               UNLISTED FILE
  7. judged    The evidence does not contradict itself (`harness.record.witness`), and the verdicts
-    follow from it.
+              follow from it.
               EVENTS SHARED, EVENTS OF ANOTHER TRIAL, EVENTS OUT OF TIME, SECONDS TOO SHORT, TRIALS
               NOT PLANNED, SKIP CONTRADICTED, JUDGED DIFFERENTLY, NOT JUDGED
  8. rendered  The body is what the record renders to, byte for byte, and the record names the key
-    that signed it.
+              that signed it.
               RENDERED DIFFERENTLY, SIGNED BY ANOTHER KEY, NOT RENDERED
  9. statement The statement for machines, where there is one, is signed by the key of the report in
-    its own namespace,
-              and is what record and report make, byte for byte.
+              its own namespace, and is what record and report make, byte for byte.
               STATEMENT UNREADABLE, STATEMENT MALFORMED, STATEMENT BY ANOTHER KEY, STATEMENT WRONG
               NAMESPACE, STATEMENT BADLY SIGNED, STATEMENT OF ANOTHER REPORT, STATEMENT OF ANOTHER
               RESULT, STATEMENT OF ANOTHER COMMIT, STATEMENT DIFFERS, STATEMENT NOT REBUILT

@@ -172,8 +172,7 @@ class Distributed:
         )
         self.load()
 
-    # -- loading
-    # -------------------------------------------------------------------------------------------------------
+    # -- loading -------------------------------------------------------------------------------
 
     def part(self, size, offset=0):
         """This rank's part of a dimension."""
@@ -247,8 +246,7 @@ class Distributed:
         name, weight = self.kept
         self.weights[name] = weight
 
-    # -- computing
-    # -----------------------------------------------------------------------------------------------------
+    # -- computing -----------------------------------------------------------------------------
 
     def begin(self, *, notes=False):
         """Begin another sequence, with an empty cache."""

@@ -135,8 +135,7 @@ def elements_of(folder):
     return sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
 
 
-# -- what ends answers
-# -------------------------------------------------------------------------------------------------
+# -- what ends answers -------------------------------------------------------------------------
 
 
 def by_eos(written, _tokenizer):

@@ -295,8 +295,7 @@ class Collected:
         }
 
 
-# -- code that is there already
-# ------------------------------------------------------------------------
+# -- code that is there already ----------------------------------------------------------------
 
 
 def _functions(code: CodeType) -> Iterator[CodeType]:

@@ -369,8 +369,7 @@ def test_inputs_and_links_are_not_code(tmp_path: Path, staged: Callable[..., Sta
     assert sorted(code(arms["candidate"])) == ["README", "proj.py", "subject.py"]
 
 
-# -- whole runs
-# --------------------------------------------------------------------------------------------------------
+# -- whole runs --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

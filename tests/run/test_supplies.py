@@ -41,8 +41,7 @@ def lines(folder: Path, *names: str) -> str:
     )
 
 
-# -- extras and requirements
-# -------------------------------------------------------------------------------------------
+# -- extras and requirements -------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -261,8 +261,7 @@ def test_nothing_is_not_equal_to_nothing(tmp_path: Path, way: str, words: str) -
     assert not (ran.results / "latest").exists()
 
 
-# -- cheats
-# ----------------------------------------------------------------------------------------------------------
+# -- cheats ------------------------------------------------------------------------------------
 
 
 def events(folder: Path, trial: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -369,8 +368,7 @@ def test_a_forged_comparison_is_refused(
     assert (verified.code, "REFUSED" in verified.out) == (3, True), verified.out
 
 
-# -- what a and b may differ in
-# --------------------------------------------------------------------------------------
+# -- what a and b may differ in ----------------------------------------------------------------
 
 SHORT = """
 schema: 1

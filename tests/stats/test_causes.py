@@ -463,8 +463,7 @@ def test_beside_a_hang_nobody_may_have_ended() -> None:
     assert code(raised) == DeviationCode.CAUSE_ELSEWHERE
 
 
-# -- ends
-# ----------------------------------------------------------------------------------------------
+# -- ends --------------------------------------------------------------------------------------
 
 
 def an_end(

@@ -146,8 +146,7 @@ def test_the_release_of_a_list_is_named_normally() -> None:
     assert list(releases(content)) == [("py-yaml", "6.0")]
 
 
-# -- the repository's own import names
-# -----------------------------------------------------------------
+# -- the repository's own import names ---------------------------------------------------------
 
 
 def copy(**files: str) -> InstalledCopy:
@@ -784,8 +783,7 @@ def test_a_rank_runs_in_its_arms_environment(name: str) -> None:
     assert [words in one for one in found] == ([True] if words else [])
 
 
-# -- arms
-# ----------------------------------------------------------------------------------------------
+# -- arms --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["files", "arguments", "environment"])

@@ -172,8 +172,7 @@ def test_a_fault_of_one_arm_tells_the_arms_apart(arm: str, *, is_alike: bool) ->
     assert (VerdictCode.ARMS_ALIKE in codes_of(found)) is is_alike
 
 
-# -- what could not have failed
-# -------------------------------------------------------------------------
+# -- what could not have failed ----------------------------------------------------------------
 
 
 def scored(events: Events) -> Events:
@@ -213,8 +212,7 @@ def test_a_check_that_could_not_have_failed_is_no_pass() -> None:
     assert any(words in sentence for sentence in untried.unshown), untried.unshown
 
 
-# -- hangs
-# ----------------------------------------------------------------------------------------------
+# -- hangs -------------------------------------------------------------------------------------
 
 HANGS = TEXT.replace(
     'check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer, share: ">=40%"',
@@ -278,8 +276,7 @@ def test_where_the_first_hanging_trial_stood_is_shown() -> None:
     assert "subject.py:3" in str(found.hung["control"].ranks[0].calls)
 
 
-# -- which code ran
-# -------------------------------------------------------------------------------------
+# -- which code ran ----------------------------------------------------------------------------
 
 
 def telling(events: Events, digest: str) -> Events:

@@ -110,8 +110,7 @@ def test_a_void_trial_shows_no_teeth() -> None:
     assert doubted("void", refused=False) == (False, False)
 
 
-# -- what a cell shows
-# ----------------------------------------------------------------------------------
+# -- what a cell shows -------------------------------------------------------------------------
 
 
 def compared(rank: int = 1, **more: Any) -> Event:

@@ -45,8 +45,7 @@ class TorchDecoder(ABC):
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._hidden: dict[str, Tensor] = {}
 
-    # -- what an adapter says
-    # ------------------------------------------------------------------------------------------
+    # -- what an adapter says ------------------------------------------------------------------
 
     @abstractmethod
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
@@ -102,8 +101,7 @@ class TorchDecoder(ABC):
         for number, layer in enumerate(layers):
             layer.register_forward_hook(self._noting(str(number)))
 
-    # -- what a session asks
-    # -------------------------------------------------------------------------------------------
+    # -- what a session asks -------------------------------------------------------------------
 
     def _noting(self, name: str) -> Any:
         def note(_layer: nn.Module, _given: Any, output: Any) -> None:

@@ -96,8 +96,7 @@ def _read(function: str, arm: StagedArm) -> Entry | None:
     return syntax.read(files[0].read_bytes(), name) if len(files) == 1 else None
 
 
-# -- functions
-# -------------------------------------------------------------------------------------------------------
+# -- functions ---------------------------------------------------------------------------------
 
 
 def _problems(
@@ -303,8 +302,7 @@ def _file(scenario: Scenario, arm: Arm) -> str:
     return arm.file or f"{scenario.subject.function.partition(':')[0].replace('.', '/')}.py"
 
 
-# -- programs
-# --------------------------------------------------------------------------------------------------------
+# -- programs ----------------------------------------------------------------------------------
 
 
 def _programs(

@@ -390,7 +390,7 @@ def installed_folder(distribution: importlib.metadata.Distribution) -> Path | No
 def names_in(path: str, text: bytes) -> set[str]:
     """Normal names of the distributions that a pyproject.toml, setup.cfg or setup.py declares.
 
-    Nothing of it is executed: a name that setup.py works out is not names.
+    Nothing of it is executed: a name that setup.py works out is none of them.
     """
     if len(text) > LARGEST:
         return set()

@@ -228,8 +228,7 @@ class _Staging:
             )
         return staged
 
-    # -- from a repository
-    # -------------------------------------------------------------------------------------------
+    # -- from a repository ---------------------------------------------------------------------
 
     def _find(self, name: str, arm: Arm) -> _LaidOut:
         place = self._folder if arm.repo is None else real_place(arm.repo, folder=self._folder)
@@ -259,9 +258,9 @@ class _Staging:
 
     def _base(self, revisions: Mapping[str, _LaidOut]) -> str | None:
         """Which folder of the revisions is the code, from their top; None where no arm is a
-        laid_out.
+        revision.
 
-        One folder for all arms, the first that holds the subject in every laid_out: arms that
+        One folder for all arms, the first that holds the subject in every revision: arms that
         differ in which folder was staged would differ in everything.
         """
         if not revisions:
@@ -365,8 +364,7 @@ class _Staging:
             folder=base or "",
         )
 
-    # -- from the folder as it stands
-    # --------------------------------------------------------------------------------
+    # -- from the folder as it stands ----------------------------------------------------------
 
     def _as_it_stands(
         self, base: str | None, repositories: Sequence[GitRepository]

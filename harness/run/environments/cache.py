@@ -1,7 +1,7 @@
 """The environments of arms: made once, kept in a cache, checked before and after every run.
 
-    CACHE/<key>/stamp.json         written last, in one step: what is there, and the folder that
-    holds it CACHE/<key>/<8 hex>/           the virtual environment
+    CACHE/<key>/stamp.json         written last, in one step: what is there, and in which folder
+    CACHE/<key>/<8 hex>/           the virtual environment
     CACHE/<key>/<8 hex>.files      sha256 of each of its files, as sha256sum writes them
 
 The key is a digest of what was asked for. What was killed while it was made has no stamp, and
@@ -275,8 +275,7 @@ def remove(environment: Cached) -> bool:
     return True
 
 
-# -- making
-# ----------------------------------------------------------------------------------------------------------
+# -- making ------------------------------------------------------------------------------------
 
 
 def _lock(place: Path) -> str:
@@ -330,8 +329,7 @@ def _make(
     return stamp
 
 
-# -- keeping
-# ---------------------------------------------------------------------------------------------------------
+# -- keeping -----------------------------------------------------------------------------------
 
 
 def _read(place: Path) -> Stamp | None:

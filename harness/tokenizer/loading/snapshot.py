@@ -3,8 +3,8 @@ name.
 
     CACHE/<repository>-<8 hex of the hub and name>/<commit>/manifest.json, files/…
     CACHE/.locks/…            who is fetching
-    CACHE/.partial-…/         what is being fetched, or was by a process that has ended; the next
-    one goes on from it
+    CACHE/.partial-…/         what is being fetched, or was by a process that has ended: the next
+                              one goes on from it
 
 One process at a time fetches a snapshot; the others wait for it, and say whom they waited for if it
 never ends. The lock only saves requests. A snapshot is complete before it gets its name, so where a

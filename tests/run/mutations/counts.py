@@ -85,7 +85,7 @@ def a_trial_beside_those_that_count(copy: Copy) -> None:
 
 
 # --- skipped cells
-# --------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------
 
 
 def call_skipped(copy: Copy, code: SkipCode, why: str, *, both: bool = False) -> None:

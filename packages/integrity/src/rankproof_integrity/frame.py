@@ -1,11 +1,12 @@
 """A frame: what lies on a wire. A header of 64 bytes in network order, then the payload.
 
     0  magic RI, kind, flags        length of the payload
-    8  sequence                     number of this frame among those that are in order; see Kind for
-    the others
+    8  sequence                     number of this frame among those that are in order; of the
+                                    others see Kind
    16  epoch                        how often the sender had begun
    24  toward                       the epoch of the receiver, as the sender knows it; 0 while it
-   does not 32  acknowledged                 how many of the receiver's frames arrived in order
+                                    does not
+   32  acknowledged                 how many of the receiver's frames arrived in order
    40  taken                        how many of them the application was given
    48  digest of the payload        xxh3 of 64 bits
    56  check                        the same of the 56 bytes before

@@ -1,15 +1,13 @@
 """What this library raises.
 
 IntegrityError                 what happened; `failure` says of which class it is
-├── TransferFailed             a message was not delivered, or not unchanged: which one, to whom,
-what was tried │   ├── MessageCorrupt         its digest is not that of its bytes, where nothing can
-be sent again │   ├── MessageLost            given up on: the deadline passed, or the peer is gone
-for good │   └── PeerRestarted          the peer began again, and what it had been sent before is
-not there any more ├── OutOfStep                  positions or epochs of a stream do not follow each
-other ├── BarrierBroken              not all arrived: it names who is missing
-└── Misused                    the caller's own slip: a message that is too long, a rank that is not
-of the group
-"""
+├── TransferFailed             a message was not delivered, or not unchanged: which, to whom, how
+│   ├── MessageCorrupt         its digest is not that of its bytes, and nothing is sent again
+│   ├── MessageLost            given up on: the deadline passed, or the peer is gone for good
+│   └── PeerRestarted          the peer began again, without what it had been sent before
+├── OutOfStep                  positions or epochs of a stream do not follow each other
+├── BarrierBroken              not all arrived: it names who is missing
+└── Misused                    the caller's own slip: a message too long, a rank that is not of it"""
 
 from __future__ import annotations
 
