@@ -431,7 +431,7 @@ def sample(session: nox.Session) -> None:
     """Make the signed report in docs/sample, with a key that is thrown away; `-- --check` verifies
     what lies there.
     """
-    ready(session).run(session, "-m", "tests.sample", *session.posargs)
+    ready(session).run(session, "-m", "tests.kit.sample", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

@@ -13,6 +13,9 @@ import pytest
 
 SECOND = 1.0
 
+# A failed assertion in there says what it compared, as one in a test does.
+pytest.register_assert_rewrite("tests.kit")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from harness.cli.commands import COMMANDS
-from tests.gate.conftest import ENGINE, NAMES, POLICY, SCENARIO, Keys
-from tests.run.conftest import environment
-from tests.run.repositories import git, write
-from tests.runner import ACTION, Runner, action
+from tests.kit.commands import environment
+from tests.kit.pull_requests import ENGINE, NAMES, POLICY, SCENARIO, Keys
+from tests.kit.repositories import git, write
+from tests.kit.runner import ACTION, Runner, action
 
 DOCS = ACTION.parent / "docs" / "gate.md"
 PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40}")

@@ -17,10 +17,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.gate.conftest import ENGINE, NAMES, POLICY, SCENARIO, Keys
-from tests.run.conftest import SCENARIO as JOINED
-from tests.run.conftest import SUBJECT, environment
-from tests.run.repositories import git, write
+from tests.kit.commands import SCENARIO as JOINED
+from tests.kit.commands import SUBJECT, environment
+from tests.kit.pull_requests import ENGINE, NAMES, POLICY, SCENARIO, Keys
+from tests.kit.repositories import git, write
 from tests.test_locks import requirements
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gate.conftest import POLICY, SCENARIO, Keys
-from tests.run.repositories import git, write
+from tests.kit.pull_requests import POLICY, SCENARIO, Keys
+from tests.kit.repositories import git, write
 from tests.test_core import Core, core, keys, repository
 
 __all__ = ["core", "keys"]

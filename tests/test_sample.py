@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sample import MAKE, MOST_BYTES, SAMPLE, SCENARIO, check, main
+from tests.kit.sample import MAKE, MOST_BYTES, SAMPLE, SCENARIO, check, main
 
 
 def test_the_sample_verifies() -> None:

@@ -13,7 +13,7 @@ from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
 from harness.world.hosts.host import Hosts
 from tests.bench.worlds import warm_world
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 THREE = Hosts(count=3, of=(0, 1, 2))
 WRITE, BYTES = 4096, 2**30

@@ -17,7 +17,7 @@ from typing import Any
 from harness.world.control.pool import ServerPool
 from harness.world.control.rank_environment import compiled_recorder
 from harness.world.control.world import World
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 ROUNDS, STEPS = 400, 40
 SUBJECT = """

@@ -19,7 +19,7 @@ from harness.backends import KINDS
 from harness.world.below.preload import MODULES, Preload
 from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 SCENARIO = Path(harness.__file__).parents[1] / "scenarios" / "tokenizer-on-every-rank"
 RANKS, FORKS = 4, 10

@@ -23,7 +23,7 @@ from harness.world.machines.agent_channel import LEASE, argv
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
 from tests.bench.recorded_keepers import Keepers, Recorder, Recording
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 SUBJECT = """
 def say(context, events):

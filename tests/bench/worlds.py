@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
 from harness.world.hosts.host import Hosts
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 SUBJECT = """
 def noop(context):

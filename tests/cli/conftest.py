@@ -1,5 +1,5 @@
 """The fixtures of the runs."""
 
-from tests.run.conftest import rankproof, scenario
+from tests.kit.commands import rankproof, scenario
 
 __all__ = ["rankproof", "scenario"]

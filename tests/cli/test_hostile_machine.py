@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from tests.run.conftest import SCENARIO, SUBJECT, environment
+from tests.kit.commands import SCENARIO, SUBJECT, environment
 
 SIGNER = ("--signer", "SHA256:" + "x" * 43)
 LONG = "x" * 300

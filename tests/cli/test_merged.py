@@ -10,7 +10,7 @@ import pytest
 from harness.cli import FAIL, INCONCLUSIVE, PASS
 from harness.cli.running import _merged
 from harness.run.run import Finished
-from tests.records import cell, record
+from tests.kit.records import cell, record
 
 
 def ended(role: str, verdict: Any) -> Finished:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.run.arms.revision import GitRepository, RevisionError
-from tests.run.conftest import Ran
-from tests.run.repositories import make
+from tests.kit.commands import Ran
+from tests.kit.repositories import make
 
 REMEDY = "belongs to another user (dubious ownership): chown it, or"
 

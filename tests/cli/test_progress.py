@@ -22,10 +22,10 @@ from harness.run.plan import RunSettings
 from harness.run.progress import MadeTrial, Plan
 from harness.run.run import run
 from harness.scenario import Cell, load_scenario
-from tests.reproduce.conftest import RANK
-from tests.reproduce.conftest import SCENARIO as WORDS
+from tests.kit.commands import SCENARIO, SUBJECT, command, environment
+from tests.kit.people import RANK
+from tests.kit.people import SCENARIO as WORDS
 from tests.run import test_control_cells
-from tests.run.conftest import SCENARIO, SUBJECT, command, environment
 
 CELLS = (
     Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"),

@@ -16,9 +16,9 @@ from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
-from tests import forge
-from tests.run.conftest import SCENARIO, SUBJECT, Ran
-from tests.run.repositories import git
+from tests.kit import forge
+from tests.kit.commands import SCENARIO, SUBJECT, Ran
+from tests.kit.repositories import git
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]
@@ -28,7 +28,7 @@ WIDE = {"COLUMNS": "120"}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """A signed run, its bundle, and the key that signed it."""
-    from tests.run.conftest import run_command
+    from tests.kit.commands import run_command
 
     place = tmp_path_factory.mktemp("shown")
     folder = place / "scenario"

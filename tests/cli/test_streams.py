@@ -18,9 +18,9 @@ from harness.cli.streams import Shown
 from harness.forms.text import visible_lines
 from harness.run.progress import Plan
 from harness.scenario import Cell
-from tests.run import command_server
-from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment
-from tests.run.repositories import git
+from tests.kit import command_server
+from tests.kit.commands import SCENARIO, SUBJECT, Ran, command, environment
+from tests.kit.repositories import git
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.cli.commands import parser
 from harness.cli.reports import arguments, policy_of
-from tests.run.repositories import git
+from tests.kit.repositories import git
 
 
 def test_the_list_is_that_of_the_repository_one_stands_in(

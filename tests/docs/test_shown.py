@@ -21,7 +21,7 @@ from harness.hub import Hub
 from harness.hub.layouts import repository_files
 from tests.docs.pages import ROOT, Page
 from tests.docs.shown import OPTIONS_EXPECTED_LATER, SHOWN, Run
-from tests.run.conftest import SCENARIO, SUBJECT
+from tests.kit.commands import SCENARIO, SUBJECT
 from tests.tokenizer.formats.conversion import llama_3, of_serialised
 from tests.tokenizer.gguf.writing import bpe
 

@@ -13,7 +13,7 @@ from harness.subjects import READY
 from harness.world.below.preload import MODULES, OF_MODELS, Preload
 from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 PRELOAD = Preload(MODULES + OF_MODELS)
 

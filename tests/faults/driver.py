@@ -12,8 +12,8 @@ from harness.faults.strikes import Strikes
 from harness.world.below.preload import Preload
 from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
-from tests.faults.conftest import a_fault
-from tests.launches import launch_of
+from tests.kit.faulted_worlds import a_fault
+from tests.kit.launches import launch_of
 
 SUBJECTS = Path(__file__).with_name("subjects")
 OPTIONS = {"no-space": {"folder": "home"}, "memory": {"more": "64MiB"}}

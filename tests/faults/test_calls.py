@@ -12,7 +12,7 @@ import pytest
 from harness.backends import KINDS as BACKENDS
 from harness.faults import prove
 from harness.history import FAULT_IN_CALL, History
-from tests.faults.conftest import Struck
+from tests.kit.faulted_worlds import Struck
 
 Live = Callable[..., Struck]
 Make = Callable[..., Any]

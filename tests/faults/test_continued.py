@@ -14,7 +14,7 @@ import pytest
 
 from harness.rank.process import inspect
 from harness.world.control.world import World
-from tests.faults.conftest import Struck
+from tests.kit.faulted_worlds import Struck
 
 Live = Callable[..., Struck]
 Make = Callable[..., Any]

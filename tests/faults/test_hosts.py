@@ -17,7 +17,7 @@ from harness.faults import prove
 from harness.history import History
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import Hosts
-from tests.faults.conftest import Struck
+from tests.kit.faulted_worlds import Struck
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import Struck
+from tests.kit.faulted_worlds import Struck
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 

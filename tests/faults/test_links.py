@@ -29,8 +29,8 @@ from harness.world.below.leftovers import processes
 from harness.world.control.hang import Hang
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import Hosts
-from tests.faults.conftest import LINKS, Struck
 from tests.faults.test_noticed import judge
+from tests.kit.faulted_worlds import LINKS, Struck
 
 pytestmark = [
     pytest.mark.slow,
@@ -487,9 +487,9 @@ def flipped(pool: Any) -> Struck:
     """A trial in which a byte was flipped."""
     from harness.faults.strikes import Strikes
     from harness.world.control.world import World
-    from tests.faults.conftest import SUBJECTS, a_fault
-    from tests.launches import launch_of
-    from tests.world.conftest import ENGINES
+    from tests.kit.faulted_worlds import SUBJECTS, a_fault
+    from tests.kit.launches import launch_of
+    from tests.kit.worlds import ENGINES
 
     faults = [a_fault(kind="flip", id="link", ranks=[1], at="step.begin", way="out")]
     strikes = Strikes(faults, size=3)

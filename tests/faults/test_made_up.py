@@ -23,7 +23,7 @@ from harness.run.preparation import Preparation
 from harness.scenario import Scenario, cells, parse_scenario
 from harness.world.machines.share import travels
 from harness.world.starters.hostfile import Machine
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 FILE = '''
 """`two-cables`: the machines of two ranks are cut off at the same event, the second one later."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import Struck
+from tests.kit.faulted_worlds import Struck
 
 Live = Callable[..., Struck]
 KINDS = {

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from harness.checks import AnyCheck, Check, Finding
 from harness.faults.proof import STRUCK, noted
 from harness.history import FaultOnRank, History
-from tests.faults.conftest import Struck
+from tests.kit.faulted_worlds import Struck
 
 Live = Callable[..., Struck]
 Make = Callable[..., Any]

@@ -16,7 +16,7 @@ from harness.history import History
 from harness.reason import VoidCode
 from harness.scenario import cells, parse_scenario
 from harness.stats import outcome
-from tests.faults.conftest import CALLS, LINKS, SCENARIO, a_fault
+from tests.kit.faulted_worlds import CALLS, LINKS, SCENARIO, a_fault
 
 FAULTS = {
     "pause": a_fault(kind="pause", ranks=[1], at="door", **{"for": "1ms"}),

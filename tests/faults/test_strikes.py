@@ -14,7 +14,7 @@ from harness.faults import KINDS, prove
 from harness.history import History
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import Hosts
-from tests.faults.conftest import CALLS, LINKS, Struck
+from tests.kit.faulted_worlds import CALLS, LINKS, Struck
 
 Live = Callable[..., Struck]
 Make = Callable[..., Any]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.forms.git import NO_ANSWER, batch, complaint, contents, entries_of, git
-from tests.run.repositories import commit
-from tests.run.repositories import git as user_git
+from tests.kit.repositories import commit
+from tests.kit.repositories import git as user_git
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from harness.gate.objects import NoCommit, NoTrustedRef
-from tests.gate.conftest import ENGINE, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
-from tests.run.repositories import arm_with_traps, git
+from tests.kit.pull_requests import ENGINE, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
+from tests.kit.repositories import arm_with_traps, git
 
 pytestmark = pytest.mark.slow  # together they take more than the inner loop has
 

@@ -13,10 +13,10 @@ import pytest
 from harness.cli.gate import summary, workflow_commands
 from harness.gate.decision import Decision, Requirement
 from harness.gate.policy import parse_policy
-from tests.gate.conftest import Copy, Place
-from tests.run import command_server
-from tests.run.conftest import command, environment
-from tests.run.repositories import git
+from tests.kit import command_server
+from tests.kit.commands import command, environment
+from tests.kit.pull_requests import Copy, Place
+from tests.kit.repositories import git
 
 Make = Callable[[], Copy]
 # The last two are ours: what makes repositories for a hub, and what runs ranks.

@@ -16,7 +16,7 @@ from harness.gate.rules import RULES
 from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts, StartFile
 from harness.record.model import Record
 from harness.scenario.environment import Checkout, Environment
-from tests.gate.conftest import POLICY, Copy, Place
+from tests.kit.pull_requests import POLICY, Copy, Place
 
 Make = Callable[[], Copy]
 

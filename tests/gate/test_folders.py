@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.gate.basis import GateError
-from tests.gate.conftest import Copy, Place, not_met, row
+from tests.kit.pull_requests import Copy, Place, not_met, row
 
 Make = Callable[[], Copy]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gate.conftest import POLICY, Copy, Keys, Place, not_met, row
+from tests.kit.pull_requests import POLICY, Copy, Keys, Place, not_met, row
 
 pytestmark = pytest.mark.slow  # together they take more than the inner loop has
 

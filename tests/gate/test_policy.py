@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.gate.objects import NoTrustedRef
 from harness.gate.policy import Policy, parse_policy
 from harness.scenario import ScenarioError
-from tests.gate.conftest import POLICY, SCENARIO, Copy, Place
+from tests.kit.pull_requests import POLICY, SCENARIO, Copy, Place
 
 MISTAKES = {
     "trails: {candidate: 5}": (

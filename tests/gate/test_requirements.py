@@ -18,8 +18,8 @@ from harness.reason import Skip, SkipCode
 from harness.record.facts import RevisionFacts
 from harness.record.model import Record
 from harness.stats.verdict import CellVerdict
-from tests.gate.conftest import CELLS, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
-from tests.run.repositories import git
+from tests.kit.pull_requests import CELLS, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
+from tests.kit.repositories import git
 
 pytestmark = pytest.mark.slow  # together they take more than the inner loop has
 

@@ -17,8 +17,8 @@ from harness.gate.rules import RULES, Ruling, holds
 from harness.record.facts import RevisionFacts
 from harness.scenario import parse_scenario
 from harness.trust.signers import SignerPolicy
-from tests.gate.conftest import SCENARIO
-from tests.records import cell, record
+from tests.kit.pull_requests import SCENARIO
+from tests.kit.records import cell, record
 
 NOW = datetime(2026, 1, 3, 12, 0, 0, tzinfo=UTC)
 COMMIT = "ab" * 20

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from harness.hub import Hub
-
-BIG = bytes(range(256)) * 4096  # 1 MiB: more than one piece of an answer
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What came back."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
+from tests.kit.hub_client import BIG, Ask, Reply
 
 
 @pytest.fixture
@@ -39,9 +27,6 @@ def folder(tmp_path: Path) -> Path:
     (main / "nested" / "deep" / "file.txt").write_text("deep")
     (tag / "config.json").write_text('{"model_type": "gpt2"}')
     return root
-
-
-Ask = Callable[..., Reply]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub.utils import parse_ratelimit_headers
 
 from harness.hub import Access, Hub, Rules, parse_rules, read_log
-from tests.hub.conftest import BIG, Ask, Reply
+from tests.kit.hub_client import BIG, Ask, Reply
 
 CONFIG = "/acme/tiny/resolve/main/config.json"
 LARGE = "/acme/tiny/resolve/main/tokenizer.json"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.hub import Hub, HubError, Limits, LogLost, parse_rules, read_log
 from harness.hub.target import BadTarget, parse
-from tests.hub.conftest import Ask
+from tests.kit.hub_client import Ask
 
 CONFIG = "/acme/tiny/resolve/main/config.json"
 

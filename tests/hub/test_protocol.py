@@ -15,7 +15,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 
 from harness.hub import Hub, HubError
-from tests.hub.conftest import BIG, Ask
+from tests.kit.hub_client import BIG, Ask
 
 
 def git_blob(data: bytes) -> str:

@@ -16,7 +16,7 @@ import pytest
 from harness.record.facts import RevisionFacts
 from harness.trust import sshsig, statement
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
-from tests.records import cell, record
+from tests.kit.records import cell, record
 
 json_format = pytest.importorskip("google.protobuf.json_format", reason="run `nox -s interop`")
 statement_pb2 = pytest.importorskip(

@@ -22,7 +22,7 @@ from harness.subjects import READY
 from harness.world.below.preload import MODULES, OF_MODELS, Preload
 from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 
 INSIDE = [
     Path(__file__).with_name(name) for name in ("inside.py", "invented_hf.py", "invented_mlx.py")

@@ -18,11 +18,11 @@ from harness.record.model import Record
 from harness.scenario import parse_scenario
 from harness.trust.footer import Footer, split
 from harness.trust.sshsig import parse
+from tests.kit.commands import SCENARIO, SUBJECT
+from tests.kit.sample import PROJECT, SAMPLE
+from tests.kit.sample import SCENARIO as SAMPLED
 from tests.pages.browser import Browser, BrowserError
 from tests.pages.looks import Expected, problems
-from tests.run.conftest import SCENARIO, SUBJECT
-from tests.sample import PROJECT, SAMPLE
-from tests.sample import SCENARIO as SAMPLED
 
 FEW = ("--set", "trials.candidate=6", "--set", "trials.accept.failure_rate_below=50%")
 HANG = (

@@ -26,7 +26,7 @@ from harness.record.model import Contradiction, RecordError
 from harness.record.witness import Witness
 from harness.scenario import Needs, parse_scenario
 from harness.stats.outcome import Trial, void_reason
-from tests.run.conftest import SCENARIO
+from tests.kit.commands import SCENARIO
 
 
 def node(number: int, **more: Any) -> NodeFacts:

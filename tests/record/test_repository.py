@@ -9,7 +9,7 @@ import pytest
 
 from harness.record.repository import describe
 from harness.record.results import ResultsFolder
-from tests.run.repositories import commit, git
+from tests.kit.repositories import commit, git
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from harness.reason import Skip, SkipCode
 from harness.record.facts import Environment
 from harness.record.skips import contradiction, unmet
 from harness.scenario import Cell, Scenario, parse_scenario
-from tests.records import record
+from tests.kit.records import record
 
 TEXT = """
 schema: 1

@@ -15,7 +15,7 @@ import pytest
 
 from harness.forms.digest import sha256
 from harness.record.start_files import of_environment
-from tests.gate.conftest import ENGINE, SCENARIO
+from tests.kit.pull_requests import ENGINE, SCENARIO
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVIL = "import harness.checks.event as event\nevent.EventCheck.patched = True\n"

@@ -10,7 +10,7 @@ from harness.record.library import RUN_LINES
 from harness.record.model import LibraryChange, ModuleChange
 from harness.report.changed import WITHOUT_DIFF, changed_section
 from harness.report.markdown import render_markdown
-from tests.records import record
+from tests.kit.records import record
 
 OLD, NEW = "a" * 64, "b" * 64
 

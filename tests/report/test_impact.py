@@ -7,7 +7,7 @@ from __future__ import annotations
 from harness.report.markdown import render_markdown
 from harness.report.report import report_blocks
 from harness.stats.measured import summarise
-from tests.records import cell, record
+from tests.kit.records import cell, record
 
 
 def test_the_ranks_with_the_largest_values_come_first() -> None:

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 
 from harness.record.model import LibraryChange, ModuleChange, Record
 from harness.report.issue import LONGEST, render_issue, without_places
-from tests.records import cell, record
+from tests.kit.records import cell, record
 from tests.report.test_rendering import FOREIGN
 from tests.stats.test_verdict import broken, clean, judged
 

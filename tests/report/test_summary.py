@@ -26,8 +26,8 @@ from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, trial_folder
 from harness.stats.shown_trial import lifelines
 from harness.stats.verdict import ArmCode, Judgement, judge
-from tests.checks.conftest import healthy
-from tests.records import cell, record
+from tests.kit.histories import healthy
+from tests.kit.records import cell, record
 from tests.stats.test_verdict import broken, clean, judged, loosened
 
 KEY = "SHA256:" + "k" * 43

@@ -18,8 +18,8 @@ import pytest
 from harness.reproduce.archive import Index, unpack
 from harness.reproduce.bundle import LeakNeedles
 from harness.world.control import names
-from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
-from tests.run.repositories import git
+from tests.kit.people import RANK, SCENARIO, Person, Ran
+from tests.kit.repositories import git
 
 pytestmark = pytest.mark.slow  # each makes a run
 Project = Callable[..., Path]

@@ -12,7 +12,7 @@ from harness.record.model import Record
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
 from harness.reproduce.comparison import OtherScenario, Row, as_json, blocks, compare
-from tests.records import cell, record
+from tests.kit.records import cell, record
 
 CLEAN = ["pass"] * 59
 

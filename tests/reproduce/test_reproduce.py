@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.record.model import Record
-from tests.reproduce.conftest import RANK, SCENARIO, WORDS, Person, Ran, answer, gone, made
+from tests.kit.people import RANK, SCENARIO, WORDS, Person, Ran, answer, gone, made
+from tests.kit.repositories import commit, git
 from tests.run import hub
-from tests.run.repositories import commit, git
 
 Project = Callable[..., Path]
 Clone = Callable[[Path], Path]
@@ -375,7 +375,7 @@ def test_ranks_of_gloo_in_a_clone_end_to_end(
     """Warm ranks joined over gloo: a bundle made in one clone is reproduced in another, down to the
     source line.
     """
-    from tests.run.conftest import MEETING, MEETING_SUBJECT
+    from tests.kit.commands import MEETING, MEETING_SUBJECT
 
     text = MEETING.replace("control: 2", "control: 5")
     place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/subject.py": MEETING_SUBJECT})

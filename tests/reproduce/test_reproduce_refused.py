@@ -19,8 +19,8 @@ from harness.reproduce.report_copy import NotTrusted, open_report
 from harness.reproduce.rerun import InputMissing, Wish, prepare
 from harness.reproduce.source import SourceError
 from harness.trust.signers import SignerPolicy
-from tests.forge import resign
-from tests.reproduce.conftest import SCENARIO, WORDS, Person, Ran, answer, made
+from tests.kit.forge import resign
+from tests.kit.people import SCENARIO, WORDS, Person, Ran, answer, made
 from tests.reproduce.test_archive import HOSTILE
 
 Project = Callable[..., Path]

@@ -20,8 +20,8 @@ from harness.reproduce.passes import OneChange, Walk, joint, walk, word
 from harness.reproduce.report_copy import open_report
 from harness.scenario.plan import derive_seed
 from harness.trust.signers import SignerPolicy
-from tests.forge import resign
-from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
+from tests.kit.forge import resign
+from tests.kit.people import RANK, SCENARIO, Person, Ran
 from tests.reproduce.test_reproduce import WORDS, Project, made
 
 # Each makes a run and reproduces it several times.

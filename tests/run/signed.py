@@ -15,7 +15,7 @@ from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
 from harness.trust.statement import PAYLOAD_TYPE
 from harness.trust.verification import Verification
-from tests.forge import replaced
+from tests.kit.forge import replaced
 
 NAME = "attestation.dsse.json"
 

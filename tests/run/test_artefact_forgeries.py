@@ -17,9 +17,9 @@ import pytest
 
 from harness.record.artefacts import FOLDER
 from harness.trust.key import find_signer
-from tests import forge
-from tests.run.conftest import ROOT, Ran, environment, run_command
-from tests.run.sums import BARE, signer
+from tests.kit import forge
+from tests.kit.commands import ROOT, Ran, environment, run_command
+from tests.kit.sums import BARE, signer
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]  # several runs, verified and forged
 

@@ -15,8 +15,8 @@ from harness.reason import DeviationCode
 from harness.record.artefacts import FOLDER
 from harness.run import artefacts
 from harness.trust.key import find_signer
-from tests.run.conftest import ROOT, Ran, environment, run_command
-from tests.run.sums import BARE, SCENARIO, SUBJECT, events, signer
+from tests.kit.commands import ROOT, Ran, environment, run_command
+from tests.kit.sums import BARE, SCENARIO, SUBJECT, events, signer
 
 pytestmark = pytest.mark.slow
 

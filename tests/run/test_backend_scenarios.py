@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.scenario import load_scenario, scenario_files
-from tests.run.conftest import ROOT, Ran, needs_packages
+from tests.kit.commands import ROOT, Ran, needs_packages
 
 FOLDER = ROOT / "scenarios" / "tokenizer-backend-under-quota"
 

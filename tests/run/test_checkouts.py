@@ -23,9 +23,9 @@ from harness.run.environments.pip import EnvironmentProblem
 from harness.run.environments.supply import Supply, find, supplied
 from harness.scenario import Environment
 from harness.scenario.environment import Checkout
-from tests import forge
-from tests.run import checkouts, wheels
-from tests.run.conftest import Ran
+from tests.kit import forge, wheels
+from tests.kit.commands import Ran
+from tests.run import checkouts
 from tests.run.test_environments import FACTS, fingerprint
 
 Run = Callable[..., Ran]

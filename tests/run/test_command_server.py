@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.run import command_server
-from tests.run.conftest import command, environment
+from tests.kit import command_server
+from tests.kit.commands import command, environment
 
 
 def test_a_forked_command_answers_as_a_started_one(

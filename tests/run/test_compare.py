@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import Pair, Ran
+from tests.kit.commands import Pair, Ran
 
 pytestmark = pytest.mark.slow
 

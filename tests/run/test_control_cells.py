@@ -8,7 +8,7 @@ import pytest
 
 from harness.reason import DeviationCode
 from harness.trust.key import find_signer
-from tests.run.conftest import Ran, run_command
+from tests.kit.commands import Ran, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

@@ -14,7 +14,7 @@ from harness.run.distributed_inference import DistributedInferenceValidator
 from harness.scenario import ScenarioError, load_scenario
 from harness.trust.key import find_signer
 from harness.world.hosts import host as hosts
-from tests.run.conftest import run_command
+from tests.kit.commands import run_command
 
 RESET = Path(__file__).parents[2] / "scenarios" / "corruption-and-recovery" / "reset.yaml"
 PROMPTS = [[40, 41, 42, 43], [164, 70, 194, 96, 208, 181, 246, 220]]

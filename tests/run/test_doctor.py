@@ -12,7 +12,7 @@ import pytest
 
 from harness.run.doctor import examine
 from harness.trust.sshsig import NoSshKeygen, program
-from tests.run.conftest import Ran
+from tests.kit.commands import Ran
 
 Run = Callable[..., Ran]
 
@@ -50,7 +50,7 @@ def test_a_limit_that_is_too_low_is_told(tmp_path: Path, rankproof: Run) -> None
     import subprocess
     import sys
 
-    from tests.run.conftest import environment
+    from tests.kit.commands import environment
 
     done = subprocess.run(
         ["sh", "-c", f"ulimit -n 100 && exec {sys.executable} -m harness.cli doctor --quick"],

@@ -21,8 +21,8 @@ from harness.run.environments import cache
 from harness.run.environments.cache import ArmEnvironment, EnvironmentProblem, Unavailable, provide
 from harness.run.environments.pip import problem, scrubbed
 from harness.scenario import Environment
-from tests.run import wheels
-from tests.run.conftest import Ran, command, environment, needs_mount
+from tests.kit import wheels
+from tests.kit.commands import Ran, command, environment, needs_mount
 
 Run = Callable[..., Ran]
 ROOT = Path(__file__).resolve().parents[2]

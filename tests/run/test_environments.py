@@ -17,9 +17,8 @@ from harness.reason import Skip, SkipCode
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
 from harness.stats.provenance import ArmEnvironment, unproven
-from tests import forge
-from tests.run import wheels
-from tests.run.conftest import Ran, needs_packages
+from tests.kit import forge, wheels
+from tests.kit.commands import Ran, needs_packages
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.scenario import json_schema
-from tests.run.conftest import ROOT, Ran, needs_packages
+from tests.kit.commands import ROOT, Ran, needs_packages
 
 EXAMPLES = sorted(path.parent for path in (ROOT / "docs" / "examples").rglob("scenario.yaml"))
 

@@ -13,7 +13,7 @@ from harness.record.model import Record
 from harness.report.report import render
 from harness.trust import footer
 from harness.trust.key import find_signer
-from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.kit.commands import SCENARIO, SUBJECT, Ran
 
 pytestmark = pytest.mark.slow
 

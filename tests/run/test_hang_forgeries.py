@@ -15,8 +15,8 @@ import pytest
 
 from harness.run.replay import RecordReplay
 from harness.trust.verification import Refused
-from tests import forge
-from tests.run.conftest import Ran
+from tests.kit import forge
+from tests.kit.commands import Ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

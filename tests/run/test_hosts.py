@@ -14,8 +14,8 @@ import pytest
 
 from harness.trust.key import find_signer
 from harness.world.hosts import host as hosts
-from tests import forge
-from tests.run.conftest import ROOT, Ran, run_command
+from tests.kit import forge
+from tests.kit.commands import ROOT, Ran, run_command
 
 pytestmark = [
     pytest.mark.slow,

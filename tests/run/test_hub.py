@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import Ran
+from tests.kit.commands import Ran
 from tests.run.test_faults import sign_again, signer
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.run import wheels
-from tests.run.repositories import commit, git
+from tests.kit import wheels
+from tests.kit.repositories import commit, git
 from tests.run.test_provenance import (
     BROKEN,
     FIXED,

@@ -10,7 +10,7 @@ import pytest
 
 from harness.reason import SkipCode
 from harness.scenario import load_scenario, scenario_files
-from tests.run.conftest import ROOT, Ran
+from tests.kit.commands import ROOT, Ran
 
 FOLDER = ROOT / "scenarios" / "warm-up-and-generate"
 SMALL = ("--unsigned", "--set", "trials.candidate=4", "--set", "trials.control=4", "--set")

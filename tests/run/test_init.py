@@ -10,8 +10,8 @@ import pytest
 
 from harness.run.init import Answers, InitError, ignore_results, write
 from harness.scenario import ScenarioError, load_scenario, schema_text
-from tests.run.conftest import Ran
-from tests.run.repositories import git
+from tests.kit.commands import Ran
+from tests.kit.repositories import git
 
 Run = Callable[..., Ran]
 FEW = ("--set", "trials.candidate=5", "--set", "trials.accept.failure_rate_below=60%")

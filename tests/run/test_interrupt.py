@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.rank.process import inspect
-from tests.run.conftest import ROOT, Ran, command, environment
+from tests.kit.commands import ROOT, Ran, command, environment
 
 pytestmark = [
     pytest.mark.slow,

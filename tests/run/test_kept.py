@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.trust.key import find_signer
-from tests.run.conftest import run_command
+from tests.kit.commands import run_command
 from tests.run.test_artefacts import SCENARIO, SUBJECT
 
 pytestmark = pytest.mark.slow

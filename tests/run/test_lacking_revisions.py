@@ -14,7 +14,7 @@ from harness.run.progress import Progress
 from harness.run.run import RevisionsMissing, run
 from harness.run.tried import attempt
 from harness.scenario import load_scenario
-from tests.run.conftest import SCENARIO, Ran
+from tests.kit.commands import SCENARIO, Ran
 
 LACKING = SCENARIO.replace("id: meet", "id: releases").replace("{broken: true}", "{broken: false}")
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from harness.trust.key import find_signer
-from tests import forge
-from tests.run.conftest import ROOT, Ran, run_command
-from tests.run.sums import signer
+from tests.kit import forge
+from tests.kit.commands import ROOT, Ran, run_command
+from tests.kit.sums import signer
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]  # a run, verified and forged
 

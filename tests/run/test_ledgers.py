@@ -18,8 +18,8 @@ from harness.record.model import PATH as RECORD
 from harness.record.model import Record, RecordError
 from harness.report.figures import FOLDER as FIGURES
 from harness.trust.key import find_signer
-from tests import forge
-from tests.run.conftest import ROOT, Ran, run_command
+from tests.kit import forge
+from tests.kit.commands import ROOT, Ran, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]  # several runs, verified and forged
 

@@ -17,9 +17,8 @@ import pytest
 from harness.record.assemble import assemble
 from harness.record.library import FOLDER, MODULE_LINES, TEXT_LIMIT
 from harness.record.model import ModuleChange, RecordError
-from tests import forge
-from tests.run import wheels
-from tests.run.conftest import HOSTILE, Ran, run_command
+from tests.kit import forge, wheels
+from tests.kit.commands import HOSTILE, Ran, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

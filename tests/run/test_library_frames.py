@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.reason import DeviationCode
-from tests.run.conftest import SCENARIO, Ran
+from tests.kit.commands import SCENARIO, Ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import environment
+from tests.kit.commands import environment
 
 SCENARIO = """
 schema: 1

@@ -16,7 +16,7 @@ from harness.engines.models.weights import draw, safetensors
 from harness.reason import SkipCode
 from harness.scenario import cells, load_scenario
 from harness.stats.outcome import reference_folders
-from tests.run.conftest import ROOT, Ran
+from tests.kit.commands import ROOT, Ran
 
 SCENARIO = ROOT / "scenarios/single-vs-distributed/transformers.yaml"
 PROMPTS = "[[220, 194, 171, 241, 140, 12, 220, 124, 164, 70]]"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.kit.commands import SCENARIO, SUBJECT, Ran
 
 pytestmark = pytest.mark.slow
 

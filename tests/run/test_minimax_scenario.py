@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.scenario import load_scenario
 from harness.scenario.environment import parse_requirements
-from tests.run.conftest import ROOT
+from tests.kit.commands import ROOT
 
 FOLDER = ROOT / "scenarios" / "minimax-over-two-ranks"
 

@@ -18,9 +18,8 @@ from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
-from tests import forge
-from tests.run import command_server
-from tests.run.conftest import environment
+from tests.kit import command_server, forge
+from tests.kit.commands import environment
 from tests.run.mutations import (
     DIFFERENT,
     OLD,

@@ -14,7 +14,7 @@ import pytest
 
 from harness.record.witness import CONTRADICTIONS
 from harness.scenario import load_scenario
-from tests.run.conftest import ROOT, Ran, run_command
+from tests.kit.commands import ROOT, Ran, run_command
 from tests.run.test_forgery import Forger
 
 FOLDERS = ("bad-links", "rank-death", "rank-stall", "slow-start-and-barrier", "environment-parity")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.reason import DeviationCode
-from tests.run.conftest import Ran, run_command
+from tests.kit.commands import Ran, run_command
 
 pytestmark = pytest.mark.slow
 

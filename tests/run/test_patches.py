@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.run.arms.staging import ArmError
-from tests.run.repositories import (
+from tests.kit.repositories import (
     BROKEN,
     FIXED,
     SCENARIO,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.run.conftest import ROOT, Ran, needs_packages
+from tests.kit.commands import ROOT, Ran, needs_packages
 
 FOLDER = ROOT / "scenarios" / "mlx-lm-uneven-pipeline"
 FEWER = ("matrix.ranks=[2]", "matrix.layers=[7]", "trials.candidate=4", "trials.control=4")

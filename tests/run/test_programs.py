@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.scenario import ScenarioError, parse_scenario
-from tests.run.conftest import ROOT, Ran
-from tests.run.repositories import commit, git
+from tests.kit.commands import ROOT, Ran
+from tests.kit.repositories import commit, git
 
 Run = Callable[..., Ran]
 SCENARIO = """

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from harness.gate.decision import Decision, decide
-from tests.gate.conftest import Copy, Keys, Place
-from tests.run import wheels
-from tests.run.conftest import Ran, command, environment
-from tests.run.repositories import commit, git
+from tests.kit import wheels
+from tests.kit.commands import Ran, command, environment
+from tests.kit.pull_requests import Copy, Keys, Place
+from tests.kit.repositories import commit, git
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

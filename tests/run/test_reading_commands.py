@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import ROOT, SUBJECT, Pair, Ran
+from tests.kit.commands import ROOT, SUBJECT, Pair, Ran
 
 ISOLATED = ("unshare", "--user", "--map-root-user", "--net")
 CONNECTS = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=1)"

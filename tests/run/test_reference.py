@@ -15,8 +15,8 @@ import pytest
 
 from harness.reason import VerdictCode
 from harness.trust.key import find_signer
-from tests import forge
-from tests.run.conftest import Ran, run_command
+from tests.kit import forge
+from tests.kit.commands import Ran, run_command
 
 pytestmark = pytest.mark.slow
 

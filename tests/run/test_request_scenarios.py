@@ -15,7 +15,7 @@ import pytest
 from harness.engines.models.recall.table import prompt_of, value_of
 from harness.engines.models.vocabulary import BEGIN, END, tokenizer_files
 from harness.scenario import Scenario, ScenarioError, load_scenario, parse_scenario, scenario_files
-from tests.run.conftest import ROOT, Ran
+from tests.kit.commands import ROOT, Ran
 
 FOLDERS = ("chunk-boundary-prefill", "kv-isolation", "prompt-ids", "stop-and-finish")
 

@@ -19,8 +19,8 @@ from harness.record.facts import RevisionFacts
 from harness.run.arms.provenance import origins
 from harness.run.arms.staging import ArmError, StagedArm
 from harness.scenario import ScenarioError, load_scenario
-from tests.run.conftest import ROOT
-from tests.run.repositories import (
+from tests.kit.commands import ROOT
+from tests.kit.repositories import (
     BROKEN,
     FIXED,
     SCENARIO,

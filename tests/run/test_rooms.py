@@ -9,7 +9,7 @@ import pytest
 
 from harness.record.facts import HOME_INPUT
 from harness.scenario import ScenarioError, parse_scenario
-from tests.run.conftest import MEETING, Ran
+from tests.kit.commands import MEETING, Ran
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.events import Event
-from tests.run.conftest import MEETING, MEETING_SUBJECT, SCENARIO, SUBJECT, Ran, run_command
-from tests.run.repositories import commit, git
+from tests.kit.commands import MEETING, MEETING_SUBJECT, SCENARIO, SUBJECT, Ran, run_command
+from tests.kit.repositories import commit, git
 
 pytestmark = pytest.mark.slow
 
@@ -229,7 +229,7 @@ def test_two_runs_at_once_both_finish(scenario: Write, tmp_path: Path) -> None:
     """Two runs into one results folder at the same time both end with a report that verifies."""
     import subprocess
 
-    from tests.run.conftest import command, environment
+    from tests.kit.commands import command, environment
 
     folder = scenario()
     started = [

@@ -13,7 +13,7 @@ from harness.engines import offers
 from harness.engines.models import MODELS
 from harness.scenario import load_scenario
 from harness.scenario.plan import cells
-from tests.run.conftest import ROOT, Ran
+from tests.kit.commands import ROOT, Ran
 
 FOLDER = ROOT / "scenarios" / "shard-rule-sweep"
 ENGINES = ("hf-tensor", "hf-pipeline", "mlx-tensor", "mlx-pipeline")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.scenario import load_scenario, scenario_files
-from tests.run.conftest import ROOT, Ran
+from tests.kit.commands import ROOT, Ran
 
 CACHES, THREADS = (
     ROOT / "scenarios" / "shared-cache-cold-start",

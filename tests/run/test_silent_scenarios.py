@@ -12,7 +12,7 @@ import pytest
 
 from harness.record.model import Record
 from harness.scenario import load_scenario
-from tests.run.conftest import ROOT, Ran
+from tests.kit.commands import ROOT, Ran
 
 SILENT = ROOT / "scenarios" / "silent-wrong-tokenizer"
 AGREE = ROOT / "scenarios" / "ranks-agree-on-tokenizer"

@@ -21,8 +21,8 @@ from harness.run.trials import Trials
 from harness.run.worlds import Interrupt
 from harness.scenario import cells, load_scenario
 from harness.world.control.pool import ServerPool
-from tests.run.conftest import SCENARIO, SUBJECT, Ran
-from tests.run.repositories import commit, git
+from tests.kit.commands import SCENARIO, SUBJECT, Ran
+from tests.kit.repositories import commit, git
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.run.conftest import ROOT
+from tests.kit.commands import ROOT
 
 # A harness that is not root, and a child of it as a rank is: what it opens of its parent's
 # descriptors.

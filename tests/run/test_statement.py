@@ -24,8 +24,8 @@ from harness.trust.replay import CannotRender
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
 from harness.trust.statement import PAYLOAD_TYPE
-from tests import forge
-from tests.run.conftest import ROOT, Pair, Ran
+from tests.kit import forge
+from tests.kit.commands import ROOT, Pair, Ran
 from tests.run.signed import NAME, Signed, step
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.record.results import ResultsError, ResultsFolder
-from tests.run import command_server
-from tests.run.conftest import Ran, environment, needs_mount
+from tests.kit import command_server
+from tests.kit.commands import Ran, environment, needs_mount
 
 
 def run_into(results: Path, scenario: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:

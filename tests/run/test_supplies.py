@@ -20,8 +20,8 @@ from harness.run.environments.cache import provide
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.environments.supply import Supply, supplied
 from harness.scenario import Environment, ScenarioError, parse_scenario
-from tests.run import wheels
-from tests.run.conftest import Ran
+from tests.kit import wheels
+from tests.kit.commands import Ran
 from tests.run.test_checkouts import FILES, SCENARIO, evidence_of
 from tests.run.test_environments import FACTS, fingerprint
 

@@ -12,8 +12,8 @@ import pytest
 
 from harness.run.inputs import digests, fold
 from harness.scenario import load_scenario
+from tests.kit.commands import ROOT, Ran
 from tests.run import hub
-from tests.run.conftest import ROOT, Ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

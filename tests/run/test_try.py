@@ -14,7 +14,7 @@ from harness.history import History
 from harness.run.tried import Tried, TriedArm
 from harness.scenario import Cell
 from harness.stats.outcome import Trial
-from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.kit.commands import SCENARIO, SUBJECT, Ran
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]

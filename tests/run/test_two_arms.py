@@ -14,9 +14,8 @@ import pytest
 
 from harness.reason import VerdictCode
 from harness.trust.key import find_signer
-from tests import forge
-from tests.run import repositories
-from tests.run.conftest import Ran, run_command
+from tests.kit import forge, repositories
+from tests.kit.commands import Ran, run_command
 from tests.run.test_reference import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]  # several runs, verified and forged

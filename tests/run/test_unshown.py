@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.kit.commands import SCENARIO, SUBJECT, Ran
 
 Run = Callable[..., Ran]
 Write = Callable[..., Path]

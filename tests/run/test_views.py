@@ -26,8 +26,8 @@ from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 from harness.trust.verification import Verification
-from tests.records import cell, record
-from tests.run.conftest import HOSTILE, Pair, Ran
+from tests.kit.commands import HOSTILE, Pair, Ran
+from tests.kit.records import cell, record
 
 pytestmark = pytest.mark.slow
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from harness.scenario import Problem, Scenario, ScenarioError, parse_scenario
-
-EXAMPLE = Path(__file__).with_name("example.yaml")
-
-Problems = Callable[..., tuple[Problem, ...]]
+from tests.kit.problems import EXAMPLE, Problems
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.scenario import Scenario, cells, parse_scenario, reference_of
-from tests.scenario.conftest import Problems
+from tests.kit.problems import Problems
 
 GOOD = """
 schema: 1

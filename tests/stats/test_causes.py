@@ -16,7 +16,7 @@ from harness.reason import DeviationCode
 from harness.scenario import End, MustFail
 from harness.stats.ends import RankEnd, classes, ends, how_it_ended, short, source_of
 from harness.stats.stated import UNTRUSTED, deviation
-from tests.checks.conftest import healthy
+from tests.kit.histories import healthy
 from tests.stats.test_hang import hung
 
 STATED = {"check": "ready", "ranks": [1, 2], "error": "AssertionError", "source": "x"}

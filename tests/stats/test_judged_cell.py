@@ -17,7 +17,7 @@ from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, reference_folders, trial_folder
 from harness.stats.provenance import Source, path_of
 from harness.stats.verdict import ArmCode, CellVerdict, Judgement, judge
-from tests.checks.conftest import healthy
+from tests.kit.histories import healthy
 from tests.stats.test_hang import SECOND, hung
 from tests.stats.test_verdict import ARMS, CODE, FAULT, broken, struck, void
 

@@ -10,7 +10,7 @@ from harness.events import Event
 from harness.history import History
 from harness.scenario import Measure
 from harness.stats.measured import rows, summarise, values
-from tests.checks.conftest import healthy
+from tests.kit.histories import healthy
 
 LOAD = Measure.model_validate({"id": "load", "event": "load", "against": "control"})
 HOG = Measure.model_validate({"id": "hog", "probe": "rss"})

@@ -11,7 +11,7 @@ from harness.events import Event
 from harness.history import History
 from harness.scenario import MustFail
 from harness.stats.stated import StatedEnd, stated_ends
-from tests.checks.conftest import healthy
+from tests.kit.histories import healthy
 from tests.stats.test_hang import hung
 from tests.stats.test_verdict import broken
 

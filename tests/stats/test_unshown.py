@@ -17,8 +17,8 @@ from harness.scenario import cells, parse_scenario
 from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, trial_folder
 from harness.stats.verdict import ArmCode, Judgement, judge
-from tests.checks.conftest import healthy
-from tests.records import record
+from tests.kit.histories import healthy
+from tests.kit.records import record
 from tests.stats.test_verdict import broken
 
 TEXT = """

@@ -14,7 +14,7 @@ from harness.scenario import Scenario, cells, json_schema, parse_scenario
 from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, moments_of, trial_folder
 from harness.stats.verdict import ArmCode, Judgement, judge, merge
-from tests.checks.conftest import healthy
+from tests.kit.histories import healthy
 
 TEXT = """
 schema: 1

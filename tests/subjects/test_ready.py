@@ -21,9 +21,9 @@ from harness.subjects.subject import ReadySubject
 from harness.world.below.preload import EVERYTHING
 from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
-from tests.launches import launch_of
-from tests.run.conftest import ROOT
-from tests.world.conftest import ENGINES
+from tests.kit.commands import ROOT
+from tests.kit.launches import launch_of
+from tests.kit.worlds import ENGINES
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 

@@ -14,9 +14,9 @@ import pytest
 from harness.gate.discrepancies import foreign
 from harness.scenario import ScenarioError, json_schema, parse_scenario
 from harness.subjects import READY
-from tests.reproduce.conftest import Person
-from tests.run.conftest import ROOT
-from tests.run.repositories import commit, git
+from tests.kit.commands import ROOT
+from tests.kit.people import Person
+from tests.kit.repositories import commit, git
 
 SCENARIO = """\
 schema: 1

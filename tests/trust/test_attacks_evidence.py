@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.trust.conftest import Run
+    from tests.kit.signed_runs import Run
 
 LOG = "evidence/trial-1/rank1.log"
 ZEROS = "0" * 64

@@ -15,7 +15,7 @@ from harness.trust.verification import STEPS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.trust.conftest import Run
+    from tests.kit.signed_runs import Run
 
 
 def test_good_folder(run: Run) -> None:

@@ -17,12 +17,12 @@ from harness.trust import sshsig
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy, name_of, parse_at
 from harness.trust.sshsig import BEGIN, END, NAMESPACE_REPORT, fingerprint, parse
-from tests.trust.conftest import MADE
+from tests.kit.signed_runs import MADE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.trust.conftest import Keys, Run
+    from tests.kit.signed_runs import Keys, Run
 
 HERE = f'namespaces="{NAMESPACE_REPORT}"'
 

@@ -24,7 +24,7 @@ from harness.trust.sshsig import NAMESPACE_REPORT, SigningFailed
 from harness.trust.verification import STEPS, OutOfOrder, VerificationStep, Verifier
 
 if TYPE_CHECKING:
-    from tests.trust.conftest import Run
+    from tests.kit.signed_runs import Run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

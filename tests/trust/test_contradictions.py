@@ -30,7 +30,7 @@ from harness.series.search.record import assemble
 from harness.series.series import FOLDER as PARTS
 from harness.stats.provenance import path_of
 from harness.trust.verification import Refused
-from tests import forge
+from tests.kit import forge
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

@@ -32,7 +32,7 @@ from harness.trust.verification import OutOfOrder, Refused, Verifier
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.trust.conftest import Run
+    from tests.kit.signed_runs import Run
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ import pytest
 
 from harness.record.facts import PATH as RUN
 from harness.record.model import PATH as RECORD
-from tests import forge
+from tests.kit import forge
 from tests.trust.test_contradictions import SAMPLE, refusal
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]

@@ -14,7 +14,7 @@ from harness.trust import sshsig, statement
 from harness.trust.footer import SignatureRefusal
 from harness.trust.sshsig import NAMESPACE_ATTESTATION, armour
 from harness.trust.statement import PAYLOAD_TYPE
-from tests.records import cell, record
+from tests.kit.records import cell, record
 from tests.trust.test_edges import blob
 
 NIX = {

@@ -32,7 +32,7 @@ from harness.trust.verification import OutOfOrder, Refused, Verifier
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.trust.conftest import Run
+    from tests.kit.signed_runs import Run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from harness.trust import verification
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.trust.conftest import Run
+    from tests.kit.signed_runs import Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "verify.md"
 SHELL = shutil.which("dash") or shutil.which("sh") or "sh"

@@ -17,8 +17,8 @@ from harness.world.below.preload import Preload
 from harness.world.control.pool import ServerPool
 from harness.world.control.world import Cancelled, World
 from harness.world.hosts.host import Hosts
-from tests.launches import launch_of
-from tests.world.conftest import wire_of
+from tests.kit.launches import launch_of
+from tests.kit.worlds import wire_of
 
 SUBJECTS = Path(__file__).with_name("subjects")
 

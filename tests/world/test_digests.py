@@ -19,7 +19,7 @@ from harness.ledger.outside.account import account
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import cut_ledgers
 from harness.world.control.world import World
-from tests.faults.conftest import a_fault
+from tests.kit.faulted_worlds import a_fault
 
 RING = KINDS["mlx-ring"]
 pytestmark = pytest.mark.slow
@@ -119,7 +119,7 @@ def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], p
             account(files, size=3, world=world.mark, asked={}, transferred={"x": range(3)})
         )
 
-    from tests.world.conftest import launch
+    from tests.kit.worlds import launch
 
     order = launch("calling:gathers", size=3, observe=True, digests="given")
     world = World(

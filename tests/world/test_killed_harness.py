@@ -18,7 +18,7 @@ import pytest
 from harness.world.control.pool import PortLease
 from harness.world.control.world import World
 from harness.world.hosts import host as hosts
-from tests.world.conftest import ENGINES, dwellers, networks
+from tests.kit.worlds import ENGINES, dwellers, networks
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

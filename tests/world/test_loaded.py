@@ -15,7 +15,7 @@ import pytest
 
 from harness.stats.counterparts import Counterparts, InstalledCopy
 from harness.stats.provenance import Source, judge, told
-from tests.run import wheels
+from tests.kit import wheels
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ import pytest
 from harness.world.control.hang import Hang
 from harness.world.control.pool import ServerPool, prepare
 from harness.world.control.world import World
-from tests.world.conftest import Lived
+from tests.kit.worlds import Lived
 from tests.world.test_killed_harness import Driver
 
 Live = Callable[..., Lived]

@@ -13,7 +13,7 @@ import pytest
 from harness.reason import DeviationCode
 from harness.scenario import cells, parse_scenario
 from harness.stats import outcome
-from tests.world.conftest import Lived
+from tests.kit.worlds import Lived
 
 SCENARIO = """
 schema: 1

@@ -19,7 +19,7 @@ from harness.world.control import rank_environment
 from harness.world.control.pool import ServerPool, prepare
 from harness.world.control.server_handle import ServerFailed, ServerHandle, ServerKey
 from harness.world.control.world import Cancelled, World
-from tests.world.conftest import ENGINES
+from tests.kit.worlds import ENGINES
 
 Live = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from harness.run.farm import cargo
 from harness.run.farm.farm import PROGRAM
 from harness.run.farm.node import BEAT, frame
 from harness.world.starters.ray_relay import RayRelay
-from tests.run.conftest import SCENARIO, SUBJECT, Ran, environment
+from tests.kit.commands import SCENARIO, SUBJECT, Ran, environment
 from tests.run.farm.cluster import LocalCluster
 
 pytestmark = [

@@ -8,7 +8,7 @@ from harness.forms.strict_json import JSON
 from harness.record.environment import capture
 from harness.run.farm.farm import _unlike, refusal
 from harness.scenario import parse_scenario
-from tests.run.conftest import SCENARIO
+from tests.kit.commands import SCENARIO
 
 CHANGED = {
     "test hosts": ("world: {deadline: 30s}", "world: {deadline: 30s, hosts: 2}", "test hosts"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests import forge
+from tests.kit import forge
 from tests.run.mutations.operators import (
     Copy,
     jittered,

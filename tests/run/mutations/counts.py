@@ -6,7 +6,7 @@ import itertools
 import shutil
 
 from harness.reason import RefusalWord, SkipCode
-from tests import forge
+from tests.kit import forge
 from tests.run.mutations.operators import (
     CELLS,
     DIFFERENT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.reason import RefusalWord
-from tests import forge
+from tests.kit import forge
 from tests.run.mutations.operators import (
     Copy,
     other_pids,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import forge
+from tests.kit import forge
 
 DIFFERENT = "JUDGED DIFFERENTLY"
 SCENARIO = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests import forge
+from tests.kit import forge
 from tests.run.mutations.operators import (
     DIFFERENT,
     Copy,

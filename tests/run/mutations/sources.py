@@ -6,7 +6,7 @@ import re
 import shutil
 
 from harness.reason import RefusalWord
-from tests import forge
+from tests.kit import forge
 from tests.run.mutations.operators import (
     Copy,
     refused,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.reason import RefusalWord
-from tests import forge
+from tests.kit import forge
 from tests.run.mutations.operators import (
     SECOND,
     Copy,

@@ -24,7 +24,7 @@ from harness.world.control.doubts import doubts
 from harness.world.control.hang import Hang
 from harness.world.control.pool import ServerPool, prepare
 from harness.world.control.stillness import Stillness
-from tests.world.conftest import Lived
+from tests.kit.worlds import Lived
 from tests.world.subjects import waiting
 
 SUBJECTS = Path(__file__).parents[1] / "subjects"

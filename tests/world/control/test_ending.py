@@ -12,7 +12,7 @@ from harness.world.control import ending
 from harness.world.control.capture import Recorder
 from harness.world.control.ending import Ending
 from harness.world.control.ranks import RankStates
-from tests.world.conftest import launch
+from tests.kit.worlds import launch
 
 
 class Noted:

@@ -14,7 +14,7 @@ import pytest
 
 from harness.world.control.hang import Hang, holding_back
 from harness.world.control.pool import ServerPool, prepare
-from tests.world.conftest import Lived
+from tests.kit.worlds import Lived
 
 HANG = Hang(window=0.6, within=6.0)
 SLOW_WORLDS = (

@@ -21,7 +21,7 @@ from harness.world.control.doubts import doubts
 from harness.world.control.hang import Hang
 from harness.world.control.pool import ServerPool
 from harness.world.control.stillness import Stillness
-from tests.world.conftest import Lived
+from tests.kit.worlds import Lived
 from tests.world.control.test_doubts import lived, why
 from tests.world.subjects import lingering
 

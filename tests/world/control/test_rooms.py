@@ -22,7 +22,7 @@ from harness.world.control import room as rooms
 from harness.world.control.capture import missed
 from harness.world.control.pool import ServerPool, prepare
 from harness.world.control.world import World
-from tests.launches import changed
+from tests.kit.launches import changed
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 

@@ -24,7 +24,7 @@ from harness.world.control.world import World
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import TUN, Hosts
 from harness.world.hosts.wire import WireProcess
-from tests.world.conftest import Lived, wire_of
+from tests.kit.worlds import Lived, wire_of
 
 pytestmark = [
     pytest.mark.slow,

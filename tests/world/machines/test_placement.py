@@ -35,8 +35,8 @@ from harness.stats.stated import deviation
 from harness.world.machines.share import travels
 from harness.world.starters import test_machines
 from harness.world.starters.hostfile import Machine, placement
-from tests.checks.conftest import healthy
-from tests.launches import changed, launch_of
+from tests.kit.histories import healthy
+from tests.kit.launches import changed, launch_of
 
 EXITED = "rank.exited"
 

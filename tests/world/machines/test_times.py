@@ -18,7 +18,7 @@ from harness.stats.outcome import judge
 from harness.stats.profile import signature_of
 from harness.stats.stated import deviation
 from harness.world.machines.heartbeat import MachineLine
-from tests.checks.conftest import healthy
+from tests.kit.histories import healthy
 
 SCENARIO = b"""
 schema: 1

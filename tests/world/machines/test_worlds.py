@@ -23,7 +23,7 @@ from harness.world.machines.agent_channel import argv
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
 from harness.world.starters import hostfile
-from tests.launches import launch_of
+from tests.kit.launches import launch_of
 from tests.world.machines import machine_room
 from tests.world.machines.machine_room import Room
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment, rankproof, scenario
+from tests.kit.commands import SCENARIO, SUBJECT, Ran, command, environment, rankproof, scenario
 
 __all__ = ["rankproof", "scenario"]  # fixtures
 

@@ -7,7 +7,8 @@ IntegrityError                 what happened; `failure` says of which class it i
 │   └── PeerRestarted          the peer began again, without what it had been sent before
 ├── OutOfStep                  positions or epochs of a stream do not follow each other
 ├── BarrierBroken              not all arrived: it names who is missing
-└── Misused                    the caller's own slip: a message too long, a rank that is not of it"""
+└── Misused                    the caller's own slip: a message too long, a rank that is not of it
+"""
 
 from __future__ import annotations
 

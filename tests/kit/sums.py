@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.run.conftest import Ran
+from tests.kit.commands import Ran
 
 SUBJECT = """
 import numpy as np

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-ACTION = Path(__file__).resolve().parents[1] / "action.yml"
+ACTION = Path(__file__).resolve().parents[2] / "action.yml"
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 _TOKEN = re.compile(r"'[^']*'|&&|\|\||==|!=|!|\(|\)|cancelled\(\)|always\(\)|[A-Za-z_][\w.-]*|\s+")
 _WORDS = {"&&": " and ", "||": " or ", "!": " not ", "cancelled()": "False", "always()": "True"}

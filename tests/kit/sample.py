@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.reproduce.bundle import LeakNeedles
 from harness.world.control import names
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 SAMPLE = PROJECT / "docs" / "sample"
 SCENARIO = "late-rank"
 # Nine clean trials bound the failure rate by 28 %: with more of them the evidence would be too much

@@ -1,0 +1,1 @@
+"""What tests of several rooms use: commands, worlds, repositories, signed runs, forgeries."""
