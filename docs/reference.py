@@ -97,7 +97,7 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "A kind of check",
         "What a plug-in of the group `rankproof.checks` is a subclass of.",
         "harness.checks.check",
-        ("Check", "ValueCheck", "CheckProperties", "FailsAt"),
+        ("Check", "ValueCheck", "OverTrials", "CheckProperties", "FailsAt"),
     ),
     (
         "What a check finds",

@@ -33,6 +33,7 @@ class VerdictCode(StrEnum):
     CONTROL_NOT_AS_STATED = "verdict:control-not-as-stated"
     CONTROL_NOT_APART = "verdict:control-not-apart"
     TOOTHLESS = "verdict:toothless"
+    OVER_TRIALS = "verdict:over-trials"
 
 
 class DeviationCode(StrEnum):

@@ -7,10 +7,10 @@ an entry point. Its class docstring says what it demands of the ranks; its field
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -94,6 +94,24 @@ OF_A_VALUE = CheckProperties(
 NO_VALUE = replace(OF_A_VALUE, reports_a_value=False, compares=False, needs_an_event=False)
 
 
+class OverTrials(Protocol):
+    """What a check keeps over all trials of a cell, and may doubt the cell for."""
+
+    def take(self, arm: str, finding: Finding, history: History) -> None:
+        """Take one trial that is not void, with what the check found in it.
+
+        Args:
+            arm: `candidate` or `control`; all trials of the candidate come first.
+            finding: of this check.
+            history: the events of the trial.
+        """
+        ...
+
+    def doubts(self) -> Iterable[str]:
+        """Return why the cell cannot be PASS, a sentence each; it is INCONCLUSIVE then."""
+        ...
+
+
 class Check(Model):
     """One check of one scenario.
 
@@ -120,6 +138,13 @@ class Check(Model):
         """
         del name
         return False
+
+    def over_trials(self) -> OverTrials | None:
+        """Return what keeps something over all trials of one cell, made anew for each cell.
+
+        None where every trial stands for itself.
+        """
+        return None
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

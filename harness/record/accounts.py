@@ -12,11 +12,12 @@ from harness.history import ARTEFACTS_ACCOUNTED, History
 from harness.numeric.arrays import ArrayFile
 from harness.record.artefacts import path_of
 from harness.record.model import RecordError
+from harness.record.trial_reader import TrialReader
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error
 
 
-class Accounts:
+class Accounts(TrialReader):
     """Those of one run, heard trial by trial.
 
     Attributes:

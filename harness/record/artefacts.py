@@ -36,8 +36,10 @@ from harness.history import (
 from harness.numeric.array import HEADER_LIMIT, NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.record.model import RecordError
+from harness.record.trial_reader import TrialReader
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error
+from harness.stats.verdict import Judgement
 
 FOLDER = "evidence/artefacts"
 LARGE = 1 << 30
@@ -67,7 +69,7 @@ def room_of(scenario: Scenario) -> int:
     return PER_RUN if asked is None else min(asked, PER_RUN)
 
 
-class Arrays:
+class Arrays(TrialReader):
     """Those of one run, heard trial by trial.
 
     Attributes:
@@ -263,12 +265,13 @@ class Arrays:
                     left_out.append((place, many))
         self._left_out += [(place, many, sum(stored.values())) for place, many in left_out]
 
-    def demand(self, names: Collection[str]) -> None:
+    def demand(self, judgement: Judgement, names: Collection[str]) -> None:
         """The files are those that the events name, with the content that they name.
 
         Raises:
             RecordError: one is missing, of nobody, or another.
         """
+        del judgement
         if lacking := sorted(self._untried.keys() - self._refused):
             cell, name = lacking[0]
             raise RecordError(

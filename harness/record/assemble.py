@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import get_args
 
 from harness.checks.finding import canonical
@@ -59,6 +58,7 @@ from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.question import summary
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
 from harness.record.sources import recipe
+from harness.record.trial_reader import TrialReader
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, Scenario, ScenarioError, parse_scenario
@@ -134,24 +134,32 @@ def assemble(
         )
         for arm, summary in arms.items()
     }
-    witness, ledgers, frames = Witness(run, read), Ledgers(scenario, read), Frames(arms, read)
-    arrays = Arrays(scenario, read)
-    accounts, hangs = Accounts(scenario, read), Hangs(scenario, arms, read)
     others = differing(
         scenario, run.environments, {arm: one.named for arm, one in environments.items()}
     )
-    libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
-
+    libraries = Libraries(run, others, read, arms=compared(arms))
+    changed = Changed(arms, read)
+    # In this order a contradiction is found by the reader that names it best.
+    readers: tuple[TrialReader, ...] = (
+        Witness(run, read),
+        _PlannedTrials(scenario, run, read),
+        Arrays(scenario, read),
+        Ledgers(scenario, read),
+        Accounts(scenario, read),
+        Frames(arms, read),
+        Hangs(scenario, arms, read),
+        _WirePayload(),
+        _Strikes(scenario),
+        libraries,
+        changed,
+    )
     heard: set[str] = set()
 
     def hear(evidence: str, history: History) -> None:
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
-            held = (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, hangs.hear)
-            for hear_trial in (*held, _demand_payload, partial(demand_strikes, scenario)):
-                hear_trial(evidence, history)
-            libraries.hear(history)
-            changed.hear(history)
+            for reader in readers:
+                reader.hear(evidence, history)
 
     try:
         about = summary(scenario, text)
@@ -168,11 +176,9 @@ def assemble(
         raise Unknown(f"it cannot be judged again: {error}") from None
     except EventError as error:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
-    witness.demand()
-    _demand_told(scenario, run, judgement, read, names)
-    arrays.demand(names)
-    parts = arrays.description, ledgers.description, accounts.description
-    if again := ", ".join(filter(None, parts)):
+    for reader in readers:
+        reader.demand(judgement, names)
+    if again := ", ".join(reader.description for reader in readers if reader.description):
         described(again)
     return Record(
         run=run,
@@ -185,23 +191,40 @@ def assemble(
     )
 
 
-def _demand_told(
-    scenario: Scenario, run: RunFacts, judgement: Judgement, read: Read, names: Collection[str]
-) -> None:
-    """Refuse trials that were not planned, and lists of what ranks had loaded that contradict the
+class _PlannedTrials(TrialReader):
+    """Refuses trials that were not planned, and lists of what ranks had loaded that contradict the
     rest.
     """
-    demand_planned(scenario, judgement)
-    demand_lists(judgement, read, names)
-    demand_releases(scenario, run, judgement, read)
+
+    def __init__(self, scenario: Scenario, run: RunFacts, read: Read) -> None:
+        self._scenario = scenario
+        self._run = run
+        self._read = read
+
+    def demand(self, judgement: Judgement, names: Collection[str]) -> None:
+        demand_planned(self._scenario, judgement)
+        demand_lists(judgement, self._read, names)
+        demand_releases(self._scenario, self._run, judgement, self._read)
 
 
-def _demand_payload(evidence: str, history: History) -> None:
-    """Refuse a trial whose wire does not count the packets that carried new payload."""
-    if (lacking := without_payload(history)) is not None:
-        raise RecordError(
-            f"{evidence}, line {lacking.line}: the wire does not count packets with new payload"
-        )
+class _WirePayload(TrialReader):
+    """Refuses a trial whose wire does not count the packets that carried new payload."""
+
+    def hear(self, evidence: str, history: History) -> None:
+        if (lacking := without_payload(history)) is not None:
+            raise RecordError(
+                f"{evidence}, line {lacking.line}: the wire does not count packets with new payload"
+            )
+
+
+class _Strikes(TrialReader):
+    """Refuses a trial in which other faults struck than the scenario states for its arm."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+
+    def hear(self, evidence: str, history: History) -> None:
+        demand_strikes(self._scenario, evidence, history)
 
 
 def _comparison(

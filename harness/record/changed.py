@@ -11,21 +11,23 @@ from harness.history import History
 from harness.record.arms import compared
 from harness.record.facts import SOURCE_FOLDER
 from harness.record.model import ArmSummary
+from harness.record.trial_reader import TrialReader
 from harness.scenario import CALLED
 
 LINES = 200
 FILE_LINES, LOADED_LINES = 200, 600
 
 
-class Changed:
+class Changed(TrialReader):
     """The files in which two arms differ, and which of them ranks loaded; heard trial by trial."""
 
     def __init__(self, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
         self._arms, self._read = arms, read
         self._loaded: set[str] = set()
 
-    def hear(self, history: History) -> None:
+    def hear(self, evidence: str, history: History) -> None:
         """Take the files of the arm that the ranks of a trial loaded."""
+        del evidence
         for rank in range(history.size):
             for seen in history.said(rank, "subject.loaded"):
                 modules = seen.event.values.get("modules")

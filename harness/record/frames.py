@@ -14,12 +14,13 @@ from harness.history import History
 from harness.reason import RefusalWord
 from harness.record.facts import SOURCE_FOLDER
 from harness.record.model import ArmSummary, Contradiction
+from harness.record.trial_reader import TrialReader
 
 SOURCE_LIMIT = 300
 """Characters of a source line that a rank reports (`harness.rank.failure`)."""
 
 
-class Frames:
+class Frames(TrialReader):
     """The source lines that ranks reported with their errors, held against the files of their
     arm.
     """

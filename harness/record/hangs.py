@@ -17,6 +17,7 @@ from harness.reason import RefusalWord
 from harness.record.facts import SOURCE_FOLDER
 from harness.record.frames import loaded_files
 from harness.record.model import ArmSummary, Contradiction
+from harness.record.trial_reader import TrialReader
 from harness.scenario import HangsAt, Scenario, cells
 from harness.stats.hang import WATCHED, samples_of
 
@@ -29,7 +30,7 @@ MOMENT_NS = 10**9
 ROUNDED = 0.01
 
 
-class Hangs:
+class Hangs(TrialReader):
     """The proofs of hangs, held against the scenario, the other events and the files of the arm."""
 
     def __init__(

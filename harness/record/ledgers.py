@@ -15,11 +15,12 @@ from harness.ledger.file import ARTEFACT, LARGEST
 from harness.ledger.outside.account import account
 from harness.record.artefacts import path_of
 from harness.record.model import RecordError
+from harness.record.trial_reader import TrialReader
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error
 
 
-class Ledgers:
+class Ledgers(TrialReader):
     """Those of one run, heard trial by trial.
 
     Attributes:

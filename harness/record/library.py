@@ -20,6 +20,7 @@ from harness.history import History
 from harness.record.arms import installed
 from harness.record.facts import RunFacts
 from harness.record.model import LibraryChange, ModuleChange, RecordError
+from harness.record.trial_reader import TrialReader
 from harness.stats.provenance import NAMED, path_of, told
 
 FOLDER = "evidence/library"
@@ -145,7 +146,7 @@ def _lines(text: bytes) -> list[str]:
     return [*lines[:-1], *([lines[-1], "\\ No newline at end of file"] if lines[-1] else [])]
 
 
-class Libraries:
+class Libraries(TrialReader):
     """Hears every trial of a run once, and says what changed between the libraries of its arms."""
 
     def __init__(
@@ -162,8 +163,9 @@ class Libraries:
         self._read = read
         self._lists: dict[str, dict[str, set[int]]] = {}
 
-    def hear(self, history: History) -> None:
+    def hear(self, evidence: str, history: History) -> None:
         """Take one trial. A reference runs the candidate's code, and is not one of its ranks."""
+        del evidence
         arm = str(history.about().get("arm"))
         is_rank = arm != "reference" or arm in self._arms
         for rank in range(history.size) if self._differing and not history.is_of_programs else ():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import gt, itemgetter, sub
 
@@ -25,6 +25,7 @@ from harness.record.facts import RunFacts
 from harness.record.farmed import Places, clock_of, demand_kind, lanes_of, replaced
 from harness.record.model import Contradiction, RecordError
 from harness.record.sources import KEY as RECIPE
+from harness.record.trial_reader import TrialReader
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.scenario.matrix import machines_of
 from harness.stats.cell_facts import CellFacts
@@ -52,7 +53,7 @@ CONTRADICTIONS = (
 )
 
 
-class Witness:
+class Witness(TrialReader):
     """Hears every trial of a run once."""
 
     def __init__(self, run: RunFacts, read: Callable[[str], bytes]) -> None:
@@ -92,12 +93,13 @@ class Witness:
         for whose, moments in said.items():
             self._hear_gaps((evidence, whose), moments, size=LIFE)
 
-    def demand(self) -> None:
+    def demand(self, judgement: Judgement, names: Collection[str]) -> None:
         """Say what cannot be.
 
         Raises:
             Contradiction: the trials cannot all have happened as they are told.
         """
+        del judgement, names
         self._compare()
         self._measure()
         for word in CONTRADICTIONS:

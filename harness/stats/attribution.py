@@ -7,7 +7,7 @@ is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from harness.checks import Check, Finding
@@ -18,7 +18,7 @@ from harness.forms.text import numbered, plural
 from harness.history import History
 from harness.scenario import Cell, Scenario
 from harness.stats.ends import short
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import Arm
 from harness.stats.tally import Tally
 
 Word = Literal["excluded", "found", "open"]
@@ -125,20 +125,6 @@ def attribute(
         first_rung=None,
         causes=causes,
     )
-
-
-def attribute_first(
-    found: MutableMapping[Arm, Attribution],
-    arm: Arm,
-    scenario: Scenario,
-    trial: Trial,
-    findings: Sequence[Finding],
-    history: History,
-) -> None:
-    """Attribute the first failed trial of an arm in which an output is wrong."""
-    if arm not in found and trial.outcome == "fail":
-        one = attribute(scenario, trial.index, trial.evidence, findings, history)
-        found.update({arm: one} if one is not None else {})
 
 
 def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:

@@ -7,10 +7,10 @@ is what verification rests on.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pydantic import Field
 
@@ -20,18 +20,27 @@ from harness.forms.model import Model
 from harness.history import History
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Measure, Scenario, reference_of
-from harness.stats import measured, outcome, provenance, shown_trial
+from harness.stats import outcome, provenance, shown_trial
 from harness.stats import reference as references
-from harness.stats.attribution import Attribution, attribute_first, climb
+from harness.stats.attribution import Attribution, climb
 from harness.stats.cell_facts import CellFacts
+from harness.stats.cell_keepers import (
+    AttributionKeeper,
+    HangKeeper,
+    JudgedTrial,
+    MeasureKeeper,
+    SampleKeeper,
+    TeethKeeper,
+    TrialKeeper,
+    UnshownKeeper,
+    of_checks,
+)
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
-from harness.stats.stated import StatedEnd, stated_ends
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.teeth import Teeth
 from harness.stats.unshown import Printed, Unshown
-from harness.stats.watches import Watches
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
@@ -256,7 +265,30 @@ def _judge_cell(
         return CellVerdict.model_validate(
             {**common, "verdict": "SKIPPED", "reasons": [facts.skipped]}
         )
-    unproven = set(_alike(scenario, arms))
+    hangs = HangKeeper(scenario, cell)
+    ran = provenance.Ran(read=read, names=names)
+    code = _CodeKeeper(scenario, arms, ran)
+    # In this order: what the hang keeper takes of the candidate decides how its next trial is
+    # judged, and the others only collect.
+    keepers: list[TrialKeeper] = [
+        hangs,
+        TeethKeeper(teeth),
+        UnshownKeeper(unshown, read, names),
+        code,
+        AttributionKeeper(scenario),
+        MeasureKeeper(cell, measures),
+        SampleKeeper(scenario, read=read, names=names),
+        *of_checks(scenario.checks),
+    ]
+    histories, summary = references.read_reference(scenario, cell, read=read)
+    reference = histories[0][1] if histories else None
+    plan = reference_of(scenario, cell)
+    if plan is not None:
+        code.unproven.update(
+            _of_reference(scenario, histories, plan.arm, arms[plan.arm], ran, heard)
+        )
+        unshown.take_references(plan.arm, [run for _, run in histories])
+        teeth.take_reference(cell, histories[-1][1])
 
     def trials(arm: Arm, count: int) -> list[Trial]:
         line_of = arms[arm].lines(read)
@@ -266,78 +298,83 @@ def _judge_cell(
             history = History.read(read(evidence), size=cell.ranks, reference=reference)
             heard(evidence, history)
             trial, findings = outcome.judge(
-                scenario, cell, arm, index, history, silence=watches.silence, line_of=line_of
+                scenario,
+                cell,
+                arm,
+                index,
+                history,
+                silence=hangs.watches.silence,
+                line_of=line_of,
             )
             judged.append(trial)
-            watches.take(arm, trial, history)
-            if arm not in hung:
-                stood = shown_trial.hung_trial(
-                    arm, history, index=index, evidence=evidence, line_of=line_of
-                )
-                hung.update({arm: stood} if stood is not None else {})
-            if trial.as_stated and scenario.subject.control is not None:
-                for end in stated_ends(scenario.subject.control.must_fail, findings, history):
-                    ends[end].append(index)
-            teeth.take(cell, arm, trial, findings, history)
-            unshown.take(cell, arm, trial, findings, history, read=read, names=names)
-            unproven.update(_unproven(scenario.subject.called(arm), arms[arm], history))
-            if (origin := arms[arm].origin) is not None:
-                unproven.update(
-                    VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
-                    for why in ran.hear(arm, origin, history)
-                )
-            attribute_first(attributed, arm, scenario, trial, findings, history)
-            if trial.outcome != "void":
-                for key, value in measured.values(measures, history).items():
-                    values[arm].setdefault(key, []).append(value)
-            # A trial that failed shows more than one that passed.
-            if trial.outcome != "void" and (
-                arm not in samples or trial.outcome == "fail" != samples[arm].outcome
-            ):
-                samples[arm] = shown_trial.make(
-                    trial, findings, history, values=scenario.show, read=read, names=names
-                )
-        return watches.judge(judged, ends, hung) if arm == "control" else judged
+            taken = JudgedTrial(
+                cell=cell,
+                arm=arm,
+                trial=trial,
+                findings=findings,
+                history=history,
+                line_of=line_of,
+            )
+            for keeper in keepers:
+                keeper.take(taken)
+        return judged
 
-    samples: dict[str, shown_trial.ShownTrial] = {}
-    hung: dict[Arm, shown_trial.HungTrial] = {}
-    attributed: dict[Arm, Attribution] = {}
-    ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
-    watches = Watches(scenario, cell)
-    ran = provenance.Ran(read=read, names=names)
-    values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
-    histories, summary = references.read_reference(scenario, cell, read=read)
-    reference = histories[0][1] if histories else None
-    plan = reference_of(scenario, cell)
-    if plan is not None:
-        unproven.update(_of_reference(scenario, histories, plan.arm, arms[plan.arm], ran, heard))
-        unshown.take_references(plan.arm, [run for _, run in histories])
-        teeth.take_reference(cell, histories[-1][1])
     candidate = tally(scenario, trials("candidate", facts.candidate))
-    control, holds = None, False
+    control = None
+    holds = False
     if scenario.subject.control is not None:
         holds = not scenario.subject.control.must_fail.applies(cell.values)
-        control = tally_control(
-            scenario, trials("control", facts.control), candidate, ends, holds=holds
-        )
+        counted = hangs.of_control(trials("control", facts.control))
+        control = tally_control(scenario, counted, candidate, hangs.ends, holds=holds)
+    unproven = {reason for keeper in keepers for reason in keeper.reasons()}
     word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
+    fields = {name: value for keeper in keepers for name, value in keeper.fields().items()}
     return CellVerdict.model_validate(
         {
             **common,
+            **fields,
             "verdict": word,
             "reasons": reasons,
             "candidate": candidate,
             "control": control,
-            "samples": samples,
-            "outside": sorted(ran.beside),
-            "hung": hung,
-            "ran": ran.summary() if arms["candidate"].origin is not None else None,
-            "measured": measured.rows(measures, size=cell.ranks, arms=values),
             "reference": summary,
             "control_holds": holds,
-            "attributions": attributed,
         }
     )
+
+
+class _CodeKeeper(TrialKeeper):
+    """Why it is not proved that trials ran the code of their arms (rule 12), and what else ran.
+
+    Attributes:
+        unproven: reasons so far, those of the reference too.
+    """
+
+    def __init__(
+        self, scenario: Scenario, arms: Mapping[str, ArmCode], ran: provenance.Ran
+    ) -> None:
+        self._subject = scenario.subject
+        self._arms = arms
+        self._ran = ran
+        self.unproven: set[VerdictReason] = set(_alike(scenario, arms))
+
+    def take(self, judged: JudgedTrial) -> None:
+        code = self._arms[judged.arm]
+        self.unproven.update(_unproven(self._subject.called(judged.arm), code, judged.history))
+        if code.origin is not None:
+            for why in self._ran.hear(judged.arm, code.origin, judged.history):
+                reason = VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
+                self.unproven.add(reason)
+
+    def reasons(self) -> Iterator[VerdictReason]:
+        yield from self.unproven
+
+    def fields(self) -> Mapping[str, Any]:
+        is_asked = self._arms["candidate"].origin is not None
+        return {
+            "outside": sorted(self._ran.beside),
+            "ran": self._ran.summary() if is_asked else None,
+        }
 
 
 def _of_reference(

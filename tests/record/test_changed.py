@@ -35,7 +35,7 @@ def changed(*loaded: str) -> Changed:
     modules: Any = [{"module": one, "file": one, "sha256": "0" * 64} for one in loaded]
     values = {"entry": "engine.py", "elsewhere": False, "modules": modules}
     event = Event(ns=1, by="rank", rank=0, pid=1, name="subject.loaded", values=values)
-    found.hear(History([event], size=1))
+    found.hear("evidence/x/candidate-00000/events.jsonl", History([event], size=1))
     return found
 
 

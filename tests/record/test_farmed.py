@@ -26,6 +26,7 @@ from harness.record.model import Contradiction, RecordError
 from harness.record.witness import Witness
 from harness.scenario import Needs, parse_scenario
 from harness.stats.outcome import Trial, void_reason
+from harness.stats.verdict import Judgement
 from tests.kit.commands import SCENARIO
 
 
@@ -222,4 +223,4 @@ def test_what_goes_with_a_node_goes_at_once(later: int, refused: bool) -> None:
     for name, text in files.items():
         witness.hear(name, History.read(text, size=2))
     with pytest.raises(Contradiction, match="which was lost once") if refused else nullcontext():
-        witness.demand()
+        witness.demand(Judgement(verdict="PASS", as_expected=True, reasons=[], cells=[]), ())
