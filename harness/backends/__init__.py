@@ -54,7 +54,7 @@ def prepare(
     addresses: Sequence[str] | None = None,
     over: Over | None = None,
 ) -> Rendezvous:
-    """What a backend prepares for a world.
+    """Return what a backend prepares for a world.
 
     Args:
         name: of the backend.

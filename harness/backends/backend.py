@@ -65,7 +65,7 @@ class BackendProperties:
         return tuple(dict.fromkeys(module.partition(".")[0] for module in self.modules))
 
     def says_that_a_peer_is_gone(self, types: Sequence[str], message: str) -> bool:
-        """Whether an error is one of `peer_gone`.
+        """Return whether an error is one of `peer_gone`.
 
         Args:
             types: name of its type, and of those it descends from where they are known.
@@ -157,7 +157,7 @@ class Backend:
         return Rendezvous(ranks=[{}] * size)
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
-        """The same for ranks on test hosts, before these are made.
+        """Return the same for ranks on test hosts, before these are made.
 
         A backend that cannot join them leaves it out.
 
@@ -172,7 +172,9 @@ class Backend:
     def prepare_over(
         self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
     ) -> Rendezvous:
-        """The same for ranks on several machines. A backend that cannot join them leaves it out.
+        """Return the same for ranks on several machines.
+
+        A backend that cannot join them leaves it out.
 
         Nothing of the harness is handed to a rank; what is `opened` listens on the machine of its
         rank.

@@ -78,7 +78,7 @@ class Gloo(Backend):
 
 
 def rendezvous(size: int, *, interface: str) -> Rendezvous:
-    """The store's socket, and what each rank is given of it.
+    """Return the store's socket, and what each rank is given of it.
 
     Args:
         size: world size.
@@ -96,7 +96,7 @@ def rendezvous(size: int, *, interface: str) -> Rendezvous:
 def rendezvous_over(
     addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str], *, interface: str
 ) -> Rendezvous:
-    """The same for ranks on several hosts: the store's socket listens on the host of rank 0.
+    """Return the same for ranks on several hosts: the store's socket listens on the host of rank 0.
 
     Args:
         addresses: the address of each rank's host.

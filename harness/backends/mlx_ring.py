@@ -124,8 +124,8 @@ def _numbered(size: int) -> list[dict[str, str]]:
 
 
 def _is_installed() -> bool:
-    """Whether MLX and a library for this machine are there: on Linux, `mlx` alone comes without
-    one.
+    """Return whether MLX and a library for this machine are there: on Linux, `mlx` alone comes
+    without one.
     """
     if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx.core") is None:
         return False
@@ -134,8 +134,8 @@ def _is_installed() -> bool:
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket that holds the port against others without listening, and lets MLX's own bind beside
-    it.
+    """Return a socket that holds the port against others without listening, and lets MLX's own bind
+    beside it.
     """
     with contextlib.ExitStack() as half_done:
         sock = half_done.enter_context(socket.socket())

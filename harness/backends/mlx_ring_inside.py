@@ -256,8 +256,8 @@ def _child(do: Callable[[int], None]) -> int:
 
 
 def is_listed(table: int, port: int) -> bool:
-    """Whether a socket listens on this port of a test host, by the host's table of TCP connections
-    (Linux).
+    """Return whether a socket listens on this port of a test host, by the host's table of TCP
+    connections (Linux).
     """
     # Local address and port in hexadecimal, the remote ones, and the state: 0A is that of a socket
     # that listens.
@@ -271,7 +271,7 @@ def is_listed(table: int, port: int) -> bool:
 
 
 def listens(address: str, port: int) -> bool:
-    """Whether a socket listens on this port of this machine.
+    """Return whether a socket listens on this port of this machine.
 
     Connecting would tell, and take the place of a rank.
 

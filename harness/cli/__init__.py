@@ -104,8 +104,8 @@ def _find_home() -> None:
 
 
 def _refused(error: OSError, command: str) -> int:
-    """What the system refused and no command looked out for: said in a sentence where our code did
-    not cause it.
+    """Return what the system refused and no command looked out for: said in a sentence where our
+    code did not cause it.
     """
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         print(

@@ -136,7 +136,7 @@ def _print_kinds(
 
 
 def _lines(subject: Any) -> Iterator[str]:
-    """What is printed of a ready subject."""
+    """Yield what is printed of a ready subject."""
     yield subject.does
     for key, argument in subject.arguments.items():
         allowed = f": {', '.join(argument.choices)}" if argument.choices else ""

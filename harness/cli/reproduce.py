@@ -248,7 +248,9 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
 
 
 def _print_environments(prepared: Prepared) -> bool:
-    """What would be installed for the arms; False where an environment cannot be had here."""
+    """Return what would be installed for the arms; False where an environment cannot be had
+    here.
+    """
     complete = True
     for arm, wanted in prepared.loaded.scenario.subject.environments.items():
         try:

@@ -333,8 +333,8 @@ def _summarise(finished: Finished) -> None:
 
 
 def program() -> list[str]:
-    """What to type to call this program again: nox runs it from an environment that is not on the
-    user's PATH.
+    """Return what to type to call this program again: nox runs it from an environment that is not
+    on the user's PATH.
 
     Nix's shell and `nix run` say what it is, because there the environment does not hold this
     program.

@@ -218,7 +218,9 @@ def _lint(options: argparse.Namespace) -> int:
 
 
 def _refused_files(loaded: LoadedScenario) -> Iterator[Problem]:
-    """What is wrong in the files of requirements that lie here: they are part of the scenario."""
+    """Yield what is wrong in the files of requirements that lie here: they are part of the
+    scenario.
+    """
     for wanted in loaded.scenario.subject.environments.values():
         if wanted.requirements is not None and (loaded.folder / wanted.requirements).exists():
             # Few scenarios have an environment of their own, and this brings the record with it.
@@ -231,7 +233,7 @@ def _refused_files(loaded: LoadedScenario) -> Iterator[Problem]:
 
 
 def _meant(loaded: LoadedScenario, error: NotThere) -> str | None:
-    """What is there under nearly the name that a scenario gives."""
+    """Return what is there under nearly the name that a scenario gives."""
     if error.place != ("subject", "entry"):
         return closest(error.message.partition(" ")[0], error.beside)
     module, _, function = loaded.scenario.subject.function.partition(":")
@@ -246,7 +248,7 @@ class WouldStop(Exception):
 
 
 def _would_stop(loaded: LoadedScenario) -> list[Problem]:
-    """What the code that is here tells of the scenario.
+    """Return what the code that is here tells of the scenario.
 
     Raises:
         NotThere: a file that the scenario names is not among the code, and other files are.
@@ -279,7 +281,7 @@ def _look_for_supplies(loaded: LoadedScenario) -> None:
 
 
 def _start_notes(scenario: Scenario) -> list[str]:
-    """What a fault makes of the way ranks are started."""
+    """Return what a fault makes of the way ranks are started."""
     names = [name for fault in scenario.faults for name in fault.variables]
     early = [name for name in names if is_import_time(name)]
     if not early or scenario.world.start == "fresh":

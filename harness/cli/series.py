@@ -59,7 +59,7 @@ class MatrixCommand:
         return Matrix()
 
     def facts_of(self, options: argparse.Namespace) -> Callable[[Origin], MatrixFacts]:
-        """What is asked for. Raises harness.series.series.Nothing."""
+        """Return what is asked for. Raises harness.series.series.Nothing."""
         from harness.series.matrix import facts_of
 
         seeds = options.seeds or (1 if options.sample else SEEDS)
@@ -68,8 +68,8 @@ class MatrixCommand:
         )
 
     def plan(self, facts: MatrixFacts, there: str) -> Iterator[str]:
-        """What is going to be made, in lines; `there` says how much of it is there already, and
-        where.
+        """Yield what is going to be made, in lines; `there` says how much of it is there already,
+        and where.
         """
         yield (
             f"{len(facts.parts)} parts of {len(facts.cells())} cells, {facts.seeds} seeds"
@@ -79,7 +79,7 @@ class MatrixCommand:
             yield f"  without {lacking}: {why}"
 
     def outcome(self, record: MatrixRecord) -> Iterator[str]:
-        """What came out, in lines."""
+        """Yield what came out, in lines."""
         for cell in record.cells:
             if cell.verdict == "SKIPPED":
                 yield f"  {cell.case} on {cell.backend}: SKIPPED: {cell.skipped}"
@@ -126,14 +126,14 @@ class SearchCommand:
         return Search()
 
     def facts_of(self, options: argparse.Namespace) -> Callable[[Origin], SearchFacts]:
-        """What is asked for. Raises harness.series.series.Nothing."""
+        """Return what is asked for. Raises harness.series.series.Nothing."""
         from harness.series.search import facts_of
 
         return facts_of(models=options.model, arrays=not options.without_arrays)
 
     def plan(self, facts: SearchFacts, there: str) -> Iterator[str]:
-        """What is going to be made, in lines; `there` says how much of it is there already, and
-        where.
+        """Yield what is going to be made, in lines; `there` says how much of it is there already,
+        and where.
         """
         yield f"{len(facts.parts)} parts{there}"
         yield (
@@ -144,7 +144,7 @@ class SearchCommand:
         yield f"  prompts: {len(facts.prompts)}, {facts.chunk} tokens at a time"
 
     def outcome(self, record: SearchRecord) -> Iterator[str]:
-        """What came out, in lines."""
+        """Yield what came out, in lines."""
         from harness.series.search.report import answer
 
         for cell in record.cells:

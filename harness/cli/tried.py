@@ -170,7 +170,9 @@ def _events(who: str, seen: Iterable[Seen], begin: int) -> Iterator[str]:
 
 
 def _values(event: Event) -> str:
-    """What an event says; of what the runtime says of every rank, the part that tells something."""
+    """Return what an event says; of what the runtime says of every rank, the part that tells
+    something.
+    """
     values = event.values
     if event.name == "rank.error":
         message = f": {values['message']}" if values.get("message") else ""

@@ -195,7 +195,7 @@ Of what was lost with it.
 
 
 def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
-    """What the session raises ValueError for: a control that did so would seem to fail as
+    """Return what the session raises ValueError for: a control that did so would seem to fail as
     stated.
     """
     prompts = arguments["prompts"]
@@ -231,7 +231,7 @@ def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | No
 
 
 def _question(arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """The prompts; and what is chosen after them, unless that is fed from elsewhere."""
+    """Return the prompts; and what is chosen after them, unless that is fed from elsewhere."""
     fed = arguments["follow"] == "reference" or arguments["teacher"]
     return ("prompts",) if fed else ("prompts", "max_new_tokens", "sampling", "seed")
 
@@ -252,7 +252,10 @@ SHARDING = {
 def _refuses(
     name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int
 ) -> str:
-    """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
+    """Return what the engine does not offer, or accepts and crashes in.
+
+    The rank refuses it as well.
+    """
     from harness.engines import offers, rehearsal
     from harness.engines.models import ModelError
 
@@ -297,7 +300,7 @@ def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]
 
 
 def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
-    """What a model without a tokenizer beside it cannot be asked.
+    """Return what a model without a tokenizer beside it cannot be asked.
 
     Empty where ids are all that is asked.
     """

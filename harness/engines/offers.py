@@ -147,8 +147,8 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
 
 
 def is_without_gpu() -> bool:
-    """Whether the MLX that is installed computes on a CPU, which lacks products of experts in 16
-    bits.
+    """Return whether the MLX that is installed computes on a CPU, which lacks products of experts
+    in 16 bits.
     """
     try:
         return bool(version("mlx-cpu"))
@@ -164,7 +164,7 @@ def uneven(
     dtype: str = "float32",
     by_heads: bool = True,
 ) -> str:
-    """What of a model an engine that has the architecture cannot split over so many ranks.
+    """Return what of a model an engine that has the architecture cannot split over so many ranks.
 
     Empty where it can.
 
@@ -216,7 +216,7 @@ def _number(text: Mapping[str, Any], *names: str) -> int:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """What stands in the config.json of a model.
+    """Return what stands in the config.json of a model.
 
     Raises:
         ModelError: there is none, or it is not a mapping in JSON.
@@ -317,7 +317,7 @@ def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
 
 
 def _is_by_heads(plan: ast.expr | None) -> bool:
-    """Whether a plan of transformers gives each rank some of the heads.
+    """Return whether a plan of transformers gives each rank some of the heads.
 
     Also where it cannot be read.
     """
@@ -346,8 +346,8 @@ def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
 
 
 def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
-    """What the `Model` of a module offers, with what it inherits from other modules; None where
-    there is none.
+    """Return what the `Model` of a module offers, with what it inherits from other modules; None
+    where there is none.
     """
     body = trees[name].body
     classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
@@ -398,7 +398,7 @@ def _without_default(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
-    """What a class assigns in its body, with or without a type."""
+    """Return what a class assigns in its body, with or without a type."""
     found: dict[str, ast.expr | None] = {}
     for statement in node.body:
         if isinstance(statement, ast.Assign):
@@ -440,7 +440,7 @@ def stateful(folder: Path, architecture: str) -> str:
 
 
 def is_told_to_decode(folder: Path, architecture: str) -> bool:
-    """Whether a model looks at the tokens that follow as well unless its configuration has
+    """Return whether a model looks at the tokens that follow as well unless its configuration has
     `is_decoder` (BERT's kin).
 
     transformers only logs it; what such a model says of a prompt is another thing when it is read
@@ -460,7 +460,7 @@ def is_told_to_decode(folder: Path, architecture: str) -> bool:
 
 
 def unsplittable(folder: Path, architecture: str) -> str:
-    """What lies beside the layers of a decoder and belongs to no stage.
+    """Return what lies beside the layers of a decoder and belongs to no stage.
 
     Empty where all is known, or in doubt.
     """
@@ -492,8 +492,8 @@ def unsplittable(folder: Path, architecture: str) -> str:
 def _holder(
     classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()
 ) -> ast.ClassDef | None:
-    """The class that has the layers: of what a class makes, and of what that makes, the first with
-    a list.
+    """Return the class that has the layers: of what a class makes, and of what that makes, the
+    first with a list.
     """
     if name not in classes or name in seen:
         return None
@@ -505,7 +505,7 @@ def _holder(
 
 
 def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """What its constructor makes in every case: attribute and the class it is of."""
+    """Yield what its constructor makes in every case: attribute and the class it is of."""
     constructor = _method(node, "__init__")
     for statement in constructor.body if constructor is not None else ():
         match statement:
@@ -541,7 +541,7 @@ def _parameters(function: ast.FunctionDef) -> list[str]:
 
 @cache
 def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
-    """The classes of the file in which an architecture is; none where no file has it."""
+    """Return the classes of the file in which an architecture is; none where no file has it."""
     stem = re.sub(r"(?:ForCausalLM|LMHeadModel)$", "", architecture).lower()
     files = sorted(
         (folder / "models").glob("*/modeling_*.py"),

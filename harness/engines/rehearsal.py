@@ -62,7 +62,7 @@ def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool 
 
 
 def _is_made(folder: Path) -> bool:
-    """Whether a model has the configuration and the tensors of one that is made here."""
+    """Return whether a model has the configuration and the tensors of one that is made here."""
     config = offers.config_of(folder)
     recipe = next(
         (candidate for candidate in MODELS.values() if candidate.config() == config), None
@@ -74,7 +74,7 @@ def _is_made(folder: Path) -> bool:
 
 
 def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
-    """What is raised of a model before an engine has generated a token, and whose it is.
+    """Return what is raised of a model before an engine has generated a token, and whose it is.
 
     Empty where nothing is known.
 
@@ -104,7 +104,7 @@ def in_chunks(folder: Path, *, dtype: str) -> str:
 
 
 def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int, ...]) -> str:
-    """What is found of a world size, or of chunks, now or before."""
+    """Return what is found of a world size, or of chunks, now or before."""
     key = fold(
         {"engine": engine, "dtype": dtype, **_files(folder), **_code(engine.partition("-")[0])}
     )
@@ -121,8 +121,8 @@ def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """What of a folder decides how it is loaded: small files by content, tensors by name, dtype and
-    shape.
+    """Return what of a folder decides how it is loaded: small files by content, tensors by name,
+    dtype and shape.
     """
     small = {path.name: sha256_of(path) for path in sorted(folder.glob("*.json"))}
     tensors = {
@@ -134,7 +134,7 @@ def _files(folder: Path) -> dict[str, str]:
 
 @cache
 def _code(library: str) -> dict[str, str]:
-    """The code that is rehearsed, and the releases of its libraries."""
+    """Return the code that is rehearsed, and the releases of its libraries."""
     code = {f"code/{path.name}": sha256_of(path) for path in sorted(INSIDE.glob("*.py"))}
     return (
         code
@@ -164,7 +164,7 @@ def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...])
 
 
 def ask(asked: str) -> str:
-    """What a process of its own finds: the last line that it prints.
+    """Return what a process of its own finds: the last line that it prints.
 
     Raises:
         OSError, SubprocessError: it cannot be started, or ended otherwise than with an answer.

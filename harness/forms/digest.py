@@ -10,12 +10,12 @@ MARK = 16
 
 
 def sha256(content: bytes) -> str:
-    """The sha256 of bytes: 64 lower-case hexadecimal digits."""
+    """Return the sha256 of bytes: 64 lower-case hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, read in pieces.
+    """Return the sha256 of a file's bytes, read in pieces.
 
     Raises:
         OSError: it cannot be read.
@@ -25,7 +25,9 @@ def sha256_of(path: Path) -> str:
 
 
 def git_blob(size: int) -> hashlib._Hash:
-    """What git's id of a file is made with, to be fed its `size` bytes: 40 hexadecimal digits."""
+    """Return what git's id of a file is made with, to be fed its `size` bytes: 40 hexadecimal
+    digits.
+    """
     return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
 

@@ -101,7 +101,7 @@ class Entry:
 
 
 def entries_of(listing: bytes) -> dict[str, Entry]:
-    """What `git ls-tree -r -z` lists, with `-l` or without.
+    """Return what `git ls-tree -r -z` lists, with `-l` or without.
 
     A file's size is 0 where it is not said.
     """
@@ -117,12 +117,12 @@ def entries_of(listing: bytes) -> dict[str, Entry]:
 
 
 def batch(blobs: Sequence[str]) -> bytes:
-    """What `git cat-file --batch` is given, to say the content of blobs."""
+    """Return what `git cat-file --batch` is given, to say the content of blobs."""
     return "".join(f"{blob}\n" for blob in blobs).encode()
 
 
 def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
-    """What it answers to a `batch`: the content of each blob that is there, by its id."""
+    """Return what it answers to a `batch`: the content of each blob that is there, by its id."""
     by_id = {}
     for blob in blobs:
         head, _, answer = answer.partition(b"\n")
@@ -137,7 +137,9 @@ def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
 
 
 def complaint(stderr: bytes) -> str:
-    """What git's last line says went wrong, or what to do where it refuses the whole repository."""
+    """Return what git's last line says went wrong, or what to do where it refuses the whole
+    repository.
+    """
     lines = stderr.decode(errors="replace").strip().splitlines()
     last = (
         printable(lines[-1].removeprefix("fatal: "), limit=300) if lines else "git does not say why"

@@ -25,8 +25,8 @@ class ManifestMalformed(ValueError):
 
 
 def encode(digests: Mapping[str, str]) -> bytes:
-    """The manifest of files: path to sha256 in 64 lower-case hex digits, sorted by the bytes of the
-    path.
+    """Return the manifest of files: path to sha256 in 64 lower-case hex digits, sorted by the bytes
+    of the path.
     """
     lines = sorted((path.encode(), digest.encode()) for path, digest in digests.items())
     return b"".join(digest + b"  " + path + b"\n" for path, digest in lines)

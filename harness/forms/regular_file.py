@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def read_regular(path: Path, *, limit: int, follow: bool = True, cut: bool = False) -> bytes:
-    """The bytes of a regular file.
+    """Return the bytes of a regular file.
 
     Args:
         path: the file.

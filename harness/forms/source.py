@@ -36,7 +36,7 @@ REFUSED = re.compile(
 
 
 def expanded(text: str | Path) -> Path:
-    """A path with a home folder filled in; without such a user, as it is."""
+    """Return a path with a home folder filled in; without such a user, as it is."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises RuntimeError
 
 

@@ -77,8 +77,8 @@ _scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing from the stu
 
 
 def _decoded(text: str) -> JSON:
-    """What `_DECODER.decode` gives, without its three steps in Python where the value fills the
-    whole text.
+    """Return what `_DECODER.decode` gives, without its three steps in Python where the value fills
+    the whole text.
     """
     try:
         value, end = _scan(text, 0)

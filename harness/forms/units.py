@@ -111,8 +111,8 @@ def size(value: Any) -> int:
 
 
 def percent_of(number: float) -> str:
-    """What a number without a unit means in percent: a part of one up to 1, percent above. 0.3 and
-    30 are 30.
+    """Return what a number without a unit means in percent: a part of one up to 1, percent above.
+    0.3 and 30 are 30.
     """
     percent = Decimal(str(number)) * (100 if number <= 1 else 1)
     return f"{percent.normalize():f}"

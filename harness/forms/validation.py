@@ -73,7 +73,7 @@ def parse_model(model: type[M], text: bytes, *, name: str) -> M:
 
 @cache
 def schema_of(model: type[BaseModel]) -> Schema:
-    """The JSON Schema of a model's files; asked for only when something is wrong."""
+    """Return the JSON Schema of a model's files; asked for only when something is wrong."""
     return model.model_json_schema(by_alias=True)
 
 

@@ -138,7 +138,7 @@ def read_basis(
     challenge: str | None = None,
     now: datetime,
 ) -> GateBasis:
-    """What the trusted revision says.
+    """Return what the trusted revision says.
 
     Args:
         objects: of the repository.

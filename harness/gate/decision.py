@@ -222,8 +222,8 @@ def requirements(
 
 
 def answer(requirements: Sequence[Requirement]) -> Answer:
-    """What all words come to. A report that was refused weighs most: something is wrong beyond this
-    commit.
+    """Return what all words come to. A report that was refused weighs most: something is wrong
+    beyond this commit.
     """
     words = {requirement.word for requirement in requirements}
     if "NOT VERIFIED" in words:
@@ -350,8 +350,8 @@ def _scenario(
 
 
 def _question(report: Report) -> tuple[object, ...]:
-    """What makes two runs ask the same: the scenario file, what was set over it, and the code of
-    both arms.
+    """Return what makes two runs ask the same: the scenario file, what was set over it, and the
+    code of both arms.
     """
     record = report.record
     code = tuple(

@@ -242,8 +242,8 @@ def foreign(
 def strangers(
     record: Record, basis: GateBasis, read: Read
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """What ranks loaded beside their arm's folder that is not the commit's, worked out from the
-    commit itself.
+    """Return what ranks loaded beside their arm's folder that is not the commit's, worked out from
+    the commit itself.
 
     And files without a counterpart there that the build of the commit's packages wrote, each with
     its sha256.

@@ -140,8 +140,8 @@ class Objects:
         return done.decode().strip() if done else None
 
     def _git(self, *arguments: str, given: bytes = b"", quiet: bool = False) -> bytes | None:
-        """What git answers; None where it fails, or with `quiet`, where it has anything to say (an
-        ambiguous name).
+        """Return what git answers; None where it fails, or with `quiet`, where it has anything to
+        say (an ambiguous name).
         """
         done = self._run(*arguments, given=given)
         return None if done.returncode or (quiet and done.stderr) else done.stdout

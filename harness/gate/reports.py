@@ -86,7 +86,7 @@ class Refusal(Model):
 
 
 def some(items: Sequence[str]) -> str:
-    """A few of many."""
+    """Return a few of many."""
     more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
     return visible(f"{'; '.join(item[:300] for item in items[:SHOWN])}{more}")
 

@@ -129,7 +129,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
 
 
 def _built(report: Report) -> str:
-    """What of the commit's packages is in no file of the commit, in words."""
+    """Return what of the commit's packages is in no file of the commit, in words."""
     if not report.built:
         return ""
     digest = fold(dict(report.built))[:12]

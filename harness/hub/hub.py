@@ -137,8 +137,8 @@ class Hub:
         return f"http://{host}:{self._server.port}"
 
     def endpoint_for(self, client: str) -> str:
-        """The value for HF_ENDPOINT of one client, which then goes by this name in rules and in the
-        log.
+        """Return the value for HF_ENDPOINT of one client, which then goes by this name in rules and
+        in the log.
         """
         if not CLIENT.fullmatch(client):
             raise HubError(

@@ -30,7 +30,7 @@ class Place(Protocol):
         """
 
     def open(self) -> socket.socket:
-        """A new descriptor of a bound socket; whoever listens at it closes it.
+        """Return a new descriptor of a bound socket; whoever listens at it closes it.
 
         Raises:
             OSError: the address was lost.
@@ -68,7 +68,7 @@ class OwnAddress:
         self.address: tuple[str, int] = (host, self._holder.getsockname()[1])
 
     def open(self) -> socket.socket:
-        """A second socket at the address."""
+        """Return a second socket at the address."""
         return _bound(*self.address)
 
     def refuse(self) -> None:
@@ -92,7 +92,7 @@ class GivenSocket:
         self.address: tuple[str, int] = bound.getsockname()[:2]
 
     def open(self) -> socket.socket:
-        """The socket itself, by another descriptor."""
+        """Return the socket itself, by another descriptor."""
         return self._bound.dup()
 
     def refuse(self) -> None:
@@ -213,7 +213,7 @@ class Peers:
 
 
 def _question(client: tuple[str, int], server: tuple[str, int], *, number: int) -> bytes:
-    """What the kernel is asked about one socket."""
+    """Return what the kernel is asked about one socket."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     identity = struct.pack(
         "!HH16s16s",

@@ -191,7 +191,7 @@ class Answer:
 def failure(
     status: int, message: str, *, code: str | None = None, commit: str | None = None
 ) -> Answer:
-    """An answer that says no, with the headers clients tell errors apart by."""
+    """Return an answer that says no, with the headers clients tell errors apart by."""
     headers = {"Content-Type": "application/json; charset=utf-8"}
     if code is not None:
         headers["X-Error-Code"] = code

@@ -58,7 +58,7 @@ class File:
 
     @property
     def etag(self) -> str:
-        """What names these bytes: git's blob id, or for LFS the sha256."""
+        """Return what names these bytes: git's blob id, or for LFS the sha256."""
         return self.sha256 if self.lfs else self.git
 
 
@@ -234,7 +234,7 @@ def _read_file(path: Path, *, inside: str, patterns: tuple[str, ...]) -> File:
 
 
 def _lfs_patterns(folder: Path) -> tuple[str, ...]:
-    """What .gitattributes of the repository keeps as LFS."""
+    """Return what .gitattributes of the repository keeps as LFS."""
     try:
         text = (folder / ".gitattributes").read_text("utf-8", "replace")
     except OSError:
@@ -259,7 +259,7 @@ def _folder_ids(files: Mapping[str, File]) -> dict[str, str]:
 
 
 def _model_tags(folder: Path) -> tuple[str, ...]:
-    """The tags that the public hub derives from the metadata at the head of README.md.
+    """Return the tags that the public hub derives from the metadata at the head of README.md.
 
     ``base_model`` matters: transformers takes a tokenizer for Mistral's by the tag
     ``base_model:…mistralai…``.

@@ -230,7 +230,7 @@ class When(Model):
 
     @property
     def shared(self) -> bool:
-        """Whether all clients are counted together."""
+        """Return whether all clients are counted together."""
         return (self.per or ("client" if self.quota is None else "all")) == "all"
 
 

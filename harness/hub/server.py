@@ -72,7 +72,7 @@ class Exchange:
     logged: bool = False
 
     def access(self, end: End) -> Access:
-        """The line for the log."""
+        """Return the line for the log."""
         self.logged = True
         target = self.target
         return Access(
@@ -105,7 +105,7 @@ class Changed(Exception):
 
 
 def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
-    """The pieces of the body as (from, to), the last of them last.
+    """Return the pieces of the body as (from, to), the last of them last.
 
     One empty piece for an answer without a body.
     """

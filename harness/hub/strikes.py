@@ -87,7 +87,7 @@ class Strikes:
         return Struck(delays, None, tuple(ids))
 
     def _strikes(self, rule: Rule, *, client: str, request: str, at: float) -> bool | float:
-        """Whether a rule strikes a request that matches.
+        """Return whether a rule strikes a request that matches.
 
         For a quota the seconds left of its window.
         """
@@ -135,7 +135,7 @@ def _matches(rule: Rule, *, client: str, method: str, target: Target) -> bool:
 
 
 def _chance(*parts: object) -> float:
-    """A number from 0 up to 1 that follows from its parts alone."""
+    """Return a number from 0 up to 1 that follows from its parts alone."""
     return int(sha256("\0".join(map(str, parts)).encode())[:14], 16) / (1 << 56)
 
 
@@ -166,7 +166,7 @@ def truly(answer: Answer) -> Outgoing:
 
 
 def changes(rule: rules.Rule, answer: Answer) -> bool:
-    """Whether a rule would change this answer.
+    """Return whether a rule would change this answer.
 
     A strike that changes nothing would not be evidence of a fault.
     """

@@ -87,12 +87,12 @@ class Target:
     parameters: tuple[tuple[str, str], ...] = ()
 
     def parameter(self, name: str) -> str:
-        """The last value of a parameter, or nothing."""
+        """Return the last value of a parameter, or nothing."""
         return dict(self.parameters).get(name, "")
 
 
 def role_of_file(path: str) -> Role:
-    """The role of a file by its path in the repository."""
+    """Return the role of a file by its path in the repository."""
     name = path.rsplit("/", 1)[-1]
     if path.startswith(f"{TEMPLATES}/"):
         return "chat_template"

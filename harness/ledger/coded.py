@@ -69,7 +69,7 @@ def modulus(dtype: str, size: int) -> int:
 
 @functools.cache
 def _disorder(count: int) -> bytes:
-    """The numbers below `count` along the first block."""
+    """Return the numbers below `count` along the first block."""
     found = bytearray()
     for index in range(BLOCK):
         # The finaliser of MurmurHash3, which spreads neighbours.
@@ -80,14 +80,14 @@ def _disorder(count: int) -> bytes:
 
 
 def encoded(value: int, dtype: str) -> bytes:
-    """A value as it lies in memory, little-endian."""
+    """Return a value as it lies in memory, little-endian."""
     if dtype == "bfloat16":
         return struct.pack("<f", value)[2:]
     return struct.pack(FORMATS[dtype], value)
 
 
 def decoded(data: bytes, dtype: str) -> float | int:
-    """An element read back."""
+    """Return an element read back."""
     form, data = ("<f", bytes(2) + data) if dtype == "bfloat16" else (FORMATS[dtype], data)
     found: float | int = struct.unpack(form, data)[0]
     return found
@@ -99,18 +99,18 @@ def width(dtype: str) -> int:
 
 
 def given_by(rank: int, sequence: int, *, count: int) -> Value:
-    """The values of one rank in one call, of `count` different ones."""
+    """Return the values of one rank in one call, of `count` different ones."""
     return lambda residue: 1 + ((residue + sequence * OF_SEQUENCE) * (rank + 1) + rank) % count
 
 
 def of_all(values: Sequence[Value], reduction: str) -> Value:
-    """The values of a reduction over ranks."""
+    """Return the values of a reduction over ranks."""
     reduce = REDUCTIONS[reduction]
     return lambda residue: reduce([value(residue) for value in values])
 
 
 def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> bytes:
-    """The elements from an index on.
+    """Return the elements from an index on.
 
     Args:
         value: what gives them.
@@ -145,7 +145,7 @@ def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> b
 def given(
     operation: str, *, rank: int, size: int, sequence: int, elements: int, dtype: str
 ) -> bytes:
-    """What a rank puts into a call: `elements`, or as many for each rank where each gets its
+    """Return what a rank puts into a call: `elements`, or as many for each rank where each gets its
     own.
     """
     many = elements * (size if operation in ("reduce_scatter", "all_to_all") else 1)
@@ -179,7 +179,7 @@ def expected(
     dtype: str,
     reduction: str = "sum",
 ) -> bytes:
-    """What a rank must get from a call in one part.
+    """Return what a rank must get from a call in one part.
 
     Args:
         operation: one of `OPERATIONS`.
@@ -210,7 +210,7 @@ def with_halves_swapped(
     dtype: str,
     size: int,
 ) -> bytes:
-    """A sum to which one rank gave the halves of its elements in the other order.
+    """Return a sum to which one rank gave the halves of its elements in the other order.
 
     Args:
         swapped: the values of that rank.
@@ -237,6 +237,6 @@ def with_halves_swapped(
 
 
 def halves_swapped(data: bytes, dtype: str) -> bytes:
-    """The same elements with the halves in the other order."""
+    """Return the same elements with the halves in the other order."""
     at = len(data) - len(data) // width(dtype) // 2 * width(dtype)
     return data[at:] + data[:at]

@@ -170,7 +170,7 @@ class Call:
 
     @property
     def is_collective(self) -> bool:
-        """Whether every member of the group has to make it."""
+        """Return whether every member of the group has to make it."""
         return self.operation in COLLECTIVES
 
     def values(self) -> dict[str, JSON]:
@@ -246,8 +246,8 @@ class Ledger:
         return self.made - self.overwritten - len(self.calls)
 
     def standing(self) -> Call | None:
-        """The last call that has not ended: where the rank stands, or what it had started when it
-        ended.
+        """Return the last call that has not ended: where the rank stands, or what it had started
+        when it ended.
         """
         later: set[int] = set()
         for call in reversed(self.calls):
@@ -334,7 +334,7 @@ def parse(data: bytes) -> Ledger:
 
 
 def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[Part, ...]:
-    """The digests, by number; of calls that were not written none."""
+    """Return the digests, by number; of calls that were not written none."""
     parts: dict[int, Part] = {}
     for at in range(begin, len(data), PART.size):
         try:
@@ -352,7 +352,7 @@ def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[Part, ...]
 
 
 def encode(ledger: Ledger) -> bytes:
-    """A ledger with nothing in it that was not written: what is kept of it as evidence.
+    """Return a ledger with nothing in it that was not written: what is kept of it as evidence.
 
     `parse` reads it back.
     """
@@ -392,8 +392,8 @@ def encode(ledger: Ledger) -> bytes:
 
 
 def visible(text: str) -> bytes:
-    """A text as it stands in a ledger: printable ASCII, other characters as escapes, cut off at its
-    limit.
+    """Return a text as it stands in a ledger: printable ASCII, other characters as escapes, cut off
+    at its limit.
     """
     return TEXT_HIDDEN.sub(_escaped, text).encode("ascii")[:TEXT_LIMIT]
 
@@ -411,7 +411,9 @@ class Texts:
         self._numbers: dict[str, int] = {"": 0}
 
     def number(self, text: str) -> int:
-        """The number of a text, which is put into the table where it is not there and fits."""
+        """Return the number of a text, which is put into the table where it is not there and
+        fits.
+        """
         known = self._numbers.get(text)
         if known is not None:
             return known
@@ -425,7 +427,7 @@ class Texts:
 
 
 def _texts(data: bytes) -> list[str]:
-    """The texts of a table, the first of them at 1."""
+    """Return the texts of a table, the first of them at 1."""
     texts, at = [""], 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 2], "little")

@@ -65,8 +65,8 @@ class ArrayHeader(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _literal(text: str) -> Any:
-    """What a header says: that of one array is that of hundreds, and parsing takes longer than
-    their comparison.
+    """Return what a header says: that of one array is that of hundreds, and parsing takes longer
+    than their comparison.
     """
     return ast.literal_eval(text)
 
@@ -188,7 +188,7 @@ def tensors(content: bytes | mmap.mmap) -> dict[str, StoredTensor]:
 def slice_of(
     content: bytes | mmap.mmap, tensor: StoredTensor, bounds: Sequence[tuple[int, int]]
 ) -> bytes:
-    """The bytes of a slice, in C order.
+    """Return the bytes of a slice, in C order.
 
     Args:
         content: of the file.

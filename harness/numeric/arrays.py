@@ -49,7 +49,7 @@ class ArrayFile(NamedTuple):
 
 
 def numbers(file: ArrayFile) -> Array:
-    """The array itself: whatever floats it holds, as floats of NumPy.
+    """Return the array itself: whatever floats it holds, as floats of NumPy.
 
     Raises:
         NotAnArray: it is not one.
@@ -245,7 +245,7 @@ def _judge(
 
 
 def _error(left: Array, right: Array) -> Array:
-    """What rounding takes from a sum. Source: Knuth's TwoSum."""
+    """Return what rounding takes from a sum. Source: Knuth's TwoSum."""
     total = left + right
     part = total - left
     error: Array = (left - (total - part)) + (right - part)

@@ -57,14 +57,14 @@ class Changed(NamedTuple):
 
 
 def verb(order: Order) -> str:
-    """What is done to an element, in words: `changed by 0.001 (absolute)`."""
+    """Return what is done to an element, in words: `changed by 0.001 (absolute)`."""
     if order["change"] in (TOKEN, CHARACTER):
         return f"changed by one {order['change']}"
     return f"changed by {order['size']:g} ({order['change']})"
 
 
 def place(order: Order) -> int:
-    """A number that chooses among any elements: of the trial, the rank and the fault."""
+    """Return a number that chooses among any elements: of the trial, the rank and the fault."""
     text = "\0".join(("perturb 1", str(order["seed"]), str(order["rank"]), order["fault"]))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
@@ -93,7 +93,7 @@ def change_value(value: Any, order: Order) -> Changed | None:
 
 
 def restored(value: Any, position: Position, before: Any) -> Any:
-    """A value as it was before the element at a position was changed.
+    """Return a value as it was before the element at a position was changed.
 
     Raises:
         LookupError: it has no such element.
@@ -110,7 +110,7 @@ def restored(value: Any, position: Position, before: Any) -> Any:
 
 
 def replaced(value: Any, position: Position, leaf: Any) -> Any:
-    """A copy with another element at a position."""
+    """Return a copy with another element at a position."""
     if not position:
         return leaf
     part = position[0]
@@ -168,7 +168,7 @@ def change_number(before: float, order: Order, *, dtype: str) -> int | float | N
 
 
 def _rounded(value: float, dtype: str) -> float | None:
-    """The nearest number of a dtype; None for one that has no fractions."""
+    """Return the nearest number of a dtype; None for one that has no fractions."""
     if dtype not in FLOATS:
         return None
     real, whole = FLOATS[dtype]
@@ -182,8 +182,8 @@ def _rounded(value: float, dtype: str) -> float | None:
 
 
 def _step(value: float, many: int, dtype: str) -> float | None:
-    """The float that lies so many numbers of its dtype further from zero; None where there is
-    none.
+    """Return the float that lies so many numbers of its dtype further from zero; None where there
+    is none.
     """
     if dtype not in FLOATS:
         return None
@@ -237,7 +237,7 @@ class ArrayInFile:
         return None
 
     def get(self, index: int) -> int | float:
-        """An element, by its place in the file."""
+        """Return an element, by its place in the file."""
         self._file.seek(self._head.begin + index * self._size)
         found: int | float = struct.unpack(self._format, self._file.read(self._size))[0]
         if self._head.dtype == "bfloat16":
@@ -266,7 +266,7 @@ class ArrayInFile:
         return [*found]
 
     def index(self, position: Position) -> int | None:
-        """The place in the file of an element; None where the array has none there."""
+        """Return the place in the file of an element; None where the array has none there."""
         if len(position) != len(self._head.shape):
             return None
         index = 0
@@ -281,7 +281,8 @@ class ArrayInFile:
 def restored_file(
     content: bytes, name: str, position: Position, before: float, order: Order
 ) -> bytes:
-    """What a file was before an element was changed, if the order makes of that what the file is.
+    """Return what a file was before an element was changed, if the order makes of that what the
+    file is.
 
     Else nothing.
 

@@ -48,7 +48,7 @@ class Tolerance(NamedTuple):
     nonfinite: bool = False
 
     def allows(self, found: Number, expected: Number, *, dtype: str = "float64") -> bool:
-        """Whether a number is within the tolerance, in exact arithmetic.
+        """Return whether a number is within the tolerance, in exact arithmetic.
 
         Args:
             found: the number.
@@ -63,7 +63,8 @@ class Tolerance(NamedTuple):
         return self.ulp is not None and ulps(found, expected, dtype=dtype) <= self.ulp
 
     def excess(self, found: Number, expected: Number, *, dtype: str = "float64") -> float:
-        """The distance in units of what is allowed: 1.0 lies at the limit, infinity beyond any.
+        """Return the distance in units of what is allowed: 1.0 lies at the limit, infinity beyond
+        any.
 
         For pictures and to find the worst; whether a pair is within is `allows`' to say.
         """
@@ -112,7 +113,7 @@ def ulps(found: Number, expected: Number, *, dtype: str) -> int:
 
 
 def _ordinal(value: float, dtype: str) -> int:
-    """The place of a float among all of its dtype, by size; both zeros have the same."""
+    """Return the place of a float among all of its dtype, by size; both zeros have the same."""
     real, whole = BITS[dtype]
     try:
         packed = struct.pack(real, value)
@@ -270,7 +271,9 @@ class Comparison(Told):
         return self.description(tolerance) if self.beyond else ""
 
     def description(self, tolerance: Tolerance) -> str:
-        """The worst pair and its place, how many are beyond the tolerance, and the tolerance."""
+        """Return the worst pair and its place, how many are beyond the tolerance, and the
+        tolerance.
+        """
         if self.shape != self.expected_shape:
             return f"shape {_shape(self.shape)}, expected {_shape(self.expected_shape)}"
         zeros = (
@@ -300,7 +303,7 @@ class Comparison(Told):
 
 
 def coarser(*dtypes: str) -> str:
-    """The dtype whose steps are counted as ulp: of two floats the one with fewer digits."""
+    """Return the dtype whose steps are counted as ulp: of two floats the one with fewer digits."""
     return next((name for name in ("bfloat16", "float16", "float32") if name in dtypes), "float64")
 
 
@@ -349,11 +352,11 @@ class ComparisonTally:
             self._worst = excess, place, found, expected
 
     def stretch_of(self, place: Any) -> Any:
-        """The stretch that a place, or an array of places, in C order lies in."""
+        """Return the stretch that a place, or an array of places, in C order lies in."""
         return place // self._row // self.stretch
 
     def comparison(self, *, dtype: str, expected_dtype: str) -> Comparison:
-        """What was counted."""
+        """Return what was counted."""
         worst = None
         if self._worst is not None:
             _, place, found, expected = self._worst
@@ -450,7 +453,7 @@ def _index(place: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def named(value: Number) -> Number | Named:
-    """A number as JSON can hold it: NaN and infinities by name."""
+    """Return a number as JSON can hold it: NaN and infinities by name."""
     found: str = kind(value)
     return value if found == "finite" else found  # type: ignore[return-value]
 

@@ -264,7 +264,7 @@ def _log_softmax(logits: Array) -> Array:
 
 
 def agrees(stated: Distances, again: Distances) -> bool:
-    """Whether two are the same but for the rounding of exp, log and sums."""
+    """Return whether two are the same but for the rounding of exp, log and sums."""
 
     def near(one: float | None, other: float | None, *, share: float = 1e-6) -> bool:
         if one is None or other is None:

@@ -59,7 +59,7 @@ class Slack(NamedTuple):
     layers: float | None = None
 
     def of_layers(self) -> Slack:
-        """What holds for hidden states."""
+        """Return what holds for hidden states."""
         return self if self.layers is None else Slack(self.layers)
 
 
@@ -88,7 +88,7 @@ class Envelope(Model):
     odd: Count | None = None
 
     def allows(self, slack: Slack) -> tuple[float, float]:
-        """What another run may differ by: at half of its positions, and at any.
+        """Return what another run may differ by: at half of its positions, and at any.
 
         Of few positions the middle distance varies, and the margin for any position is its margin
         too. Where the variants are the same at half of the positions, the second limit is the only
@@ -155,7 +155,8 @@ class Departure(Model):
         )
 
     def times(self, envelope: Envelope, slack: Slack) -> float:
-        """The largest and the middle distance in units of what is allowed, whichever is more.
+        """Return the largest and the middle distance in units of what is allowed, whichever is
+        more.
 
         Above 1 is too far.
         """
@@ -190,7 +191,7 @@ class Sequences(NamedTuple):
 
 
 def distances(found: Array, expected: Array) -> Array:
-    """The largest difference of each position, as float64 [positions].
+    """Return the largest difference of each position, as float64 [positions].
 
     Equal infinities (tokens that are ruled out on both sides) differ by nothing; NaN, and an
     infinity against anything else, by infinity.
@@ -254,7 +255,7 @@ def envelope(
 
 
 def _odd(tops: Mapping[int, float]) -> int | None:
-    """The first variant that lies so much further than the nearest that differs."""
+    """Return the first variant that lies so much further than the nearest that differs."""
     nearest = min((top for top in tops.values() if top), default=math.inf)
     return next((number for number, top in sorted(tops.items()) if top > ODD * nearest), None)
 
@@ -262,7 +263,7 @@ def _odd(tops: Mapping[int, float]) -> int | None:
 def departure(
     found: Sequences, reference: Sequences, *, keep: Mapping[int, int], most: float
 ) -> Departure:
-    """What a run differs from the reference by.
+    """Return what a run differs from the reference by.
 
     Args:
         found: of the same prompts.
@@ -314,7 +315,7 @@ def demand_alike(found: Sequences, expected: Sequences, prompt: int) -> None:
 
 
 def middle(far: Array) -> float | None:
-    """The upper median, which is one of the numbers; None where it is infinite."""
+    """Return the upper median, which is one of the numbers; None where it is infinite."""
     import numpy as np
 
     if not far.size:

@@ -53,8 +53,8 @@ class Needle(Model):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the check tells it from the right one: it fails, by half of what says anything
-        and more.
+        """Return whether the check tells it from the right one: it fails, by half of what says
+        anything and more.
         """
         return not self.passes and 2 * self.beyond >= self.telling > 0
 
@@ -79,7 +79,7 @@ class Needles(Told):
 
     @property
     def is_refused(self) -> bool:
-        """Whether one was refused."""
+        """Return whether one was refused."""
         return any(needle.is_refused for needle in self.tried)
 
 
@@ -225,7 +225,7 @@ def telling(wrong: ArrayFile, expected: ArrayFile) -> int:
 
 
 def place_of(name: str) -> str:
-    """What the name of an artefact has in common with those of other places: all but its
+    """Return what the name of an artefact has in common with those of other places: all but its
     numbers.
     """
     return re.sub(r"\d+", "#", name)
@@ -307,7 +307,7 @@ def _wrong_values(
 
 
 def _mask(values: Sequence[Number]) -> Number | None:
-    """The number that stands for a mask, as `unmasked` has it; None where there is none."""
+    """Return the number that stands for a mask, as `unmasked` has it; None where there is none."""
     mask = max(values, key=abs)
     rest = [value for value in values if value != mask]
     if len(values) - len(rest) < 2 or not rest:

@@ -168,7 +168,7 @@ class Whole:
         )
 
     def sensitivities(self) -> list[Sensitivity]:
-        """What defects of known size move, each by its worst phase."""
+        """Return what defects of known size move, each by its worst phase."""
         found = []
         for series, number in sorted(self._series, key=str):
             if series != "sensitivity":
@@ -254,7 +254,10 @@ class Whole:
         return self._series.get(series or NO_SERIES, {}).get((phase, what), {})
 
     def _like(self, of: Mapping[int, ArrayFile], phase: str, what: str) -> dict[int, Sequences]:
-        """The variants of these arrays, as many for each prompt as there are; one at least."""
+        """Return the variants of these arrays, as many for each prompt as there are.
+
+        One at least.
+        """
         found = {
             number: Sequences(self._of(("envelope", number), phase, what))
             for number in self._variants
@@ -376,8 +379,8 @@ class Whole:
         )
 
     def _rows_behind(self, prompt: int) -> Array | None:
-        """The reference's logits from which it chose its tokens; None where it did not choose the
-        best ones.
+        """Return the reference's logits from which it chose its tokens; None where it did not
+        choose the best ones.
         """
         import numpy as np
 
@@ -394,7 +397,7 @@ class Whole:
         return None
 
     def _is_near(self, flip: Flip) -> bool:
-        """Whether noise on both tokens explains it."""
+        """Return whether noise on both tokens explains it."""
         most = max(one.most for one in self.envelopes.values())
         return flip.margin is not None and flip.margin <= 2 * self.slack.margin * most
 
@@ -477,7 +480,7 @@ def work_out(
 
 
 def _hidden(name: str) -> tuple[str, str] | None:
-    """The place of a hidden state of the reference itself; None of anything else."""
+    """Return the place of a hidden state of the reference itself; None of anything else."""
     places = sort({name: ArrayFile(name, b"")}).get(NO_SERIES, {})
     return next((place for place in places if place[0] == "hidden"), None)
 

@@ -84,7 +84,7 @@ class Accounts(TrialReader):
 
     @property
     def description(self) -> str:
-        """What was made again; empty where no check asks for an account."""
+        """Return what was made again; empty where no check asks for an account."""
         parts = [f"{self.made} accounts of artefacts made again"] if self.made else []
         if self.left:
             parts.append(f"{self.left} judged by what the events hold of them")

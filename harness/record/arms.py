@@ -20,8 +20,8 @@ from harness.stats.verdict import Judgement
 
 
 def compared(arms: Collection[str]) -> tuple[str, str]:
-    """The arms between which the report says what changed, of those there are: from the first one
-    to the second.
+    """Return the arms between which the report says what changed, of those there are: from the
+    first one to the second.
     """
     return ("reference" if "reference" in arms else "control"), "candidate"
 
@@ -34,7 +34,7 @@ def missing(scenario: Scenario, run: RunFacts) -> list[str]:
 def arm_environments(
     scenario: Scenario, run: RunFacts, read: Callable[[str], bytes], names: Collection[str]
 ) -> dict[str, ArmEnvironment]:
-    """What the verdict needs to know of each environment that was made.
+    """Return what the verdict needs to know of each environment that was made.
 
     Args:
         scenario: what was asked for.
@@ -106,8 +106,8 @@ def differing(
 
 
 def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
-    """The Python version of an arm and the versions of its packages by normal name, with the commit
-    of a checkout.
+    """Return the Python version of an arm and the versions of its packages by normal name, with the
+    commit of a checkout.
 
     Those of its own environment, or of the harness'.
     """
@@ -159,7 +159,7 @@ def repositories(
     environments: Mapping[str, ArmEnvironment],
     arms: Mapping[str, Collection[str]],
 ) -> dict[str, Source]:
-    """What the repository of each arm holds of the code that was not staged.
+    """Return what the repository of each arm holds of the code that was not staged.
 
     Args:
         scenario: what was asked.

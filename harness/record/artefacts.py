@@ -299,7 +299,7 @@ class Arrays(TrialReader):
 
     @property
     def description(self) -> str:
-        """What was worked out again; empty where no arrays were compared."""
+        """Return what was worked out again; empty where no arrays were compared."""
         parts = [f"{self.compared} comparisons of arrays worked out again"] if self.compared else []
         if self.left:
             why = "an array is not in the evidence" if self._can else absence("numpy")
@@ -309,7 +309,7 @@ class Arrays(TrialReader):
     def _differs(
         self, check: AgainstCheck, pair: list[Mapping[str, JSON]], stated: Mapping[str, JSON]
     ) -> bool:
-        """Whether two arrays do not give the comparison that is stated.
+        """Return whether two arrays do not give the comparison that is stated.
 
         Ranks often keep the same.
         """
@@ -333,7 +333,7 @@ OF_A_FILE = ("bytes", "dtype", "shape")
 
 
 def could_have(values: Mapping[str, JSON], many: int) -> bool:
-    """Whether a file of so many bytes can hold an array of the shape and dtype that an event
+    """Return whether a file of so many bytes can hold an array of the shape and dtype that an event
     tells.
     """
     bits = re.fullmatch(r"[a-z]+?(8|16|32|64)|bool", str(values["dtype"]))
@@ -349,7 +349,7 @@ def could_have(values: Mapping[str, JSON], many: int) -> bool:
 
 
 def _said_of(name: str, content: bytes) -> dict[str, JSON]:
-    """What an event has to say of a file."""
+    """Return what an event has to say of a file."""
     if name.endswith(".bin"):
         return {"bytes": len(content), "dtype": None, "shape": None}
     try:

@@ -375,7 +375,7 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
 
 
 def difference(stated: bytes, worked_out: bytes) -> str | None:
-    """The first line in which two records differ, or None."""
+    """Return the first line in which two records differ, or None."""
     if stated == worked_out:
         return None
     left, right = (

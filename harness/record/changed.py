@@ -36,7 +36,7 @@ class Changed(TrialReader):
                         self._loaded.add(file)
 
     def lines(self, environment: Sequence[str]) -> list[str]:
-        """The diff: arguments, environments, files.
+        """Return the diff: arguments, environments, files.
 
         Files that ranks loaded come first, the shortest diff of them first, and no file takes the
         place of all others: of two commits of another project most files that differ were loaded by

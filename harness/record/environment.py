@@ -79,7 +79,7 @@ def capture() -> Environment:
 
 @cache
 def is_for_cpu() -> bool:
-    """Whether this environment is the variant without a GPU.
+    """Return whether this environment is the variant without a GPU.
 
     Where nobody says, whether no NVIDIA driver answers.
     """
@@ -181,8 +181,8 @@ _wheel_digest = functools.lru_cache(maxsize=1024)(wheel_digest)
 
 
 def _is_editable(distribution: importlib.metadata.Distribution) -> bool:
-    """Whether it only leads to a folder of the machine: its RECORD lists that way, and none of its
-    files.
+    """Return whether it only leads to a folder of the machine: its RECORD lists that way, and none
+    of its files.
     """
     try:
         return (

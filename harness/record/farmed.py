@@ -108,7 +108,7 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
 
 
 def clock_of(about: Mapping[str, JSON]) -> int | None:
-    """The node by whose clock a trial is told; None is the clock of whoever made the run."""
+    """Return the node by whose clock a trial is told; None is the clock of whoever made the run."""
     node = about.get("node")
     return node if type(node) is int and not about.get(LOST) else None
 
@@ -138,7 +138,7 @@ class Places:
         self._taken = Counter[int]()
 
     def of(self, about: Mapping[str, JSON], evidence: str) -> dict[str, JSON]:
-        """What a first line has to say of its place, by what it says itself.
+        """Return what a first line has to say of its place, by what it says itself.
 
         Raises:
             Contradiction: it cannot have been there.

@@ -67,7 +67,10 @@ class Frames(TrialReader):
                     raise Contradiction(word, f"{evidence}, {found}")
 
     def _line(self, path: str, number: int) -> str | None:
-        """A line as Python shows it; empty where there is none, None where the file is not text."""
+        """Return a line as Python shows it.
+
+        Empty where there is none, None where the file is not text.
+        """
         if path not in self._lines:
             self._lines[path] = _text(self._read(path))
         lines = self._lines[path]
@@ -85,7 +88,7 @@ def _text(data: bytes) -> list[str]:
 
 
 def loaded_files(history: History, rank: int) -> dict[str, JSON]:
-    """The digest of each file of the arm that a rank says it loaded."""
+    """Return the digest of each file of the arm that a rank says it loaded."""
     found: dict[str, JSON] = {}
     for seen in history.said(rank, "subject.loaded"):
         modules = seen.event.values.get("modules")
@@ -96,7 +99,7 @@ def loaded_files(history: History, rank: int) -> dict[str, JSON]:
 
 
 def _frames(error: Event) -> list[Mapping[str, JSON]]:
-    """The frames inside the subject, and the one that the error names as its place."""
+    """Return the frames inside the subject, and the one that the error names as its place."""
     listed = error.values.get("frames")
     frames = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     own: list[Mapping[str, JSON]] = [one for one in frames if one.get("subject") is True]

@@ -70,7 +70,7 @@ class Hangs(TrialReader):
         yield from _of_ranks(still, history)
 
     def _stated(self, history: History, arm: str) -> HangsAt | None:
-        """The hang that the trial has to show; None where it has none to show."""
+        """Return the hang that the trial has to show; None where it has none to show."""
         control = self._scenario.subject.control
         if control is None or arm != "control":
             return None
@@ -115,7 +115,7 @@ class Hangs(TrialReader):
                     )
 
     def _source(self, arm: str, file: str) -> _Source | None:
-        """A file of an arm; None where Python could not read it."""
+        """Return a file of an arm; None where Python could not read it."""
         path = f"{SOURCE_FOLDER}/{arm}/{file}"
         if path not in self._files:
             self._files[path] = _parsed(self._read(path))
@@ -138,7 +138,7 @@ class _Source:
                 )
 
     def has(self, function: str, line: int) -> bool:
-        """Whether a function of that name has the line."""
+        """Return whether a function of that name has the line."""
         if function in UNNAMED or function.startswith("<"):
             return True
         return any(line in place for place in self._places.get(function, ()))
@@ -153,7 +153,7 @@ def _parsed(data: bytes) -> _Source | None:
 
 
 def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
-    """What the proof says was stated, and what its ranks waited in."""
+    """Yield what the proof says was stated, and what its ranks waited in."""
     values = still.values
     if values.get("spins") is not stated.spins:
         yield f"the proof says spins: {values.get('spins')}, and the scenario states {stated.spins}"

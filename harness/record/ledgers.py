@@ -76,7 +76,7 @@ class Ledgers(TrialReader):
 
     @property
     def description(self) -> str:
-        """What was worked out again; empty where no calls were observed."""
+        """Return what was worked out again; empty where no calls were observed."""
         parts = [f"the ledgers of {self.compared} trials compared again"] if self.compared else []
         if self.left:
             parts.append(

@@ -89,8 +89,8 @@ class Loaded:
 
 
 def is_text(file: str) -> bool:
-    """Whether a file, by the path that a rank told, is a Python module of a package: no way out of
-    its folder.
+    """Return whether a file, by the path that a rank told, is a Python module of a package: no way
+    out of its folder.
     """
     return (
         file.endswith(".py")
@@ -177,7 +177,7 @@ class Libraries(TrialReader):
                     lists.setdefault(digest, set()).update((rank,) if is_rank else ())
 
     def changes(self, names: Collection[str]) -> list[LibraryChange]:
-        """What changed, by distribution.
+        """Return what changed, by distribution.
 
         Args:
             names: the paths of the evidence.
@@ -237,7 +237,7 @@ class Libraries(TrialReader):
     def _texts(
         self, pairs: Collection[tuple[str, str]], names: Collection[str]
     ) -> dict[str, bytes]:
-        """The texts that are kept, by sha256: those that have to be.
+        """Return the texts that are kept, by sha256: those that have to be.
 
         Raises:
             RecordError: one is missing, of no module, or another.

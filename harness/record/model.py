@@ -83,11 +83,11 @@ class ScenarioSummary(Model):
     called: dict[str, str] = Field(default_factory=dict)
 
     def arm(self, name: str) -> str:
-        """What an arm is called: `candidate`, or `b` of a comparison."""
+        """Return what an arm is called: `candidate`, or `b` of a comparison."""
         return self.called.get(name, name)
 
     def the(self, name: str) -> str:
-        """The same within a sentence: `the candidate`, `b`."""
+        """Return the same within a sentence: `the candidate`, `b`."""
         return self.called.get(name) or f"the {name}"
 
 
@@ -165,7 +165,7 @@ class Record(Model):
     comparison: Comparison | None = None
 
     def encode(self) -> bytes:
-        """The bytes of `results.json`: ASCII, one form on every machine."""
+        """Return the bytes of `results.json`: ASCII, one form on every machine."""
         return _indented(self.model_dump(mode="json"), depth=0).encode() + b"\n"
 
     @classmethod
@@ -183,8 +183,8 @@ _HOLDS = (dict, list)
 
 
 def _indented(value: JSON, *, depth: int) -> str:
-    """What `json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1)` writes, several times
-    faster.
+    """Return what `json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1)` writes, several
+    times faster.
 
     With an indent, json encodes in Python, value by value. A mapping or list that holds no other
     one can be encoded in C, with the line break as the separator.

@@ -26,7 +26,7 @@ from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
 def planned_cells(
     scenario: Scenario, run: RunFacts, names: Collection[str]
 ) -> list[tuple[Cell, CellFacts]]:
-    """The cells of a scenario, each with what the run says became of it.
+    """Return the cells of a scenario, each with what the run says became of it.
 
     Raises:
         Contradiction: a cell that was skipped and could run, ran and could not, or ran other trials
@@ -140,8 +140,8 @@ def _demand_possible(
 
 
 def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> bool:
-    """Whether a cell of this scenario can have been skipped so: what its machine lacked beside is
-    its signer's word.
+    """Return whether a cell of this scenario can have been skipped so: what its machine lacked
+    beside is its signer's word.
     """
     program = scenario.subject.program is not None
     match skipped.code:

@@ -25,7 +25,7 @@ SCHEMA = 1
 
 
 def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[Plugin]:
-    """The plug-ins that a run of a scenario uses, here and now.
+    """Return the plug-ins that a run of a scenario uses, here and now.
 
     Args:
         scenario: what is run.

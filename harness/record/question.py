@@ -10,7 +10,7 @@ from harness.scenario import CALLED, End, MustFail, Scenario, SeesDefects
 
 
 def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
-    """What is asked, by the scenario and the bytes of its file."""
+    """Return what is asked, by the scenario and the bytes of its file."""
     control = scenario.subject.control
     return ScenarioSummary(
         id=scenario.id,

@@ -49,8 +49,8 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
 
 
 def _changes(folder: Path, results: Path | None) -> list[str] | None:
-    """What differs from the commit in the whole tree, without what runs left; None where git does
-    not tell.
+    """Return what differs from the commit in the whole tree, without what runs left; None where git
+    does not tell.
     """
     changes = _git(
         folder,
@@ -79,7 +79,7 @@ def _changes(folder: Path, results: Path | None) -> list[str] | None:
 
 
 def status(folder: Path) -> list[str] | None:
-    """What differs from the commit in the tree that `folder` is the top of, one line of `git
+    """Return what differs from the commit in the tree that `folder` is the top of, one line of `git
     status` each.
 
     None where git does not tell, or where the folder lies inside somebody else's tree.
@@ -93,8 +93,8 @@ def status(folder: Path) -> list[str] | None:
 
 
 def patch(folder: Path) -> bytes | None:
-    """The changes of tracked files since the commit, or None where there are none, or more than 1
-    MiB of them.
+    """Return the changes of tracked files since the commit, or None where there are none, or more
+    than 1 MiB of them.
     """
     text = _git(
         folder,
@@ -113,7 +113,7 @@ def patch(folder: Path) -> bytes | None:
 
 
 def without_credentials(address: str) -> str | None:
-    """A remote's address without user, password, query and the name of a home folder.
+    """Return a remote's address without user, password, query and the name of a home folder.
 
     A local path, and a program with its arguments in place of an address, are nobody's business and
     become None.

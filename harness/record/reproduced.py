@@ -168,7 +168,7 @@ def compare(
 
 
 def same_environment(then: Environment, here: Environment) -> str:
-    """What makes two environments the same by construction, or empty."""
+    """Return what makes two environments the same by construction, or empty."""
     if (
         then.nix is not None
         and here.nix is not None
@@ -181,7 +181,7 @@ def same_environment(then: Environment, here: Environment) -> str:
 
 
 def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Difference]:
-    """What differs between the settings of two runs, what decides first.
+    """Return what differs between the settings of two runs, what decides first.
 
     Args:
         needs: what the scenario needs, which decides; None where that is not known.
@@ -234,7 +234,7 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
 
 
 def _decides(needs: Needs) -> set[str]:
-    """The fields that the scenario itself asks something of."""
+    """Return the fields that the scenario itself asks something of."""
     wanted = {
         "system": needs.os,
         "cores": needs.cores,
@@ -250,7 +250,9 @@ def _shown(value: object) -> str:
 
 
 def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None, str | None]]:
-    """What the arms' own environments hold, in words, as far as they were made on both sides."""
+    """Yield what the arms' own environments hold, in words, as far as they were made on both
+    sides.
+    """
     for arm in sorted((first.environments or {}).keys() & (second.environments or {}).keys()):
         then, here = (first.environments or {})[arm], (second.environments or {})[arm]
         yield f"python of the {arm}", then.python, here.python
@@ -272,7 +274,7 @@ def _version(package: Package | Installed | None, *, files: bool) -> str | None:
 
 
 def is_shown(change: ChangeFacts, run: RunFacts) -> bool:
-    """Whether the run's own facts hold the changed value."""
+    """Return whether the run's own facts hold the changed value."""
     what, after = change.what, change.after
     if what == SEEDS or what.startswith(SETTING):
         # The last one given is the one that holds.
@@ -285,10 +287,10 @@ def is_shown(change: ChangeFacts, run: RunFacts) -> bool:
 
 
 def override(what: str, value: str) -> str:
-    """The override of the scenario that makes the change."""
+    """Return the override of the scenario that makes the change."""
     return f'{override_key(what)}="{value}"'
 
 
 def override_key(what: str) -> str:
-    """The key of the scenario that a change sets."""
+    """Return the key of the scenario that a change sets."""
     return {SEEDS: "seed", START: "world.start"}.get(what, what)

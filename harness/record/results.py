@@ -39,7 +39,9 @@ _RUN = re.compile(
 
 
 def is_of_runs(path: str) -> bool:
-    """Whether a file, by its path in the folder of all results, lies where this module writes."""
+    """Return whether a file, by its path in the folder of all results, lies where this module
+    writes.
+    """
     return bool(_RUN.fullmatch(path))
 
 
@@ -73,7 +75,7 @@ class ResultsFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
-        """The folder of a run that did not finish, to go on with it.
+        """Return the folder of a run that did not finish, to go on with it.
 
         What lies there is not taken in yet.
 

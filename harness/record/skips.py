@@ -33,7 +33,7 @@ class Holds(StrEnum):
 
 
 def holds(code: SkipCode) -> Holds:
-    """What a reason depends on."""
+    """Return what a reason depends on."""
     match code:
         # Of this model over as many ranks, on so many machines: cells that differ in anything else
         # may well have run.
@@ -50,7 +50,7 @@ def holds(code: SkipCode) -> Holds:
 def contradiction(
     scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, *, ran: Iterable[Cell]
 ) -> str:
-    """What contradicts that a cell was skipped for this reason; empty where nothing does.
+    """Return what contradicts that a cell was skipped for this reason; empty where nothing does.
 
     Args:
         scenario: what it asks for.
@@ -128,8 +128,8 @@ def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
 
 
 def lacks_machines(cell: Cell, found: MachinesFacts | None) -> bool:
-    """Whether a run over these machines, or over none, cannot have the ranks of a cell on as many
-    as it says.
+    """Return whether a run over these machines, or over none, cannot have the ranks of a cell on as
+    many as it says.
     """
     if cell.hosts is None:
         return False

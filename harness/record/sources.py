@@ -21,7 +21,7 @@ KEY = "recipe"
 
 
 def listing(digests: Mapping[str, str]) -> bytes:
-    """The list of both arms' files.
+    """Return the list of both arms' files.
 
     Args:
         digests: path in the results folder to sha256 in hex; what lies outside `evidence/source/`
@@ -49,8 +49,8 @@ def recipe(
     inputs: Mapping[str, str],
     environment: str | None,
 ) -> str:
-    """What the trials of an arm are made of, as one digest that the first line of every trial
-    bears.
+    """Return what the trials of an arm are made of, as one digest that the first line of every
+    trial bears.
 
     Who changes the scenario, the code or an input that lies beside a trial has to write every trial
     anew.

@@ -76,8 +76,8 @@ def _described(files: Sequence[Path] | Iterator[Path]) -> list[StartFile]:
 
 
 def _content(file: Path) -> bytes | None:
-    """What a file holds, of one in an archive too, which is named as if the archive were a folder;
-    None of no file.
+    """Return what a file holds, of one in an archive too, which is named as if the archive were a
+    folder; None of no file.
     """
     if file.is_file():
         return file.read_bytes()

@@ -107,8 +107,8 @@ def demand_all_used(
 def _checkout(
     arm: str, package: Installed, facts: CheckoutFacts, read: Read, names: Collection[str]
 ) -> Checkout:
-    """The wheel that was built is the one that was installed, and its files are those that its
-    RECORD said there.
+    """Return the wheel that was built is the one that was installed, and its files are those that
+    its RECORD said there.
     """
     path = f"{ENVIRONMENT_FOLDER}/{arm}/{facts.wheel}"
     if path not in names:

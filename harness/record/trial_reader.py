@@ -18,7 +18,7 @@ class TrialReader(Protocol):
 
     @property
     def description(self) -> str:
-        """What it worked out again, in words; empty where there was nothing."""
+        """Return what it worked out again, in words; empty where there was nothing."""
         return ""
 
     def hear(self, evidence: str, history: History) -> None:

@@ -250,7 +250,7 @@ class Witness(TrialReader):
 
 
 def _stretches(moments: Sequence[int], *, size: int) -> Iterable[int]:
-    """A number for each row of so many gaps; for a few events, one for all of them."""
+    """Return a number for each row of so many gaps; for a few events, one for all of them."""
     gaps = list(map(sub, moments[1:], moments))
     size = min(size, len(gaps))
     if size < FEWEST:
@@ -298,7 +298,7 @@ def demand_own(
 
 
 def _machines(found: MachinesFacts | None, cell: Cell) -> JSON:
-    """What the first line of a cell's worlds says of their machines."""
+    """Return what the first line of a cell's worlds says of their machines."""
     if found is None:
         return None
     slots = [one.slots for one in found.machines]

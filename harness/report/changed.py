@@ -38,7 +38,7 @@ WITHOUT_DIFF = 50
 
 
 def changed_section(record: Record) -> list[Block]:
-    """What the arms differ in."""
+    """Return what the arms differ in."""
     section: list[Block] = [Heading(2, "What changed")]
     older, newer = compared(record.arms)
     if older not in record.arms:
@@ -81,7 +81,7 @@ def entry_files(record: Record, arm: str) -> list[str]:
 
 
 def _sides(record: Record) -> list[Block]:
-    """What a and b of a comparison are."""
+    """Return what a and b of a comparison are."""
     if not record.scenario.called:
         return []
     sides = compared(record.arms)
@@ -142,7 +142,7 @@ def _revisions(record: Record) -> list[Block]:
 
 
 def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
-    """What changed in the modules that ranks loaded of one distribution."""
+    """Return what changed in the modules that ranks loaded of one distribution."""
     versions = " and ".join(version or "not there" for version in library.versions.values())
     title = Foreign(f"{library.distribution} {versions}, as ranks loaded it")
     count = len(library.modules) + library.alike
@@ -212,7 +212,7 @@ def _why(module: ModuleChange, asked: ScenarioSummary) -> str:
 
 
 def _digests(module: ModuleChange, arm: str) -> Part:
-    """What an arm loaded of a module, by sha256; with the text where it is kept."""
+    """Return what an arm loaded of a module, by sha256; with the text where it is kept."""
     if not (digests := module.digests[arm]):
         return "not told"
     words = Verbatim(", ".join(digest[:12] for digest in digests))

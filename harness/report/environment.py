@@ -211,7 +211,7 @@ def _farm(run: RunFacts) -> list[Block]:
 
 
 def _room(run: RunFacts) -> Text:
-    """What ranks had for their own: one line, with what is shared on purpose."""
+    """Return what ranks had for their own: one line, with what is shared on purpose."""
     room = run.room
     if room.home == "shared":
         return Text("the user's own, shared by all worlds (", Verbatim("world.home: shared"), ")")
@@ -236,7 +236,7 @@ def _room(run: RunFacts) -> Text:
 
 
 def _own(record: Record) -> list[Block]:
-    """What each arm ran in, where one of them had an environment of its own."""
+    """Return what each arm ran in, where one of them had an environment of its own."""
     environments = record.run.environments
     if not environments:
         return []
@@ -289,7 +289,7 @@ def _own(record: Record) -> list[Block]:
 
 
 def _made_from(record: Record) -> list[Block]:
-    """What the environments were made from that no index has, each with its file in the
+    """Return what the environments were made from that no index has, each with its file in the
     evidence.
     """
     items: list[Part] = []
@@ -341,7 +341,9 @@ def made_by(here: Environment) -> str:
 
 
 def nix_rows(here: Environment) -> list[tuple[str, Part]]:
-    """What the environment was built from, where Nix built it: names and values of a table."""
+    """Return what the environment was built from, where Nix built it: names and values of a
+    table.
+    """
     nix = here.nix
     if nix is None:
         return []
@@ -364,7 +366,7 @@ def nix_rows(here: Environment) -> list[tuple[str, Part]]:
 
 
 def nix_warnings(here: Environment) -> list[Block]:
-    """What makes the environment another one than the commit and its flake.lock stand for.
+    """Return what makes the environment another one than the commit and its flake.lock stand for.
 
     Empty where nothing does.
     """

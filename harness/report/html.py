@@ -264,7 +264,7 @@ def _section(section: Sequence[Block], pictures: dict[str, str]) -> str:
 
 
 def _which(record: Record) -> str:
-    """What was tested and when, and what this page is, in one line."""
+    """Return what was tested and when, and what this page is, in one line."""
     parts = (
         f"scenario <code>{escape.html(record.scenario.id)}</code>",
         f"made {escape.html(record.run.made)}",

@@ -156,7 +156,7 @@ def _modules(library: LibraryChange) -> Iterator[Block]:
 
 
 def _failures(record: Record, read: Read) -> Iterator[Section]:
-    """What the ranks printed that failed first: of the control, and of the candidate where it
+    """Yield what the ranks printed that failed first: of the control, and of the candidate where it
     failed.
     """
     arms: tuple[Arm, ...] = ("control", "candidate")

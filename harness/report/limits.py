@@ -150,7 +150,7 @@ def limits_section(record: Record) -> list[Block]:
 
 
 def _left_behind(record: Record) -> str:
-    """What a trial can read that an earlier one left, of its own arm or of another."""
+    """Return what a trial can read that an earlier one left, of its own arm or of another."""
     room = record.run.room
     kept = [f"what compilers keep ({', '.join(room.compiled)})"] if room.compiled else []
     kept += [f"the user's folders of tools ({', '.join(room.kept)})"] if room.kept else []
@@ -183,7 +183,7 @@ def _of_machines(over: MachinesFacts, placed: Iterable[tuple[int, int | None]]) 
 
 
 def _of_code(record: Record) -> list[Part]:
-    """What ran beside the arm's folder, as far as nothing proves it."""
+    """Return what ran beside the arm's folder, as far as nothing proves it."""
     outside = sorted({module for cell in record.judgement.cells for module in cell.outside})
     items: list[Part] = [
         Foreign(

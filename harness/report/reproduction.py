@@ -102,7 +102,7 @@ def reproduction_section(record: Record) -> list[Block]:
 
 
 def _varied_rows(record: Record) -> list[tuple[Part, ...]]:
-    """What a second pass changes on purpose, and whether its facts show it."""
+    """Return what a second pass changes on purpose, and whether its facts show it."""
     varied = record.run.reproduces.varied if record.run.reproduces is not None else None
     if varied is None:
         return []

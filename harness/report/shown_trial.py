@@ -48,7 +48,9 @@ LIFE = (
 
 
 def printed_first(sample: ShownTrial, trial: Trial) -> Excerpt | None:
-    """What the rank printed that failed first: it says more than what broke because of it."""
+    """Return what the rank printed that failed first: it says more than what broke because of
+    it.
+    """
     first = trial.first.rank if trial.first is not None else None
     return next(
         (excerpt for excerpt in sample.printed if excerpt.rank == first),
@@ -57,7 +59,7 @@ def printed_first(sample: ShownTrial, trial: Trial) -> Excerpt | None:
 
 
 def printed_section(sample: ShownTrial, trial: Trial) -> list[Block]:
-    """What the rank printed that failed first, where it printed anything."""
+    """Return what the rank printed that failed first, where it printed anything."""
     excerpt = printed_first(sample, trial)
     if excerpt is None:
         return []

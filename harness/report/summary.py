@@ -48,7 +48,7 @@ UPSTREAM = "A finding about somebody else's code: it counts for no release."
 
 
 def summary(record: Record) -> list[Block]:
-    """The first blocks of a report, from its title to the squares of its trials."""
+    """Return the first blocks of a report, from its title to the squares of its trials."""
     judgement = record.judgement
     arms = [record.scenario.arm(name) for name in ("candidate", "control")]
     blocks: list[Block] = [
@@ -170,8 +170,8 @@ def control_in_words(record: Record) -> Part:
 
 
 def failures_in_words(record: Record) -> Part | None:
-    """What failed first in the candidate's trials that failed, the most frequent first; None where
-    none failed.
+    """Return what failed first in the candidate's trials that failed, the most frequent first; None
+    where none failed.
     """
     failed = [
         trial
@@ -325,7 +325,7 @@ def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
 
 
 def scenario_in_words(record: Record) -> list[tuple[str, Part]]:
-    """What identifies the scenario and the run: names and values of a table."""
+    """Return what identifies the scenario and the run: names and values of a table."""
     run = record.run
     scenario = record.scenario
     asked = (Evidence(SCENARIO_PATH),)

@@ -115,8 +115,8 @@ def _why(failure: Failure) -> str:
 
 
 def _reference(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
-    """What the ranks were compared with: what it reported and kept, and how long each run of it
-    took.
+    """Return what the ranks were compared with: what it reported and kept, and how long each run of
+    it took.
     """
     reference = cell.reference
     if reference is None:
@@ -216,7 +216,7 @@ def _order(trial: Trial, position: int) -> str:
 
 
 def control_section(record: Record) -> list[Block]:
-    """What shows that these checks can fail."""
+    """Return what shows that these checks can fail."""
     section: list[Block] = [
         Heading(2, "The defect" if record.scenario.called else "Negative control")
     ]
@@ -316,7 +316,7 @@ SCENARIO = Evidence(SCENARIO_PATH)
 
 
 def faults_section(record: Record) -> list[Block]:
-    """What was planned, what struck, what is proved, and which trials are void for want of a
+    """Return what was planned, what struck, what is proved, and which trials are void for want of a
     proof.
     """
     section: list[Block] = [Heading(2, "Faults")]

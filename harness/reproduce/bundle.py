@@ -104,7 +104,7 @@ class LeakNeedles:
         ]
 
     def look(self, path: str, data: bytes) -> list[Leak]:
-        """The first place of each kind in a file, its name included."""
+        """Return the first place of each kind in a file, its name included."""
         leaks = []
         for kind, pattern, what in self._found:
             if pattern.search(os.fsencode(path)):
@@ -214,7 +214,7 @@ def bundle(
 
 
 def usual_name(run: Path) -> str:
-    """What a bundle of this run is called."""
+    """Return what a bundle of this run is called."""
     place = real_place(run.parent if run.is_file() else run)
     return f"{place.parent.name}-{place.name}{SUFFIX}"
 

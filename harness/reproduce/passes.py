@@ -176,7 +176,7 @@ def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
 
 
 def word(*, shown: bool, answer: Answer, against: Answer) -> Word:
-    """What a change did.
+    """Return what a change did.
 
     Args:
         shown: whether its run shows that it took effect.
@@ -262,7 +262,7 @@ def _variable(
 def _settings(
     scenario: Scenario, here: Environment, *, start: str, jobs: int
 ) -> Iterator[OneChange]:
-    """What both runs had alike and decides how ranks meet in time."""
+    """Yield what both runs had alike and decides how ranks meet in time."""
     alike = "both runs had it alike"
     threads = scenario.world.env.get("OMP_NUM_THREADS", DEFAULTS["OMP_NUM_THREADS"])
     other = str(max(2, here.affinity)) if threads == "1" else "1"
@@ -351,7 +351,7 @@ class Passes:
         return self._run(self.prepared, jobs=self.jobs)
 
     def fresh(self, first: Finished, *, root: str) -> Finished:
-        """A second pass, with seeds that are derived from another root."""
+        """Return a second pass, with seeds that are derived from another root."""
         change = ChangeFacts(
             what=SEEDS, before=self.prepared.loaded.scenario.seed, after=root, beside=_digest(first)
         )

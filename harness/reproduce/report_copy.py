@@ -111,7 +111,7 @@ class ReportCopy:
         }
 
     def reproduced(self) -> ReproducedRun:
-        """What a reproduction keeps of it."""
+        """Return what a reproduction keeps of it."""
         run = self.record.run
         record = self.record
         return ReproducedRun(
@@ -350,7 +350,7 @@ def _change(target: Path, changes: bytes, *, commit: str) -> None:
 
 
 def recorded(copy: ReportCopy) -> dict[str, Origin]:
-    """What the report says of each arm."""
+    """Return what the report says of each arm."""
     said = copy.record.run.provenance
     return {name: Recorded(said[name]) for name in copy.record.arms}
 
@@ -376,7 +376,7 @@ def committed(
 
 
 def with_candidate(kept: Mapping[str, Origin], tree: Tree, folder: Path) -> dict[str, Origin]:
-    """The same, with the candidate from elsewhere."""
+    """Return the same, with the candidate from elsewhere."""
     return {**kept, "candidate": Living(tree, installed_from(folder))}
 
 

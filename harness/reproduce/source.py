@@ -342,7 +342,7 @@ def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
 
 
 def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> list[str]:
-    """What the arms would be here, against what they were, file by file."""
+    """Return what the arms would be here, against what they were, file by file."""
     staged = _staged(scenario, folder)
     differing = []
     for name, arm in copy.record.arms.items():

@@ -89,7 +89,7 @@ class Artefacts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def spool(self, found: KeptFile) -> KeptFile:
-        """The same where no rank finds it, in place of the rank's folder.
+        """Return the same where no rank finds it, in place of the rank's folder.
 
         Raises:
             OSError: it cannot be read, or there is no space.
@@ -274,7 +274,7 @@ class Artefacts:
 
 
 def _array(found: KeptFile) -> ArrayFile:
-    """A file mapped into memory: it may be larger than what is free."""
+    """Return a file mapped into memory: it may be larger than what is free."""
     if "dtype" not in found.values:
         raise NotAnArray(f"{found.values['file']} holds bytes, not an array")
     return _file(found)

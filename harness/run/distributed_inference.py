@@ -246,7 +246,9 @@ class DistributedInferenceValidator:
         )
 
     def _bound(self) -> str:
-        """The failure rate that so many clean trials exclude at 95 % confidence, rounded up."""
+        """Return the failure rate that so many clean trials exclude at 95 % confidence, rounded
+        up.
+        """
         return f"{min(99, int(100 * (1 - 0.05 ** (1 / self._trials))) + 1)}%"
 
 

@@ -205,7 +205,7 @@ def _signing() -> Iterator[Answer]:
 
 
 def _costs() -> dict[str, capacity.RankCost | str]:
-    """What a rank costs, by how it is started; or why it could not be."""
+    """Return what a rank costs, by how it is started; or why it could not be."""
     joined = [name for name in ("gloo", "mlx-ring") if refusal(name, size=2) is None]
     kinds: dict[str, dict[str, Any]] = {}
     if is_linux():

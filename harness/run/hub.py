@@ -35,8 +35,8 @@ def environment(port: int) -> dict[str, str]:
 
 
 def for_certain_ranks(faults: Sequence[Fault]) -> bool:
-    """Whether the hub must know from the address alone which rank asks: then no rank can be forked
-    from a server.
+    """Return whether the hub must know from the address alone which rank asks: then no rank can be
+    forked from a server.
     """
     return any(isinstance(fault, HubFault) and fault.ranks.which != "every" for fault in faults)
 
@@ -139,7 +139,7 @@ def _client(rank: int) -> str:
 
 
 def _event(request: Access, ranks: Mapping[int, int]) -> Event:
-    """A request as an event, of the rank whose process made it.
+    """Return a request as an event, of the rank whose process made it.
 
     Its children's and strangers' are of no rank.
     """

@@ -325,7 +325,7 @@ def _of_package(text: str, answers: Answers) -> str:
 
 
 def _program(answers: Answers) -> str:
-    """The shell program, in which the ranks fail that the scenario says."""
+    """Return the shell program, in which the ranks fail that the scenario says."""
     failing = {"nonzero": "[!0]*", "every": "*"}.get(
         answers.failing, "|".join(re.findall("[0-9]+", answers.failing))
     )
@@ -333,8 +333,8 @@ def _program(answers: Answers) -> str:
 
 
 def _subject(answers: Answers) -> str:
-    """The template, playing the user's own failing line where a line can be played without their
-    code.
+    """Return the template, playing the user's own failing line where a line can be played without
+    their code.
     """
     if answers.kind == "package":
         return _of_package(PACKAGE_SUBJECT, answers)
@@ -366,7 +366,7 @@ def _subject(answers: Answers) -> str:
 
 
 def _raises(error: str) -> bool:
-    """Whether a built-in exception of this name can be raised with a message alone;
+    """Return whether a built-in exception of this name can be raised with a message alone;
     UnicodeDecodeError cannot.
     """
     kind = getattr(builtins, error, None)
@@ -381,8 +381,8 @@ def _raises(error: str) -> bool:
 
 
 def _plays(answers: Answers) -> bool:
-    """Whether the line fails by itself as stated: our own assert, or a `raise` of the error with
-    plain arguments.
+    """Return whether the line fails by itself as stated: our own assert, or a `raise` of the error
+    with plain arguments.
     """
     if answers.source == "assert tokenizer":
         return answers.error == "AssertionError"
@@ -400,5 +400,5 @@ def _plays(answers: Answers) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """A YAML text in double quotes; JSON's quoting is a part of YAML's."""
+    """Return a YAML text in double quotes; JSON's quoting is a part of YAML's."""
     return json.dumps(text, ensure_ascii=False)

@@ -46,7 +46,7 @@ class ResolvedInput:
 
 
 def home(given: str, *, folder: Path) -> ResolvedInput:
-    """The folder that `world.home` names: what every world finds in its home folder.
+    """Return the folder that `world.home` names: what every world finds in its home folder.
 
     Raises:
         InputError: not there, not a folder, no file in it, or one that cannot be read.
@@ -149,13 +149,13 @@ def _key(facts: InputFacts) -> str:
 
 
 def leaves(path: str) -> bool:
-    """Whether a path names folders of this machine: they have no business in a report."""
+    """Return whether a path names folders of this machine: they have no business in a report."""
     return path.startswith(("/", "~")) or ".." in Path(path).parts
 
 
 def _layouts(name: str, layouts: Sequence[str]) -> Path:
-    """A folder of the user's cache with these tokenizer repositories, the same bytes on every
-    machine.
+    """Return a folder of the user's cache with these tokenizer repositories, the same bytes on
+    every machine.
     """
     from harness.hub import HubError
     from harness.hub.layouts import cached
@@ -167,7 +167,7 @@ def _layouts(name: str, layouts: Sequence[str]) -> Path:
 
 
 def _made(name: str, model: str) -> Path:
-    """The folder of the user's cache with a model, the same bytes on every machine."""
+    """Return the folder of the user's cache with a model, the same bytes on every machine."""
     from harness.engines.models import ModelError, cached
 
     try:

@@ -134,7 +134,7 @@ class RunPlan:
 
     @property
     def preparation(self) -> Preparation:
-        """What the trials are made of, ready to be started."""
+        """Return what the trials are made of, ready to be started."""
         return self.trials.preparation
 
     @property
@@ -264,8 +264,8 @@ def _prepared(
 
 
 def _without_folders(given: str, *, folder: Path) -> str:
-    """An override as the record keeps it: of a path that leaves the scenario's folder, only the
-    last part.
+    """Return an override as the record keeps it: of a path that leaves the scenario's folder, only
+    the last part.
 
     The path says nothing on another machine; the input's digest, and the commit's id, do.
     """

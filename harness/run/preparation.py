@@ -71,8 +71,8 @@ class Ingredients:
     supplies: Mapping[str, Supply]
 
     def declared(self, arm: str, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
-        """The distributions whose files ranks of an arm tell one by one: a repository has to hold
-        them.
+        """Return the distributions whose files ranks of an arm tell one by one: a repository has to
+        hold them.
 
         Args:
             arm: its name.
@@ -84,7 +84,7 @@ class Ingredients:
 
 
 def from_scenario(loaded: LoadedScenario, folder: ResultsFolder) -> Ingredients:
-    """What lies beside a scenario; the code of its arms is laid into the results folder.
+    """Return what lies beside a scenario; the code of its arms is laid into the results folder.
 
     Raises:
         InputError, ArmError, RevisionError: an input, the code of an arm or a checkout cannot be
@@ -107,7 +107,7 @@ def from_scenario(loaded: LoadedScenario, folder: ResultsFolder) -> Ingredients:
 
 
 def from_material(material: Material, folder: ResultsFolder) -> Ingredients:
-    """What a run that reproduces another was given; it is laid into the results folder."""
+    """Return what a run that reproduces another was given; it is laid into the results folder."""
     ingredients = Ingredients(
         inputs=material.inputs,
         arms=material.lay_arms(folder),
@@ -178,7 +178,7 @@ def prepare(
 def recipes_of(
     text: bytes, overrides: Sequence[str], preparation: Preparation, digests: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the trials of each arm are made of, as one digest each.
+    """Return what the trials of each arm are made of, as one digest each.
 
     Args:
         text: the scenario's file.
@@ -207,7 +207,7 @@ def refusals(
     unavailable: Skip | None = None,
     over: bool = False,
 ) -> dict[str, Skip]:
-    """The cells that cannot run on this machine, by id, and why.
+    """Return the cells that cannot run on this machine, by id, and why.
 
     Args:
         scenario: the question.
@@ -271,8 +271,8 @@ def _refusal(
 
 
 def _engine_refusal(scenario: Scenario, cell: Cell, preparation: Preparation) -> Skip | None:
-    """What a ready subject's engine cannot do with the model of an arm, before a world is started
-    for it.
+    """Return what a ready subject's engine cannot do with the model of an arm, before a world is
+    started for it.
     """
     subject = READY[scenario.subject.use] if scenario.subject.use is not None else None
     if subject is None or subject.refuses is None:

@@ -83,7 +83,9 @@ class References:
         return self._results.path.resolve() / INPUT
 
     def of(self, cell: Cell) -> CellReference | None:
-        """The one that a cell's trials are compared with; None where the scenario has none."""
+        """Return the one that a cell's trials are compared with; None where the scenario has
+        none.
+        """
         return self._made.get(reference_folders(self._scenario, cell))
 
     def demand_unchanged(self, cell: Cell) -> None:
@@ -169,7 +171,7 @@ class References:
         )
 
     def _order(self, model: Launch, plan: ReferencePlan) -> Launch:
-        """A trial of the arm whose code it runs, made a run of the reference."""
+        """Return a trial of the arm whose code it runs, made a run of the reference."""
         seeds = [
             derive_seed(self._scenario.seed, self._scenario.id, plan.owner, 0, *rank)
             for rank in ((), *((rank,) for rank in range(plan.size)))
@@ -239,7 +241,7 @@ def _too_slow(history: History, deadline: float, *, setting: str) -> str:
 
 
 def _log(capture: Capture) -> str:
-    """What the first of its ranks that printed anything printed last."""
+    """Return what the first of its ranks that printed anything printed last."""
     logs = (log.decode("utf-8", "replace").strip() for _, log in sorted(capture.logs.items()))
     text = next(filter(None, logs), "")
     return f". It printed:\n{text[-2000:]}" if text else ""

@@ -58,12 +58,12 @@ class RecordReplay(Replay):
         return render(self._record(read), manifest_digest=manifest_digest)
 
     def signer(self, read: Read) -> str | None:
-        """The key that the record names."""
+        """Return the key that the record names."""
         named = self._record(read).run.signer
         return None if named is None else named.key
 
     def rebuild(self, read: Read, report_digest: str, manifest_digest: str) -> bytes:
-        """The statement of a run."""
+        """Return the statement of a run."""
         record = self._record(read)
         source_files = sha256(read(sources.PATH))
         return statement.build(
@@ -103,7 +103,7 @@ class RecordReplay(Replay):
 
 
 def _judged(read: Read, names: Sequence[str], *, described: Callable[[str], None]) -> Record | str:
-    """The record that the evidence makes, or how it differs from the one that is stated."""
+    """Return the record that the evidence makes, or how it differs from the one that is stated."""
     _demand_format(read, CannotJudge)
     pictures = {name for name in names if name.startswith(f"{FOLDER}/")}
     evidence = [name for name in names if name != PATH and name not in pictures]

@@ -164,7 +164,7 @@ def run(
 def _facts(
     plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, seconds: float
 ) -> RunFacts:
-    """What the record says of a run beside its trials' events."""
+    """Return what the record says of a run beside its trials' events."""
     scenario = plan.scenario
     folder = plan.folder
     ingredients = plan.ingredients
@@ -219,7 +219,7 @@ def _facts(
 
 
 def _begun(loaded: LoadedScenario, results: Path) -> ResultsFolder:
-    """The folder of a run that can be made."""
+    """Return the folder of a run that can be made."""
     if loaded.lacks_revisions:
         raise RevisionsMissing
     try:

@@ -183,8 +183,8 @@ class Trials:
         return self._stated.applies(cell.values)
 
     def _hang(self, cell: Cell, arm: str, *, watched: bool) -> Hang | None:
-        """What is to be proved of a trial: the candidate's trials of the cell say how long nothing
-        may move.
+        """Return what is to be proved of a trial: the candidate's trials of the cell say how long
+        nothing may move.
         """
         if self._stated is None or self._stated.hang is None or not self._hangs(cell, arm):
             return None
@@ -200,7 +200,8 @@ class Trials:
         )
 
     def _is_watched(self, cell: Cell, arm: str) -> bool:
-        """Whether the next trial has to stand still for all of `within`: until one of its cell did.
+        """Return whether the next trial has to stand still for all of `within`: until one of its
+        cell did.
 
         Where every trial must hang one at a time is watched; else whichever hangs first may be any
         of them.

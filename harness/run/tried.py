@@ -285,8 +285,8 @@ def _kept(history: History, rank: int, folder: ResultsFolder) -> list[Kept]:
 
 
 def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
-    """What an artefact holds: of an array between which values its elements lie, of bytes how they
-    begin.
+    """Return what an artefact holds: of an array between which values its elements lie, of bytes
+    how they begin.
     """
     if not values.get("stored"):
         return f"not looked at: what a trial keeps has more than {PER_TRIAL >> 20} MiB"
@@ -309,7 +309,7 @@ def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
 
 
 def _calls(content: bytes) -> str:
-    """What a rank's ledger holds: how many calls it made, and the last of them."""
+    """Return what a rank's ledger holds: how many calls it made, and the last of them."""
     try:
         ledger = parse(content)
     except NotALedger as error:

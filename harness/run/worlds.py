@@ -1,5 +1,5 @@
-"""The worlds of a run's trials on this machine: what each is started with, each of them made, and the
-interrupt that stops them all.
+"""The worlds of a run's trials on this machine: what each is started with, each of them made, and
+the interrupt that stops them all.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ LOOK_WITHIN = 20.0
 
 
 def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bool:
-    """Whether ranks start warm here, unless a server of an arm's own environment turns out not to
-    fork safely.
+    """Return whether ranks start warm here, unless a server of an arm's own environment turns out
+    not to fork safely.
 
     `packages` are, for each arm, the modules and packages at the top of its code.
     """
@@ -271,7 +271,7 @@ class Worlds:
         return syntax.of_values(said[0].event.values) if said else None
 
     def launch(self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None) -> Launch:
-        """What a trial is started with, before its faults and its reference."""
+        """Return what a trial is started with, before its faults and its reference."""
         plan = self._plan
         scenario = plan.scenario
         staged = self._arms[arm]
@@ -336,7 +336,10 @@ class Worlds:
         )
 
     def start_world(self, launch: Launch, on_left: Callable[[World, Path], None]) -> World:
-        """A world of a launch, with what is to be done with what its ranks left; not run yet."""
+        """Return a world of a launch, with what is to be done with what its ranks left.
+
+        Not run yet.
+        """
         return World(launch, self._pool_of(launch), cancel=self._cancel, on_left=on_left)
 
     def _pool_of(self, launch: Launch) -> ServerPool | MachinePool:

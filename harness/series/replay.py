@@ -73,7 +73,7 @@ class SeriesReplay(Replay, Generic[F, R]):
         return self.series.render(self._record(read), manifest_digest=manifest_digest)
 
     def signer(self, read: Read) -> str | None:
-        """The key that the record names."""
+        """Return the key that the record names."""
         signer = self._record(read).facts.signer
         return None if signer is None else signer.key
 
@@ -101,7 +101,7 @@ def refusal(series: Series[F, R], facts: F) -> str:
 def part_record(
     part: Part, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
 ) -> Record:
-    """The record of one part, worked out from its bundle and held against the plan.
+    """Return the record of one part, worked out from its bundle and held against the plan.
 
     Args:
         part: as it was planned.
@@ -161,7 +161,10 @@ def part_record(
 
 
 def _misnamed(index: Index, listed: Listed, read: Read) -> str:
-    """What the index of a bundle names and the bundle does not hold; empty where they agree."""
+    """Return what the index of a bundle names and the bundle does not hold.
+
+    Empty where they agree.
+    """
     if index.report != sha256(read(statement.REPORT)):
         return "its index names another report than the one it holds"
     paths = {member.path for member in index.members if member.path.startswith("run/")}
@@ -173,7 +176,10 @@ def _misnamed(index: Index, listed: Listed, read: Read) -> str:
 
 
 def _contradicted(replay: RecordReplay, index: Index, read: Read) -> str:
-    """What else a bundle states of its run, and its record does not; empty where they agree."""
+    """Return what else a bundle states of its run, and its record does not.
+
+    Empty where they agree.
+    """
     record = replay.record
     assert record is not None
     named = {member.name: member.digest for member in index.inputs}
@@ -207,7 +213,7 @@ def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
 
 
 def other_files(listed: Listed, expected: Listed) -> str:
-    """The arm whose code is not made of exactly these files; empty where there is none.
+    """Return the arm whose code is not made of exactly these files; empty where there is none.
 
     A file beside them could take the place of a module of the standard library.
     """

@@ -169,11 +169,11 @@ class Series(Generic[F, R]):
         raise NotImplementedError
 
     def is_of_other_code(self, facts: F) -> bool:
-        """Whether other code than this began it."""
+        """Return whether other code than this began it."""
         return facts.code != code()
 
     def files(self, part: Part) -> Mapping[str, bytes]:
-        """The folder of the scenario that is run for a part."""
+        """Return the folder of the scenario that is run for a part."""
         raise NotImplementedError
 
     def assemble(self, read: Read, names: Collection[str]) -> R:
@@ -181,11 +181,11 @@ class Series(Generic[F, R]):
         raise NotImplementedError
 
     def draw(self, record: R) -> bytes:
-        """The picture of its record."""
+        """Return the picture of its record."""
         raise NotImplementedError
 
     def render(self, record: R, *, manifest_digest: str) -> bytes:
-        """The body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex
+        """Return the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex
         digits.
         """
         raise NotImplementedError
@@ -198,7 +198,7 @@ class Series(Generic[F, R]):
         raise NotImplementedError
 
     def on_trust(self, _facts: F) -> str:
-        """What its evidence does not hold, so that nobody can work it out again.
+        """Return what its evidence does not hold, so that nobody can work it out again.
 
         Empty where it holds everything.
         """
@@ -289,7 +289,7 @@ def begin(
 
 
 def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
-    """The folder of a series that can be gone on with, and what it was going to do.
+    """Return the folder of a series that can be gone on with, and what it was going to do.
 
     Nothing is written.
 

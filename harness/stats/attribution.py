@@ -75,7 +75,7 @@ class Attribution(Model):
 
     @property
     def remains(self) -> str:
-        """What is left, in one sentence.
+        """Return what is left, in one sentence.
 
         That two things are wrong in a trial does not say that one made the other.
         """
@@ -97,7 +97,7 @@ def output_checks(checks: Sequence[Check]) -> list[Check]:
 def attribute(
     scenario: Scenario, index: int, evidence: str, findings: Sequence[Finding], history: History
 ) -> Attribution | None:
-    """What one trial tells by itself; None where none of its outputs is wrong.
+    """Return what one trial tells by itself; None where none of its outputs is wrong.
 
     A check that could compare nothing shows no wrong output.
     """
@@ -142,7 +142,7 @@ def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:
 
 
 def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
-    """Whether the ranks generated the same; nothing where none says what it generated."""
+    """Return whether the ranks generated the same; nothing where none says what it generated."""
     if not any(said):
         return []
     telling = [rank for rank, tokens in enumerate(said) if tokens]
@@ -156,7 +156,7 @@ def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
 
 
 def _where(check: Check, history: History) -> str:
-    """The first layer that differs, of all ranks the least."""
+    """Return the first layer that differs, of all ranks the least."""
     parity = parity_of(check, history) if isinstance(check, EquivalentCheck) else None
     found = [
         (rank, one.layer)
@@ -250,7 +250,7 @@ def climb(
     found: Sequence[Mapping[Arm, Attribution]],
     arms: Sequence[Mapping[Arm, Tally]],
 ) -> list[dict[Arm, Attribution]]:
-    """The attributions of all cells, with what smaller worlds tell of each."""
+    """Return the attributions of all cells, with what smaller worlds tell of each."""
 
     def compared(arm: Arm) -> dict[str, Attribution]:
         return {cell.id: own[arm] for cell, own in zip(cells, found, strict=True) if arm in own}

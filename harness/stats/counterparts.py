@@ -59,13 +59,17 @@ class Counterparts:
     _known: dict[tuple[str, str], list[Place]] = field(default_factory=dict, repr=False)
 
     def distribution(self, name: str | None, version: str | None) -> InstalledCopy | None:
-        """A distribution by its name and version; None where nothing is known of its files."""
+        """Return a distribution by its name and version; None where nothing is known of its
+        files.
+        """
         return next(
             (one for one in self.installed if (one.name, one.version) == (name, version)), None
         )
 
     def places(self, package: str, files: Iterable[str]) -> list[Place]:
-        """The roots of a name of which these files, by their paths as imported, are copies."""
+        """Return the roots of a name of which these files, by their paths as imported, are
+        copies.
+        """
         modules = [file for file in files if file.endswith(".py") and top_of(file) == package]
         found = []
         for place in self.roots.get(package, ()):
@@ -139,32 +143,32 @@ class Counterparts:
 
 
 def counterpart(file: str, place: Place) -> str | None:
-    """The path in a repository of a file that is imported from a place there."""
+    """Return the path in a repository of a file that is imported from a place there."""
     prefix, folder = place
     return folder + file[len(prefix) :] if file.startswith(prefix) else None
 
 
 def top_of(file: str) -> str:
-    """The top-level name that a file is imported by; of data elsewhere no name."""
+    """Return the top-level name that a file is imported by; of data elsewhere no name."""
     return file.partition("/")[0].partition(".")[0]
 
 
 def is_below(file: str, name: str) -> bool:
-    """Whether a file is the module of a name, or below its package."""
+    """Return whether a file is the module of a name, or below its package."""
     return file.startswith(f"{name}/") or (
         "/" not in file and top_of(file) == name and not file.endswith(".pth")
     )
 
 
 def is_made(file: str) -> bool:
-    """Whether a build may have written a file that the repository does not hold: any but a module
-    of Python.
+    """Return whether a build may have written a file that the repository does not hold: any but a
+    module of Python.
     """
     return not file.endswith(".py") or VERSION.fullmatch(file) is not None
 
 
 def is_data(file: str) -> bool:
-    """Whether a file of RECORD is outside of the folder for packages, and not a command."""
+    """Return whether a file of RECORD is outside of the folder for packages, and not a command."""
     return file.startswith(OUTSIDE) and "/bin/" not in file and not file.endswith(".pyc")
 
 
@@ -204,7 +208,7 @@ def _copies(
 
 
 def longest_alike(file: str, paths: Iterable[str]) -> list[str]:
-    """The paths that share the longest ending with a file, one part at least."""
+    """Return the paths that share the longest ending with a file, one part at least."""
     best: list[str] = []
     most = 1
     wanted = file.split("/")[::-1]

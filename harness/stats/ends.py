@@ -52,13 +52,13 @@ class RankEnd:
 
     @property
     def is_clean(self) -> bool:
-        """Whether it came to its end by itself and nothing went wrong."""
+        """Return whether it came to its end by itself and nothing went wrong."""
         return self.returned and self.code == 0 and self.error is None and not self.stopped
 
     @property
     def is_slip(self) -> bool:
-        """Whether it ended by what a typing mistake does: an error of a certain class, a program
-        that is not there.
+        """Return whether it ended by what a typing mistake does: an error of a certain class, a
+        program that is not there.
         """
         if self.error is None:
             return self.code in NOT_STARTED
@@ -102,7 +102,7 @@ class RankEnd:
 
 
 def source_of(error: Mapping[str, JSON], file: str | None) -> JSON:
-    """The source line at which a rank failed: of its last frame inside the subject, or in a
+    """Return the source line at which a rank failed: of its last frame inside the subject, or in a
     library's file.
     """
     if file is None:
@@ -124,14 +124,14 @@ def classes(error: Mapping[str, JSON]) -> tuple[str, ...]:
 
 
 def raised_by_runtime(error: Mapping[str, JSON]) -> bool:
-    """Whether the rank's own runtime raised it: an event that cannot be emitted is a slip of
+    """Return whether the rank's own runtime raised it: an event that cannot be emitted is a slip of
     whoever emits it.
     """
     return error.get("ours") is True
 
 
 def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
-    """The end of every rank that ended.
+    """Return the end of every rank that ended.
 
     Args:
         history: the trial's events.
@@ -171,8 +171,8 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
 
 
 def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
-    """Whether an error, or one that it was raised from, is one of its backend's for a peer that is
-    gone.
+    """Return whether an error, or one that it was raised from, is one of its backend's for a peer
+    that is gone.
     """
     known = BACKENDS.get(backend)
     if known is None:
@@ -192,7 +192,7 @@ def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
 
 
 def listed(value: JSON) -> list[JSON]:
-    """A list of an event's values; nothing where it is none."""
+    """Return a list of an event's values; nothing where it is none."""
     return value if isinstance(value, list) else []
 
 
@@ -219,7 +219,8 @@ def how_it_ended(history: History, rank: int) -> str:
 
 
 def _machine_gone(history: History, rank: int) -> str:
-    """What became of the machine of a rank, if control lost it or it ended its ranks by itself.
+    """Return what became of the machine of a rank, if control lost it or it ended its ranks by
+    itself.
 
     Else empty.
     """
@@ -245,7 +246,7 @@ def _missed(history: History, rank: int) -> str:
 
 
 def harness_error(history: History) -> Void | None:
-    """What went wrong in the harness, if anything."""
+    """Return what went wrong in the harness, if anything."""
     if not (broken := history.noted("harness.error")):
         return (
             None if history.noted("world.end") else Void(VoidCode.NO_END, "its events have no end")
@@ -255,8 +256,8 @@ def harness_error(history: History) -> Void | None:
 
 
 def shown(value: JSON) -> str:
-    """A value of an event as a reader wants it: text as it is, names and values in words, the rest
-    as JSON.
+    """Return a value of an event as a reader wants it: text as it is, names and values in words,
+    the rest as JSON.
     """
     if isinstance(value, str):
         return short(value)

@@ -83,7 +83,7 @@ def hang_deviation(
 
 
 def _moved_since(still: Event, history: History, *, since: int) -> str:
-    """What moved after a world stood still and before it was stopped, in words.
+    """Return what moved after a world stood still and before it was stopped, in words.
 
     Empty where nothing did.
     """
@@ -114,7 +114,7 @@ def _moved_since(still: Event, history: History, *, since: int) -> str:
 
 
 def _moved_on(samples: Sequence[Sequence[Sequence[Mapping[str, JSON]]]]) -> str:
-    """A line at which a thread that loops was each time, and then no more, or never before.
+    """Return a line at which a thread that loops was each time, and then no more, or never before.
 
     Empty where none is.
 
@@ -176,7 +176,7 @@ def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bo
 
 
 def samples_of(history: History, rank: int) -> list[list[list[Mapping[str, JSON]]]]:
-    """The stacks of a rank's threads, each time that it was asked."""
+    """Return the stacks of a rank's threads, each time that it was asked."""
     return [
         list(threads_at(history, rank, number + 1))
         for number in range(len(history.noted("rank.stack", rank)))
@@ -192,7 +192,7 @@ def _is_at(stated: HangsAt, frame: Mapping[str, JSON], line_of: LineOf) -> bool:
 
 
 def text_of(frame: Mapping[str, JSON], line_of: LineOf) -> str | None:
-    """The source line of a frame of the subject, from the arm's own file."""
+    """Return the source line of a frame of the subject, from the arm's own file."""
     file, line = frame.get("file"), frame.get("line")
     return line_of(file, line) if isinstance(file, str) and isinstance(line, int) else None
 

@@ -63,7 +63,7 @@ Values = Mapping[tuple[str, int], Sequence[float]]
 
 
 def values(measures: Iterable[Measure], history: History) -> dict[tuple[str, int], float]:
-    """What one trial measured: by the row's id and the rank.
+    """Return what one trial measured: by the row's id and the rank.
 
     What did not happen is left out, never zero.
     """
@@ -85,7 +85,7 @@ def _value(row: Measure, history: History, rank: int) -> float | None:
 
 
 def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) -> list[Measured]:
-    """The table of a cell.
+    """Return the table of a cell.
 
     Args:
         measures: the scenario's rows.

@@ -84,7 +84,7 @@ class CellProfile(Model):
 def profile(
     scenario: Scenario, cells: Sequence[CellVerdict], *, read: Callable[[str], bytes]
 ) -> list[CellProfile]:
-    """The profile of every cell.
+    """Return the profile of every cell.
 
     Args:
         scenario: what was asked.
@@ -120,7 +120,7 @@ def profile(
 
 
 def signature_of(trial: Trial, history: History) -> Signature | None:
-    """The signature of a trial that failed; None for one that passed or is void."""
+    """Return the signature of a trial that failed; None for one that passed or is void."""
     if trial.outcome != "fail":
         return None
     cause, ranks = "", None
@@ -189,8 +189,8 @@ def _cause(history: History, rank: int) -> str:
 
 
 def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
-    """What a trial's ranks reported, by check: canonical JSON of rank to values, or its digest
-    where that is long.
+    """Return what a trial's ranks reported, by check: canonical JSON of rank to values, or its
+    digest where that is long.
     """
     numbers = {}
     for check in scenario.checks:
@@ -206,7 +206,7 @@ def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:
 
 
 def same_numbers(check: Check, one: str, other: str) -> bool:
-    """Whether two trials reported the same, at the level that the check declares."""
+    """Return whether two trials reported the same, at the level that the check declares."""
     if one == other:
         return True
     if not isinstance(check, ValueCheck) or check.level != "numeric":

@@ -89,12 +89,12 @@ class Source:
     )
 
     def holds(self, file: str, sha256: str) -> bool:
-        """Whether the repository has this content under a path that ends like this one."""
+        """Return whether the repository has this content under a path that ends like this one."""
         return any(self.files[path] == sha256 for path in self.like(file))
 
     def holds_alone(self, file: str, sha256: str) -> bool:
-        """Whether it has no other content under such a path: nobody knows which of them a file was
-        copied from.
+        """Return whether it has no other content under such a path: nobody knows which of them a
+        file was copied from.
         """
         return self.holds(file, sha256) and all(
             self.files[path] == sha256 for path in self.like(file)
@@ -262,7 +262,7 @@ def releases(listing: bytes) -> Iterator[tuple[str, str]]:
 
 
 def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
-    """What a list tells file by file of distributions; of what cannot be read nothing.
+    """Return what a list tells file by file of distributions; of what cannot be read nothing.
 
     Returns:
         Distribution, file and sha256 of each; and how many files of those told in full are left out
@@ -323,7 +323,7 @@ def _untold(
 def _came(
     installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]
 ) -> list[tuple[str, str, str]]:
-    """What was loaded from installed distributions: import name, distribution and version of
+    """Return what was loaded from installed distributions: import name, distribution and version of
     each.
     """
     told = {
@@ -390,8 +390,8 @@ def _not_the_repositorys(
 
 
 def _is_whole(installed: InstalledCopy, package: str) -> bool:
-    """Whether a distribution brings a module or a package of this name, which hides folders of the
-    name.
+    """Return whether a distribution brings a module or a package of this name, which hides folders
+    of the name.
     """
     return any(
         file == f"{package}/__init__.py"
@@ -413,7 +413,10 @@ def _changed(other: Mapping[str, Any], files: Mapping[str, str], source: Source)
 def _judge(
     other: Mapping[str, Any], files: Mapping[str, str], source: Source
 ) -> tuple[list[str], dict[str, str]]:
-    """The files of one package that are not proved; and those that need no proof, with why."""
+    """Return the files of one package that are not proved.
+
+    And those that need no proof, with why.
+    """
     record, distribution = other["record"], other["distribution"]
     if (built := source.checkouts.get(distribution)) is not None:
         return _built(distribution, built, files)
@@ -454,8 +457,8 @@ def _judge(
 
 
 def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> list[Place]:
-    """The places in the repository of which the files of one package are copies, where its import
-    name has any.
+    """Return the places in the repository of which the files of one package are copies, where its
+    import name has any.
     """
     known, distribution = source.counterparts, other["distribution"]
     if distribution in source.named or (other["record"] == "tool" and TOOL not in source.declared):
@@ -472,7 +475,7 @@ def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Sourc
 def _held(
     file: str, sha256: str, other: Mapping[str, Any], places: Collection[Place], source: Source
 ) -> str | None:
-    """Whether a file is the repository's: None where it is not.
+    """Return whether a file is the repository's: None where it is not.
 
     Where only its build wrote it, words that say so.
     """

@@ -63,8 +63,8 @@ def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int)
 
 
 def least_trials(settles: Callable[[int], bool], *, more_than: int) -> int | None:
-    """The least number of trials above `more_than` that settles a question; None where none up to
-    `MOST` does.
+    """Return the least number of trials above `more_than` that settles a question; None where none
+    up to `MOST` does.
 
     Args:
         settles: whether so many trials do, if they go on as they did; it stays so with more of

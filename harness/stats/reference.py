@@ -152,7 +152,7 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
 
 
 def _said_alike(check: AgainstCheck, history: History, rank: int) -> bool:
-    """Whether the value that a check compares is the same in both runs, whatever it is."""
+    """Return whether the value that a check compares is the same in both runs, whatever it is."""
     value: str | None = getattr(check, "value", None)
     if value is None or history.reference is None:
         return False
@@ -163,7 +163,7 @@ def _said_alike(check: AgainstCheck, history: History, rank: int) -> bool:
 
 
 def values_of(history: History) -> dict[str, list[JSON]]:
-    """What rank 0 of a reference reported: event and key, joined by a dot, to the values in
+    """Return what rank 0 of a reference reported: event and key, joined by a dot, to the values in
     order.
     """
     found: dict[str, list[JSON]] = {}

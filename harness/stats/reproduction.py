@@ -46,7 +46,7 @@ class Counts(Model):
 
     @property
     def is_same_failure(self) -> bool:
-        """Whether each side's usual failure occurs on the other side too.
+        """Return whether each side's usual failure occurs on the other side too.
 
         A side that never failed has none.
         """

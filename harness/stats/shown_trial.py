@@ -128,7 +128,7 @@ def make(
 
 
 def _shown_value(name: str, history: History) -> ShownRow:
-    """What each rank reported, all of it where it did so several times."""
+    """Return what each rank reported, all of it where it did so several times."""
     event, _, key = name.rpartition(".")
     cells = []
     for rank in range(history.size):
@@ -157,7 +157,7 @@ def distances(history: History) -> dict[str, dict[int, list[float | None]]]:
 
 
 def lifelines(history: History) -> list[Lifeline]:
-    """What became of each rank of a trial, event by event.
+    """Return what became of each rank of a trial, event by event.
 
     Ranks that went the same way are told together.
     """

@@ -264,8 +264,8 @@ def _want(
 
 
 def _ignored(end: RankEnd) -> bool:
-    """Whether a rank ended as one does that notices a peer's end too late or not at all, and by
-    nothing else.
+    """Return whether a rank ended as one does that notices a peer's end too late or not at all, and
+    by nothing else.
     """
     return not end.is_slip and (end.is_clean or end.stopped or end.peer_gone)
 
@@ -278,8 +278,8 @@ def _other_cause(
     wanted: Sequence[int],
     before: int | None,
 ) -> Deviation | None:
-    """An end that nobody stated and that may be why the stated ranks failed; None where there is
-    none.
+    """Return an end that nobody stated and that may be why the stated ranks failed; None where
+    there is none.
 
     Args:
         must_fail: what is stated.

@@ -143,7 +143,7 @@ def decide(
     holds: bool = False,
     shows: bool = True,
 ) -> tuple[Word, list[VerdictReason]]:
-    """The rules of docs/architecture.md#verdicts, in their order.
+    """Return the rules of docs/architecture.md#verdicts, in their order.
 
     `holds` is whether the control is stated to hold in this cell, `shows` whether a cell ran in
     which it must fail.

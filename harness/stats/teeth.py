@@ -139,8 +139,8 @@ class Teeth:
                 self._departures[check.id].add(apart)
 
     def _needles(self, check: AgainstCheck, cell: Cell, history: History) -> Iterator[Needles]:
-        """What a trial of the candidate tells of a check: of arrays its events, of values what they
-        give.
+        """Yield what a trial of the candidate tells of a check: of arrays its events, of values
+        what they give.
         """
         if not isinstance(check, CloseCheck) or check.artefact is not None:
             yield from needles_of(history, check.id)
@@ -199,7 +199,7 @@ class Teeth:
                 yield VerdictReason(VerdictCode.TOOTHLESS, why)
 
     def left_open(self, cell: str) -> list[str]:
-        """What wrong arrays do not show of the tolerances of a cell, one sentence each."""
+        """Return what wrong arrays do not show of the tolerances of a cell, one sentence each."""
         if cell not in self._cells:
             return []
         left = [
@@ -248,7 +248,7 @@ class Teeth:
 
 
 def allowed(check: Tolerant) -> str:
-    """What a check allows, in words."""
+    """Return what a check allows, in words."""
     if isinstance(check, EquivalentCheck):
         return f"{check.margin:g} times the reference's noise"
     return check.allows

@@ -33,7 +33,7 @@ MOSTLY = 0.5
 def unseen(
     scenario: Scenario, history: History, *, axes: Mapping[str, object] | None = None
 ) -> list[str]:
-    """What a trial of the candidate that passed leaves open, one sentence each.
+    """Return what a trial of the candidate that passed leaves open, one sentence each.
 
     Of each cell one trial is looked at.
 
@@ -221,7 +221,7 @@ def _replicated(check: object, history: History) -> str:
 
 
 def _own_word(scenario: Scenario) -> str:
-    """What ranks say of themselves, and nothing else shows."""
+    """Return what ranks say of themselves, and nothing else shows."""
     said = {
         InfluenceCheck: "that it changed its share alone",
         ShardsCoverCheck: "which bytes it computes with",

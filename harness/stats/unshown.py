@@ -208,7 +208,7 @@ class Unshown:
         ]
 
     def _of_hangs(self) -> list[str]:
-        """What the proof of a hang leaves open, where one was proved."""
+        """Return what the proof of a hang leaves open, where one was proved."""
         if not self._hung:
             return []
         told = [
@@ -231,7 +231,7 @@ class Unshown:
         return told
 
     def _left_unseen(self) -> list[str]:
-        """What comparing logits leaves open, and the combinations that nobody tried."""
+        """Return what comparing logits leaves open, and the combinations that nobody tried."""
         if not self._cells:
             return []
         return [*self._each_by_cell(self._unseen), *filter(None, [left_out(self._scenario)])]
@@ -245,7 +245,7 @@ class Unshown:
         return [sentence for own in by_cell for sentence in own]
 
     def _alike_at_both_ends(self) -> list[str]:
-        """What ledgers and digests do not see: arrays for another purpose."""
+        """Return what ledgers and digests do not see: arrays for another purpose."""
         checks = self._scenario.checks
         asked = ", ".join(
             check.id
@@ -271,7 +271,7 @@ class Unshown:
         ]
 
     def _silent(self, cell: str) -> str:
-        """What to say of a cell in which no exchange between ranks was recorded."""
+        """Return what to say of a cell in which no exchange between ranks was recorded."""
         if any(isinstance(check, InfluenceCheck) for check in self._scenario.checks):
             return ""  # what one rank changes, another one computes with
         if self._called[cell]:
@@ -502,8 +502,8 @@ class Unshown:
 
 
 def _has_called(history: History) -> bool:
-    """Whether ledgers hold calls of ranks that no check held against another rank's: made together,
-    or each alone.
+    """Return whether ledgers hold calls of ranks that no check held against another rank's: made
+    together, or each alone.
     """
     noted = history.noted(LEDGERS_COMPARED)
     ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
@@ -514,8 +514,8 @@ def _has_called(history: History) -> bool:
 
 
 def _has_talked(history: History) -> bool:
-    """Whether an exchange between ranks is shown: calls held against another rank's, or payloads
-    that say whose.
+    """Return whether an exchange between ranks is shown: calls held against another rank's, or
+    payloads that say whose.
     """
     counts = [
         seen.event.values.get("calls")
@@ -534,8 +534,8 @@ def _held(checks: object) -> list[list[JSON]]:
 
 
 def _says_nothing(check: object, history: History, rank: int) -> bool:
-    """Whether all that a rank reported of what a check looks at is null or empty, where that is not
-    asked for.
+    """Return whether all that a rank reported of what a check looks at is null or empty, where that
+    is not asked for.
     """
     if not isinstance(check, AgreeCheck | EqualCheck) or check.empty is not None:
         return False
@@ -582,7 +582,9 @@ def _reported(history: History) -> str:
 
 
 def _traceback(log: bytes) -> tuple[int, str] | None:
-    """The first traceback of a log: its line, from 1, and its text; None where there is none."""
+    """Return the first traceback of a log: its line, from 1, and its text; None where there is
+    none.
+    """
     places = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
     if not places:
         return None

@@ -134,7 +134,7 @@ class ArmCode:
         return fold(self.files)
 
     def same_as(self, other: ArmCode) -> bool:
-        """Whether both arms would run the same code in the same way."""
+        """Return whether both arms would run the same code in the same way."""
         digests = [code.environment.digest if code.environment else "" for code in (self, other)]
         return (
             dict(self.files) == dict(other.files)
@@ -213,7 +213,7 @@ def judge(
 
 
 def _toothless(cell: CellVerdict, teeth: Teeth) -> CellVerdict:
-    """The verdict of a cell whose checks may not have been able to fail.
+    """Return the verdict of a cell whose checks may not have been able to fail.
 
     A check that failed was able to.
     """
@@ -233,8 +233,8 @@ def merge(words: Iterable[Word]) -> Word:
 
 
 def control_must_fail(scenario: Scenario, ran: Iterable[Cell]) -> bool:
-    """Whether the control must fail in a cell that ran: where it only holds, nothing shows that
-    checks can fail.
+    """Return whether the control must fail in a cell that ran: where it only holds, nothing shows
+    that checks can fail.
     """
     control = scenario.subject.control
     return control is not None and any(control.must_fail.applies(cell.values) for cell in ran)

@@ -75,7 +75,8 @@ class Watches:
         ends: MutableMapping[StatedEnd, list[int]],
         hung: MutableMapping[Arm, HungTrial],
     ) -> list[Trial]:
-        """The trials of the control, of which those did not fail as stated that do not count.
+        """Return the trials of the control, of which those did not fail as stated that do not
+        count.
 
         Called once.
 
@@ -135,11 +136,11 @@ class Watches:
 
 
 def _many(number: int) -> str:
-    """A small number as a word."""
+    """Return a small number as a word."""
     return SMALL[number] if number < len(SMALL) else str(number)
 
 
 def _seconds(stood: Collection[float]) -> str:
-    """The shortest of some times, to a tenth of a second that none was shorter than."""
+    """Return the shortest of some times, to a tenth of a second that none was shorter than."""
     least = Decimal(str(min(stood))).quantize(Decimal("0.1"), rounding=ROUND_FLOOR)
     return f"{least.normalize():f} s"

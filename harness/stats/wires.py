@@ -18,8 +18,8 @@ TEXT_LIMIT = 60
 
 
 def without_payload(history: History) -> Seen | None:
-    """The first count of a fault on a wire that does not say how many packets carried new payload;
-    None without one.
+    """Return the first count of a fault on a wire that does not say how many packets carried new
+    payload; None without one.
     """
     for seen in history.seen:
         values = seen.event.values
@@ -78,7 +78,7 @@ class Wires(Model):
 
 
 def wires(history: History) -> Wires | None:
-    """What the events tell of them; None of a trial without test hosts."""
+    """Return what the events tell of them; None of a trial without test hosts."""
     made, placed = history.served(None, "hosts.made"), history.about().get("hosts")
     told = made[0].event.values.get("hosts") if made else None
     if not isinstance(told, list) or not isinstance(placed, list):

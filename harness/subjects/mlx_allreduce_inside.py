@@ -18,8 +18,8 @@ ALIKE = frozenset({"all-sum", "all-max", "all-min", "all-gather"})
 
 
 def payload(rank: int, *, elements: int, dtype: str) -> Any:
-    """What a rank puts in: whole numbers from 1 to 3 in either type, so that no sum depends on its
-    order.
+    """Return what a rank puts in: whole numbers from 1 to 3 in either type, so that no sum depends
+    on its order.
     """
     return (mx.arange(elements) * (rank + 1) % 3 + 1).astype(TYPES[dtype])
 

@@ -119,7 +119,7 @@ class ReadySubject:
         return f"{self.module}:{self.function}"
 
     def files(self) -> dict[str, bytes]:
-        """The files that both arms get, by name."""
+        """Return the files that both arms get, by name."""
         if not self.package:
             return {f"{self.module}.py": self.file.read_bytes()}
         return {

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def load(path: str) -> Any:
-    """The tokenizer of a folder, as transformers loads it, from the files that are there."""
+    """Return the tokenizer of a folder, as transformers loads it, from the files that are there."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(path, local_files_only=True)

@@ -35,8 +35,8 @@ class Collectives:
         self._left_out = left_out
 
     def payload(self, rank: int) -> Tensor:
-        """What a rank puts in: 1, 2 and 3, from the ninth on 1 and 2: a product of 64 ranks is
-        exact in float32.
+        """Return what a rank puts in: 1, 2 and 3, from the ninth on 1 and 2: a product of 64 ranks
+        is exact in float32.
         """
         values = 3 if rank < 8 else 2
         return (torch.arange(self._elements, device=self._device) * (rank + 1) % values + 1).to(
@@ -44,7 +44,10 @@ class Collectives:
         )
 
     def mine(self) -> Tensor:
-        """What this rank really puts in. The last one is left out where that is the defect."""
+        """Return what this rank really puts in.
+
+        The last one is left out where that is the defect.
+        """
         payload = self.payload(self._rank)
         return (
             torch.zeros_like(payload)
@@ -53,11 +56,11 @@ class Collectives:
         )
 
     def everyone(self) -> Tensor:
-        """What all ranks should put in, in their order."""
+        """Return what all ranks should put in, in their order."""
         return torch.stack([self.payload(rank) for rank in range(self._size)])
 
     def rows(self, payload: Tensor) -> Tensor:
-        """A row for each rank: the payload plus that rank's number."""
+        """Return a row for each rank: the payload plus that rank's number."""
         return torch.stack([payload + rank for rank in range(self._size)])
 
     def reduced(self, how: str) -> Tensor:
@@ -108,7 +111,7 @@ class Collectives:
         return torch.stack(received)
 
     def reduce_scatter(self) -> Tensor:
-        """The sum of everybody's rows for this rank."""
+        """Return the sum of everybody's rows for this rank."""
         row = torch.zeros_like(self.payload(0))
         # Its name changes: torch 2.13 warns of the older one.
         older = "reduce_scatter_tensor"

@@ -11,7 +11,7 @@ HEADS = 8
 
 
 def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
-    """What the subject raises ValueError for: a control that did so would seem to fail as
+    """Return what the subject raises ValueError for: a control that did so would seem to fail as
     stated.
     """
     layers = arguments["layers"]

@@ -59,7 +59,7 @@ class Layer:
     def attend(
         self, hidden: Tensor, positions: Tensor, cache: list[Tensor], *, keep: bool
     ) -> Tensor:
-        """What attention adds, `[tokens, WIDTH]`.
+        """Return what attention adds, `[tokens, WIDTH]`.
 
         `cache` holds keys and values of earlier tokens, and gets these.
         """
@@ -82,7 +82,7 @@ class Layer:
         return torch.einsum("hwd,htd->tw", self.back, scores.softmax(-1) @ value)
 
     def think(self, hidden: Tensor) -> Tensor:
-        """What the feed-forward part adds, `[tokens, WIDTH]`."""
+        """Return what the feed-forward part adds, `[tokens, WIDTH]`."""
         return F.gelu(F.layer_norm(hidden, (WIDTH,)) @ self.up.T) @ self.down
 
 
@@ -159,7 +159,7 @@ class Share:
         return logits
 
     def _whole(self, part: Tensor) -> Tensor:
-        """The sum of every rank's part, where ranks share a layer."""
+        """Return the sum of every rank's part, where ranks share a layer."""
         if not self._is_tensor:
             return part
         total = part.clone()
@@ -168,8 +168,8 @@ class Share:
 
 
 def ends(seed: int) -> tuple[Tensor, Tensor]:
-    """What turns tokens into hidden states, and hidden states into logits: both `[VOCABULARY,
-    WIDTH]`.
+    """Return what turns tokens into hidden states, and hidden states into logits: both
+    `[VOCABULARY, WIDTH]`.
     """
     dice = torch.Generator().manual_seed(seed * 1000)
     first, last = (torch.randn(VOCABULARY, WIDTH, generator=dice, dtype=TYPE) for _ in range(2))

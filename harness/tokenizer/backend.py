@@ -5,9 +5,9 @@ id and the merges by rank. Its large pieces are digested as text, which is ten t
 parsing them. Inside a JSON string every quote is escaped, so that `,"model":{` and its like can
 only be the key.
 
-Two components that treat every text alike have one normal form. Only what the library's source shows
-to make no difference to ids is removed from it. What is left may still differ where no text shows
-it; then two identities differ although the ids do not, never the other way round.
+Two components that treat every text alike have one normal form. Only what the library's source
+shows to make no difference to ids is removed from it. What is left may still differ where no text
+shows it; then two identities differ although the ids do not, never the other way round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MERGES = b',"merges":'
 
 
 def written(backend: Any) -> bytes:
-    """The text of `backend.to_str()`, as UTF-8.
+    """Return the text of `backend.to_str()`, as UTF-8.
 
     The state that pickle saves is the same text, and comes as bytes. Making text of it and bytes
     again takes nearly as long as the writing itself.
@@ -122,7 +122,7 @@ MOST_ADDED = 512
 
 
 def read(backend: Any) -> Serialised:
-    """The pieces of a tokenizer.
+    """Return the pieces of a tokenizer.
 
     Raises:
         Unidentifiable: if a component is Python code, which cannot be written down.
@@ -230,7 +230,7 @@ def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[
 def view(
     backend: Any, head: dict[str, Any] | None = None, *, encode_special_tokens: bool | None = None
 ) -> Any:
-    """The same tokenizer without what a call leaves behind.
+    """Return the same tokenizer without what a call leaves behind.
 
     The model is shared, and `backend` is left as it is.
 
@@ -328,7 +328,9 @@ Component = dict[str, Any]
 
 
 def flatten(component: Component | None, *, inside: str) -> list[Component]:
-    """A chain of components as one flat list: a Sequence in a Sequence runs as if written out."""
+    """Return a chain of components as one flat list: a Sequence in a Sequence runs as if written
+    out.
+    """
     if component is None:
         return []
     if component.get("type") == "Sequence":
@@ -337,7 +339,7 @@ def flatten(component: Component | None, *, inside: str) -> list[Component]:
 
 
 def normalizer_steps(component: Component | None) -> list[Component]:
-    """The normalizers in order."""
+    """Return the normalizers in order."""
     steps = []
     for step in flatten(component, inside="normalizers"):
         given = dict(step)
@@ -356,7 +358,7 @@ def normalizer_steps(component: Component | None) -> list[Component]:
 
 
 def pre_tokenizer_steps(component: Component | None) -> list[Component]:
-    """The pre-tokenizers in order, without what only moves offsets."""
+    """Return the pre-tokenizers in order, without what only moves offsets."""
     steps = []
     for step in flatten(component, inside="pretokenizers"):
         given = dict(step)
@@ -396,7 +398,7 @@ def post_processor_items(component: Component | None) -> list[Component]:
 
 
 def model_options(small: Component, *, vocabulary: bytes, before: list[Component]) -> Component:
-    """The options of a model that can make a difference.
+    """Return the options of a model that can make a difference.
 
     Args:
         small: the model without vocabulary and merges.

@@ -53,7 +53,7 @@ def is_serialised(path: Path) -> bool:
 
 
 def read_form(path: Path) -> Form:
-    """The form of a file, or of the tokenizer.json in a folder with what belongs to it.
+    """Return the form of a file, or of the tokenizer.json in a folder with what belongs to it.
 
     Raises:
         Unreadable: it is not there, not allowed, or not a tokenizer.
@@ -78,8 +78,8 @@ def read_form(path: Path) -> Form:
 
 
 def identify_path(path: Path) -> Identity:
-    """The identity of a file of any format: of a tokenizer.json all that the library shows, else
-    what the file says.
+    """Return the identity of a file of any format: of a tokenizer.json all that the library shows,
+    else what the file says.
     """
     if is_serialised(path):
         return identify_files(read_path(path))
@@ -200,8 +200,8 @@ def private_output() -> TextIO:
     """Take standard output for answers alone: what libraries print of a panic would be read as part
     of one.
     """
-    # A copy of descriptor 1 is kept for answers before 1 and 2 are led to nowhere: libraries in C and
-    # Rust write to the numbers, whatever `sys.stdout` is.
+    # A copy of descriptor 1 is kept for answers before 1 and 2 are led to nowhere: libraries in C
+    # and Rust write to the numbers, whatever `sys.stdout` is.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -309,8 +309,8 @@ def _is_gguf(path: Path) -> bool:
 
 
 def _inside(file: GgufFile) -> Candidate:
-    """The tokenizer in the model: usable where an engine that reads GGUF files makes no guess about
-    it.
+    """Return the tokenizer in the model: usable where an engine that reads GGUF files makes no
+    guess about it.
     """
     path = Path(file.path)
     try:
@@ -452,5 +452,5 @@ def _hints(file: GgufFile) -> tuple[str, ...]:
 
 
 def _without(message: str, path: Path) -> str:
-    """A message without the path in front, which stands beside it."""
+    """Return a message without the path in front, which stands beside it."""
     return message.removeprefix(f"{path}: ")

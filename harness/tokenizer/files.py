@@ -313,7 +313,7 @@ def _typed(given: Any) -> Any:
 
 
 def _special(given: object, *, where: Path) -> Any:
-    """A special token: a text, or an object with flags of its own."""
+    """Return a special token: a text, or an object with flags of its own."""
     if not _is_token(given):
         raise Unreadable(
             f"{where}: a special token must be a text, or an AddedToken with its content"
@@ -340,7 +340,7 @@ def _text(given: object, *, where: Path) -> str:
 
 
 def identify_files(files: TokenizerFiles) -> Identity:
-    """The full identity of a tokenizer.json or a folder."""
+    """Return the full identity of a tokenizer.json or a folder."""
     backend = files.backend
     if files.alone:
         return Identity.of(
@@ -367,7 +367,7 @@ def identify_files(files: TokenizerFiles) -> Identity:
 
 
 def read_bytes(path: Path, *, inside: Path) -> bytes:
-    """The bytes of a regular file in `inside`.
+    """Return the bytes of a regular file in `inside`.
 
     A link is followed where the hub's cache makes one: from `snapshots/<commit>/` into `blobs/`
     beside it.
@@ -398,12 +398,12 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
 
 
 def read_text(path: Path, *, inside: Path) -> str:
-    """A UTF-8 text as transformers reads it, with every line end turned into a newline."""
+    """Return a UTF-8 text as transformers reads it, with every line end turned into a newline."""
     return _decoded(path, read_bytes(path, inside=inside)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_object(path: Path, *, inside: Path) -> tuple[dict[str, Any], str]:
-    """A JSON object, and its text; duplicate keys, NUL bytes and NaN are refused."""
+    """Return a JSON object, and its text; duplicate keys, NUL bytes and NaN are refused."""
     text = _decoded(path, read_bytes(path, inside=inside))
     if not text.strip():
         raise Unreadable(f"{path}: is empty")

@@ -105,7 +105,9 @@ def types_part(types: bytes) -> tuple[bytes, str]:
 
 
 def strings_part(strings: Iterable[bytes]) -> str:
-    """The part of tokens or merges: as GGUF stores them, each after its length in 8 bytes."""
+    """Return the part of tokens or merges: as GGUF stores them, each after its length in 8
+    bytes.
+    """
     pack = _LENGTH.pack
     digested = hashlib.sha256(b"".join([pack(len(string)) + string for string in strings]))
     return f"sha256:{digested.hexdigest()}"
@@ -141,7 +143,7 @@ def spelled(content: bytes) -> bytes:
 
 
 def plain(token: bytes) -> bytes:
-    """The bytes that a token of a byte-level vocabulary stands for.
+    """Return the bytes that a token of a byte-level vocabulary stands for.
 
     The token itself where it is not of these letters.
 
@@ -154,7 +156,7 @@ def plain(token: bytes) -> bytes:
 
 
 def text_of(token: str) -> str:
-    """The text that ByteLevel writes as this token.
+    """Return the text that ByteLevel writes as this token.
 
     The token itself where it is not of these letters.
     """

@@ -21,7 +21,9 @@ SHORT = 240
 
 
 def canonical_json(value: Any) -> str:
-    """The one JSON text of a value: keys sorted, no spaces, no escapes but those JSON needs."""
+    """Return the one JSON text of a value: keys sorted, no spaces, no escapes but those JSON
+    needs.
+    """
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -42,7 +44,7 @@ def digest_text(text: str | bytes) -> str:
 
 
 def short(value: Any) -> str:
-    """A value as a part: its JSON where that is short, else the digest of it."""
+    """Return a value as a part: its JSON where that is short, else the digest of it."""
     text = canonical_json(value)
     return text if len(text) <= SHORT else digest_text(text)
 
@@ -112,7 +114,7 @@ class Identity:
 
     @classmethod
     def of(cls, parts: Mapping[str, str], *, depth: Depth) -> Identity:
-        """The identity made of these parts."""
+        """Return the identity made of these parts."""
         whole = dict(sorted(parts.items()))
         return cls(
             semantic=digest(

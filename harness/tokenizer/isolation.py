@@ -33,7 +33,7 @@ KEPT = {
 def identify_folder(
     path: str | os.PathLike[str], *, memory: int = MEMORY, seconds: int = SECONDS
 ) -> Identity:
-    """The identity of a folder that holds a tokenizer, or of a file of any format.
+    """Return the identity of a folder that holds a tokenizer, or of a file of any format.
 
     Formats are tokenizer.json, GGUF, SentencePiece, tiktoken and tekken.
 

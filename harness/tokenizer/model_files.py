@@ -57,7 +57,9 @@ class Served:
 
 
 def models_below(folder: Path) -> list[Path]:
-    """The GGUF files of a folder, to any depth, sorted; of a model in several parts the first.
+    """Return the GGUF files of a folder, to any depth, sorted.
+
+    Of a model in several parts the first.
 
     Raises:
         SourceRefused: it is not a folder.
@@ -151,7 +153,7 @@ def _repository(text: str) -> str | None:
 
 
 def record_of_file(path: Path) -> ModelRecord:
-    """A model file from no repository, by its name alone.
+    """Return a model file from no repository, by its name alone.
 
     Raises:
         CacheFailed: it cannot be read.

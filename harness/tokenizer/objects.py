@@ -57,7 +57,7 @@ class ComparedTokenizer:
 def compared_backend(
     identity: Identity, backend: Any, *, templates: object = None
 ) -> ComparedTokenizer:
-    """The side of a `tokenizers.Tokenizer`; it is not changed."""
+    """Return the side of a `tokenizers.Tokenizer`; it is not changed."""
     pieces = read(backend)
     plain = backend
     if identity.parts["scope"] == "tokenizer":
@@ -84,7 +84,7 @@ def compared_backend(
 
 
 def compared_python(identity: Identity, tokenizer: Any) -> ComparedTokenizer:
-    """The side of a transformers tokenizer that is Python code."""
+    """Return the side of a transformers tokenizer that is Python code."""
 
     def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
         return _quietly(lambda: list(tokenizer.encode(*texts, add_special_tokens=special)))
@@ -102,8 +102,8 @@ def compared_python(identity: Identity, tokenizer: Any) -> ComparedTokenizer:
 
 
 def _quietly(ask: Callable[[], T]) -> T | str:
-    """An answer, or the error in words: where one side fails and the other does not, that is the
-    difference.
+    """Return an answer, or the error in words: where one side fails and the other does not, that is
+    the difference.
     """
     try:
         return ask()
@@ -116,7 +116,7 @@ def _quietly(ask: Callable[[], T]) -> T | str:
 
 
 def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
-    """The identity of an object in memory, which is left as it is.
+    """Return the identity of an object in memory, which is left as it is.
 
     Args:
         tokenizer: a transformers tokenizer of any kind, or a `tokenizers.Tokenizer`.
@@ -149,7 +149,7 @@ def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
 
 
 def compared_object(tokenizer: Any) -> ComparedTokenizer:
-    """An object as a side of a comparison."""
+    """Return an object as a side of a comparison."""
     identity = identify(tokenizer)
     templates = getattr(tokenizer, "chat_template", None)
     if identity.parts["kind"] == "transformers in Python":

@@ -61,7 +61,7 @@ FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECA
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:
-    """The versions of those packages that are there."""
+    """Return the versions of those packages that are there."""
     versions_by_name = {}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -120,8 +120,8 @@ def describe(tokenizer: Any) -> dict[str, Any]:
 
 
 def chain(error: BaseException) -> list[dict[str, Any]]:
-    """An exception and what led to it, the last first: type, message, deepest frame, and how they
-    are tied together.
+    """Return an exception and what led to it, the last first: type, message, deepest frame, and how
+    they are tied together.
 
     `by` of a link says how it is tied to the one before: `cause` (raised from it), `context`
     (raised while it was handled), or `suppressed` (the same, hidden by `from None`). A loop ends
@@ -168,7 +168,10 @@ def deepest(trace: TracebackType | None) -> str | None:
 
 
 def _inside(file: str) -> str:
-    """A file's path from the folder that `sys.path` found it in; elsewhere its name alone."""
+    """Return a file's path from the folder that `sys.path` found it in.
+
+    Elsewhere its name alone.
+    """
     places = [place for place in sys.path if place and file.startswith(place.rstrip("/") + "/")]
     return file[len(max(places, key=len).rstrip("/")) + 1 :] if places else Path(file).name
 
@@ -250,7 +253,7 @@ class Logs(logging.Handler):
         return self._failures if is_failure and len(self._failures) < FAILURES else self._last
 
     def messages(self) -> dict[str, Any]:
-        """The messages, oldest first, and how many were dropped."""
+        """Return the messages, oldest first, and how many were dropped."""
         with self._guard:
             kept = [*self._first.items(), *self._failures.items(), *self._last.items()]
             rows = [
@@ -270,8 +273,8 @@ class Logs(logging.Handler):
 
 
 def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """A hub cache folder: references, snapshots, blobs with digests worked out anew, and what was
-    left lying about.
+    """Return a hub cache folder: references, snapshots, blobs with digests worked out anew, and
+    what was left lying about.
 
     A blob is named by the digest of what it should hold: 40 hex digits are git's sha1 of it, 64 its
     sha256. `wrong` lists those that hold something else. A file in `.no_exist` makes every later
@@ -343,7 +346,7 @@ def _holds_its_name(path: Path) -> bool:
 
 
 def short(text: str) -> str:
-    """A text cut to what an event may hold of it."""
+    """Return a text cut to what an event may hold of it."""
     return text if len(text) <= TEXT else text[:TEXT] + f"… ({len(text) - TEXT} more)"
 
 

@@ -67,7 +67,7 @@ class IdentityMalformed(TokenizerError, ValueError):
 
 
 def refused(file: object, error: OSError) -> Unreadable:
-    """The error for a file that the system refuses."""
+    """Return the error for a file that the system refuses."""
     kinds: dict[int | None, type[Unreadable]] = {
         **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), Absent),
         **dict.fromkeys((errno.EACCES, errno.EPERM), Forbidden),
@@ -95,7 +95,7 @@ def panics_become(kind: type[TokenizerError], doing: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first 300 characters of what an exception says, on one line."""
+    """Return the first 300 characters of what an exception says, on one line."""
     return visible(" ".join(str(error).split())[:300]) or type(error).__name__
 
 

@@ -83,7 +83,7 @@ def code_of(kind: type) -> dict[str, dict[str, str] | str]:
 
 
 def _with_neighbours(file: Path) -> list[Path]:
-    """A file and those it imports relatively, directly or not.
+    """Return a file and those it imports relatively, directly or not.
 
     An empty `__init__.py` says nothing.
     """
@@ -176,7 +176,7 @@ def name_parts(
     *,
     token_to_id: Callable[[str], int | None],
 ) -> dict[str, str]:
-    """The parts `names`, `special tokens`, `eos`, `bos`, `pad` and `chat templates`.
+    """Return the parts `names`, `special tokens`, `eos`, `bos`, `pad` and `chat templates`.
 
     Args:
         named: token by name (`eos_token`); a token is text or has its text as `str()`.
@@ -323,7 +323,9 @@ def _ids(tokenizer: Any, text: str) -> list[int] | str:
 
 
 def _engine(tokenizer: Any) -> str:
-    """The engine inside: a SentencePiece processor, a tiktoken encoding, or the class itself."""
+    """Return the engine inside: a SentencePiece processor, a tiktoken encoding, or the class
+    itself.
+    """
     for name in ("sp_model", "_tokenizer", "tokenizer", "model", "encoder"):
         held = vars(tokenizer).get(name)
         if held is not None and type(held).__module__.split(".")[0] not in {
@@ -335,7 +337,7 @@ def _engine(tokenizer: Any) -> str:
 
 
 def _held(tokenizer: Any) -> dict[str, Any]:
-    """The attributes that may decide ids."""
+    """Return the attributes that may decide ids."""
     # Which tokens in a message become text, if a call asks for that; older releases do not have the
     # attribute.
     unset = ("chat_control_tokens", None)
@@ -347,7 +349,7 @@ def _held(tokenizer: Any) -> dict[str, Any]:
 
 
 def _state(value: Any, *, depth: int = 0) -> Any:
-    """A value as JSON that depends on nothing but its content."""
+    """Return a value as JSON that depends on nothing but its content."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

@@ -223,8 +223,8 @@ REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
 
 
 def repaired(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """What `data` may have been before one or two of these things happened to it, each with what
-    that was.
+    """Yield what `data` may have been before one or two of these things happened to it, each with
+    what that was.
 
     A repair is only ever used to explain: a file that would be good after one is still refused.
     """
@@ -246,7 +246,7 @@ def repaired(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def repair_of(content: bytes, digest: str) -> str:
-    """What would give a file its digest back, as the end of a sentence.
+    """Return what would give a file its digest back, as the end of a sentence.
 
     Empty where nothing known does.
     """
@@ -257,8 +257,8 @@ def repair_of(content: bytes, digest: str) -> str:
 
 
 def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") -> str:
-    """The first line in which a text differs from what its record renders to, the place in it
-    included.
+    """Return the first line in which a text differs from what its record renders to, the place in
+    it included.
     """
     texts = stated.split(b"\n"), rendered.split(b"\n")
     number = next(

@@ -43,8 +43,8 @@ class Replay:
         self.arrays = ""
 
     def judge(self, _read: Read, _names: Sequence[str]) -> str | None:
-        """The first difference between the record and what the evidence makes; None where they
-        agree.
+        """Return the first difference between the record and what the evidence makes; None where
+        they agree.
         """
         raise CannotJudge("no judge was given")
 

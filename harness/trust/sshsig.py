@@ -312,8 +312,8 @@ def verify(
 
 
 def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What ssh-keygen may see: no language, no local time zone, and nothing that could ask for a
-    passphrase.
+    """Return what ssh-keygen may see: no language, no local time zone, and nothing that could ask
+    for a passphrase.
     """
     known = os.environ if environ is None else environ
     kept = {
@@ -335,7 +335,7 @@ def program() -> str:
 
 
 def said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The first line of what a program said on stderr."""
+    """Return the first line of what a program said on stderr."""
     return next(iter(done.stderr.decode(errors="replace").strip().splitlines()), "")
 
 

@@ -187,7 +187,7 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
 
 
 def _configuration(record: Record) -> list[dict[str, Any]]:
-    """What the run was made with.
+    """Return what the run was made with.
 
     Each descriptor holds a digest or an address, as the specification asks.
     """

@@ -389,7 +389,7 @@ class Verifier:
         return self._refusal(word, message)
 
     def result(self, *, allow_unjudged: bool = False) -> Verification:
-        """What was found so far; a verification that has not reached its end is not ok."""
+        """Return what was found so far; a verification that has not reached its end is not ok."""
         reached = {step.name: step for step in self._steps}
         steps = tuple(reached.get(name, VerificationStep(name, "not reached")) for name in STEPS)
         refused = [step for step in steps if step.outcome == "refused"]

@@ -125,7 +125,7 @@ def say_what_is_damaged(command: str, *paths: Path) -> None:
 
 
 def serialised_without_library(*paths: Path) -> str | None:
-    """What is missing to read these, if one of them is a tokenizer.json.
+    """Return what is missing to read these, if one of them is a tokenizer.json.
 
     Every other format needs no library.
     """

@@ -156,7 +156,7 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
 def getter(
     options: argparse.Namespace, seen: Progress | None
 ) -> Callable[[str, Lock | None], Fetched]:
-    """What fetches a tokenizer with what the command line says."""
+    """Return what fetches a tokenizer with what the command line says."""
 
     def fetched(source: str, bound: Lock | None) -> Fetched:
         name, _, revision = source.partition("@")

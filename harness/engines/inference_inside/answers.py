@@ -160,7 +160,7 @@ class _Reading:
 
 
 def _told(engine: Engine, request: Request) -> dict[str, Any]:
-    """What is kept of the layers in the last step, each by its name."""
+    """Return what is kept of the layers in the last step, each by its name."""
     left = engine.hidden() if request.hidden != "none" else {}
     found = {
         name: state for name, state in left.items() if request.hidden == "parts" or name.isdecimal()
@@ -171,7 +171,9 @@ def _told(engine: Engine, request: Request) -> dict[str, Any]:
 
 
 def choose(logits: Any, sampling: str, dice: random.Random) -> int:
-    """The next token: the best one (of equals the first), or one drawn by its probability."""
+    """Return the next token: the best one (of equals the first), or one drawn by its
+    probability.
+    """
     import numpy as np
 
     if sampling == "greedy":
@@ -294,7 +296,7 @@ def sensitivity(
 
 
 def _of_last(hidden: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What the last layer gave, and its parts."""
+    """Return what the last layer gave, and its parts."""
     last = max((int(name.partition(".")[0]) for name in hidden), default=0)
     return [
         (name, values)

@@ -56,8 +56,8 @@ class Stored:
 
 
 def has_tokenizer(folder: str) -> bool:
-    """Whether a tokenizer lies beside a model: what `save_pretrained` of a model alone writes has
-    none.
+    """Return whether a tokenizer lies beside a model: what `save_pretrained` of a model alone
+    writes has none.
     """
     return any(path.name.startswith(TOKENIZERS) for path in Path(folder).iterdir())
 
@@ -150,7 +150,7 @@ def _is_file_name(value: object) -> bool:
 
 
 def header(path: Path) -> dict[str, Stored]:
-    """What a safetensors file says of each of its tensors.
+    """Return what a safetensors file says of each of its tensors.
 
     Raises:
         ValueError: it is cut off, or not of that format.

@@ -37,7 +37,7 @@ class Best(tuple[Tensor, Tensor]):  # noqa: SLOT001
 
     @classmethod
     def of(cls, found: tuple[Tensor, Tensor], asked: Callable[[], None]) -> Best:
-        """What torch found, and what is called once somebody asks where it is."""
+        """Return what torch found, and what is called once somebody asks where it is."""
         best = cls(found)
         best._asked = asked
         return best
@@ -148,7 +148,7 @@ class Margins:
         )
 
     def _by_token(self, margins: Tensor) -> Tensor:
-        """The least margin of each of the last tokens.
+        """Return the least margin of each of the last tokens.
 
         Where a row's token cannot be told, of all.
         """
@@ -280,8 +280,8 @@ class Routers:
         self._whole = []
 
     def _watching(self, whole: Any, *, count: bool) -> Any:
-        """What stands for a function of torch's, which is told how many are chosen, or chooses
-        one.
+        """Return what stands for a function of torch's, which is told how many are chosen, or
+        chooses one.
         """
 
         def best(scores: Any, *given: Any, **named: Any) -> Any:

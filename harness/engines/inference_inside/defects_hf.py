@@ -144,7 +144,7 @@ def _summed_anew(
 
 
 def _is_summed(out: Any) -> bool:
-    """Whether the ranks' products with a matrix are summed.
+    """Return whether the ranks' products with a matrix are summed.
 
     A plan may leave attention whole: then nothing is, and a rank that waits for a sum waits for
     ever.
@@ -329,7 +329,9 @@ def _scaled_layer(share: TransformersShare) -> bool:
 
 
 def _attention_of(layer: Any) -> Any:
-    """What attends in a layer; None where it is called otherwise, or another thing stands there."""
+    """Return what attends in a layer; None where it is called otherwise, or another thing stands
+    there.
+    """
     found = next(
         (one for name in ATTENDS if isinstance(one := getattr(layer, name, None), nn.Module)), None
     )
@@ -337,7 +339,7 @@ def _attention_of(layer: Any) -> Any:
 
 
 def _out_of(layer: Any) -> Any:
-    """The matrix behind the heads of a layer; None where there is none by that name."""
+    """Return the matrix behind the heads of a layer; None where there is none by that name."""
     attention = _attention_of(layer)
     found = (getattr(attention, name, None) for name in OUT)
     return next(

@@ -42,11 +42,11 @@ class MlxShare:
 
     @property
     def is_last(self) -> bool:
-        """Whether nobody comes after it; mlx-lm's pipeline ends at rank 0."""
+        """Return whether nobody comes after it; mlx-lm's pipeline ends at rank 0."""
         return self.rank == (0 if self.sharding == "pipeline" else self.size - 1)
 
     def whole(self, name: str) -> Any:
-        """A tensor of the checkpoint."""
+        """Return a tensor of the checkpoint."""
         from pathlib import Path
 
         for path in sorted(Path(self.folder).glob("*.safetensors")):

@@ -146,8 +146,8 @@ class Engine(Protocol):
         ...
 
     def hidden(self) -> dict[str, Any]:
-        """What came out of each layer of this rank, and of its parts, in the last step, `[tokens,
-        width]`.
+        """Return what came out of each layer of this rank, and of its parts, in the last step,
+        `[tokens, width]`.
 
         By the layer's number, and by that and the part's name: `3`, `3.attention`, `3.mlp`.
         """
@@ -165,16 +165,16 @@ class Engine(Protocol):
         ...
 
     def routed(self) -> Any:
-        """The experts that each token was sent to in the last step, `[tokens, routers, experts for
-        each token]`.
+        """Return the experts that each token was sent to in the last step, `[tokens, routers,
+        experts for each token]`.
 
         None of a model without experts.
         """
         ...
 
     def scores(self) -> dict[int, Any]:
-        """What the router of a layer of this rank chose the best of in the last step, `[tokens,
-        experts]` float32.
+        """Return what the router of a layer of this rank chose the best of in the last step,
+        `[tokens, experts]` float32.
         """
         ...
 
@@ -201,7 +201,7 @@ class Engine(Protocol):
         ...
 
     def agree(self, token: int | None) -> int:
-        """The token that was chosen, on every rank.
+        """Return the token that was chosen, on every rank.
 
         Where all choose for themselves, the rank's own.
         """

@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 def handover(level: str, *, distributed: Any, rank: int, size: int, folder: str) -> Handover:
-    """What a level asks for.
+    """Return what a level asks for.
 
     Args:
         level: `off`, `light` or `full`.
@@ -67,13 +67,13 @@ class Handover:
         self._distributed.recv(state, src=self._rank - 1)
 
     def agree(self, token: int | None) -> int:
-        """The token that the last stage chose, on every rank; the others give None."""
+        """Return the token that the last stage chose, on every rank; the others give None."""
         chosen = torch.tensor([-1 if token is None else token])
         self._distributed.broadcast(chosen, src=self._size - 1)
         return int(chosen)
 
     def mended(self) -> dict[str, int] | None:
-        """What was met on the way and made good, by name; None where nothing can be."""
+        """Return what was met on the way and made good, by name; None where nothing can be."""
         return None
 
     def __enter__(self) -> Self:
@@ -196,8 +196,8 @@ class Carried(Handover):
         state.copy_(room)
 
     def _room_of(self, state: Tensor) -> tuple[Tensor, memoryview]:
-        """A tensor of that shape and dtype, and its bytes: a view of the state's own would be made
-        anew for each.
+        """Return a tensor of that shape and dtype, and its bytes: a view of the state's own would
+        be made anew for each.
         """
         if state.shape != self._room.shape or state.dtype is not self._room.dtype:
             self._room = torch.empty(state.shape, dtype=state.dtype)

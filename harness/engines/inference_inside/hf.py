@@ -299,7 +299,7 @@ class Transformers:
         return orders.setting(self, "_padding", 3)
 
     def _is_padded_alike(self) -> bool:
-        """Whether padding is another order of the same sums, and not another computation.
+        """Return whether padding is another order of the same sums, and not another computation.
 
         Some cut what they keep into blocks by its place (MiniMax M3), or let a convolution read
         padding (RecurrentGemma). No rank pads: without it the envelope is narrower, never wider.
@@ -352,7 +352,8 @@ def refuse_tensor(config: Any, size: int) -> None:
 
 
 def _of_head(config: Any) -> dict[str, str]:
-    """The plan that the class of a causal language model has for what stands behind its layers.
+    """Return the plan that the class of a causal language model has for what stands behind its
+    layers.
 
     Empty without.
     """
@@ -363,8 +364,8 @@ def _of_head(config: Any) -> dict[str, str]:
 
 
 def _shares(found: Any) -> list[list[layout.Range]]:
-    """The parts of each dimension that this rank holds of a parameter, by the placements of a
-    DTensor.
+    """Return the parts of each dimension that this rank holds of a parameter, by the placements of
+    a DTensor.
     """
     shares: list[list[layout.Range]] = [[(0, size)] for size in found.shape]
     for place, size, rank in _placements(found):
@@ -387,13 +388,13 @@ def _placements(found: Any) -> Iterator[tuple[Any, int, int]]:
 
 
 def _chunk(length: int, size: int, rank: int) -> layout.Range:
-    """What torch.chunk gives a rank: chunks of one size, and what is left for the last."""
+    """Return what torch.chunk gives a rank: chunks of one size, and what is left for the last."""
     most = -(-length // size)
     return min(rank * most, length), min((rank + 1) * most, length)
 
 
 def of_decoder(config: Any) -> Any:
-    """The configuration from which the causal language model is made.
+    """Return the configuration from which the causal language model is made.
 
     The same where it is of nothing else.
 

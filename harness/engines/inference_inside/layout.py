@@ -59,8 +59,8 @@ def blocks(
 def whole_shape(
     name: str, checkpoint: Mapping[str, tuple[int, ...]], *, base: str = "", turned: bool = False
 ) -> tuple[int, ...] | None:
-    """The shape of the whole parameter, of which a rank may hold a part; None where the checkpoint
-    does not tell.
+    """Return the shape of the whole parameter, of which a rank may hold a part; None where the
+    checkpoint does not tell.
 
     With `turned` the model holds a matrix the other way round than the checkpoint; the rest is as
     for `blocks`.
@@ -109,8 +109,8 @@ def _boxes(
 
 
 def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
-    """The prefix of the experts that a stacked parameter holds, and the matrices that follow each
-    other in its rows.
+    """Return the prefix of the experts that a stacked parameter holds, and the matrices that follow
+    each other in its rows.
     """
     match = re.fullmatch(
         r"(.*\.)(?:experts|switch_mlp)\.(gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?",

@@ -139,7 +139,10 @@ class MlxLm:
         return list(found)
 
     def known_as(self, name: str) -> str:
-        """What mlx-lm calls a parameter; an adapter whose modules call it otherwise has its own."""
+        """Return what mlx-lm calls a parameter.
+
+        An adapter whose modules call it otherwise has its own.
+        """
         return name
 
     def _named(self) -> Iterator[tuple[str, Any]]:
@@ -411,7 +414,7 @@ def _experts(kind: type, parts: int, strided: bool) -> type:
 
 
 def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
-    """What a layer adds up, each by its name: its attention, its feed-forward part, with all
+    """Yield what a layer adds up, each by its name: its attention, its feed-forward part, with all
     matrices they have.
     """
     for name, part in layer.children().items():
@@ -498,7 +501,7 @@ class Hops:
 
     @property
     def arrays(self) -> list[Any]:
-        """What has to be evaluated before `check`."""
+        """Return what has to be evaluated before `check`."""
         return list(self._seen.values())
 
     def check(self) -> None:
@@ -558,7 +561,7 @@ def _note(
 
 
 def _bytes(array: Any) -> Any:
-    """The bytes of an evaluated array, in the order of its indices."""
+    """Return the bytes of an evaluated array, in the order of its indices."""
     flat: Any = mx.contiguous(array).reshape(-1).view(mx.uint8)
     return memoryview(flat).cast("B")
 

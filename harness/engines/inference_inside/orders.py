@@ -63,7 +63,7 @@ def split(model: nn.Module, cut: Cut) -> Iterator[None]:
 
 
 def parts_of(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """What a layer adds up, each by its name: its attention, its feed-forward part, with all
+    """Yield what a layer adds up, each by its name: its attention, its feed-forward part, with all
     matrices they have.
     """
     for name, part in layer.named_children():
@@ -176,8 +176,8 @@ def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
 
 
 def padded(ids: Tensor, places: Tensor, seen: int, padding: int) -> dict[str, Tensor]:
-    """The same tokens as the second of a batch: it begins with padding, the first one with as many
-    tokens more.
+    """Return the same tokens as the second of a batch: it begins with padding, the first one with
+    as many tokens more.
 
     Args:
         ids: `[1, tokens]`.

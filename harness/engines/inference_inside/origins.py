@@ -41,12 +41,12 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def mark(self, tensor: Tensor, part: int) -> Tensor:
-        """A tensor that comes of that part alone; the same one."""
+        """Return a tensor that comes of that part alone; the same one."""
         self._parts[tensor] = frozenset({part})
         return tensor
 
     def of(self, tree: Any) -> frozenset[int]:
-        """The parts that the tensors in nested lists and mappings came of."""
+        """Return the parts that the tensors in nested lists and mappings came of."""
         found = (
             self._parts.get(leaf, frozenset())
             for leaf in tree_leaves(tree)
@@ -55,7 +55,7 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return frozenset[int]().union(*found)
 
     def given(self, part: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What a layer is called with, its hidden state another one that comes of that part
+        """Return what a layer is called with, its hidden state another one that comes of that part
         alone.
         """
         fresh = self.mark(torch.empty_like(given[0] if given else named["hidden_states"]), part)

@@ -22,8 +22,8 @@ Shape = tuple[int, ...]
 
 
 def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Plan | None:
-    """The tensor-parallel plan of a whole model; None where this release has none for it, or lays
-    none.
+    """Return the tensor-parallel plan of a whole model; None where this release has none for it, or
+    lays none.
 
     Args:
         model: of transformers; only its class, its configuration and the names of its state are
@@ -89,14 +89,14 @@ class LoneGroup:
 
 
 def _tensors(name: str, shape: Shape, checkpoint: Mapping[str, Shape], *, base: str) -> set[str]:
-    """The tensors of the checkpoint that a whole parameter is made of."""
+    """Return the tensors of the checkpoint that a whole parameter is made of."""
     shares = [[(0, size)] for size in shape]
     return {block.tensor for block in layout.blocks(name, shares, checkpoint, base=base)}
 
 
 def _planned(model: Any) -> tuple[Any, dict[str, str]]:
-    """A model of the same kind with its parameters as they are placed, and the rules by which they
-    are.
+    """Return a model of the same kind with its parameters as they are placed, and the rules by
+    which they are.
     """
     import torch
     from torch.distributed.device_mesh import DeviceMesh

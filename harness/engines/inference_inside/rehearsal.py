@@ -71,7 +71,7 @@ def found(asked: dict[str, Any]) -> dict[int | str, Complaint | None]:
 
 
 def complaint(attempt: Callable[[], None]) -> Complaint | None:
-    """What an attempt raised; None where it raised nothing.
+    """Return what an attempt raised; None where it raised nothing.
 
     Raises:
         MemoryError: this process may not have more.
@@ -96,7 +96,7 @@ def complaint(attempt: Callable[[], None]) -> Complaint | None:
 
 
 def _place(error: Exception) -> str:
-    """The last line of a model's own file that an error came through.
+    """Return the last line of a model's own file that an error came through.
 
     Empty where it came through none.
     """

@@ -154,7 +154,7 @@ def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
 
 
 def _loader(auto: Any) -> Callable[..., Any]:
-    """What `from_pretrained` of a class does, its tensors read by `_read`."""
+    """Return what `from_pretrained` of a class does, its tensors read by `_read`."""
 
     def load(folder: str, **named: Any) -> Any:
         import transformers
@@ -208,7 +208,7 @@ def group_alone(*, rank: int, size: int) -> Iterator[Any]:
 
 @cache
 def _arranged() -> Any:
-    """The module of torch's backend; what needs numbers has them from now on."""
+    """Return the module of torch's backend; what needs numbers has them from now on."""
     fake_pg = importlib.import_module("torch.testing._internal.distributed.fake_pg")
     for where, name in WITH_NUMBERS:
         module, _, kind = where.partition(":")

@@ -171,7 +171,7 @@ def _tell_plan(context: Any, plan: Plan | None, kept: Collection[str]) -> None:
 
 
 def beyond(tokenizer: Any, rows: int) -> list[int]:
-    """The tokens of a tokenizer for which a model of so many rows has none."""
+    """Return the tokens of a tokenizer for which a model of so many rows has none."""
     return sorted(token for token in tokenizer.get_vocab().values() if token >= rows)
 
 
@@ -199,7 +199,7 @@ def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
 
 
 def folder_of(context: Any, model: str) -> str:
-    """The folder of an input that holds a model.
+    """Return the folder of an input that holds a model.
 
     Raises:
         ValueError: it is not a folder with a config.json.
@@ -213,14 +213,14 @@ def folder_of(context: Any, model: str) -> str:
 
 
 def load_tokenizer(folder: str) -> Any:
-    """The tokenizer of a folder, from the files that are there."""
+    """Return the tokenizer of a folder, from the files that are there."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def encode(tokenizer: Any, prompt: Any) -> list[int]:
-    """The tokens of a prompt, which is a text or a list of them."""
+    """Return the tokens of a prompt, which is a text or a list of them."""
     if isinstance(prompt, str):
         assert tokenizer is not None
         prompt = tokenizer.encode(prompt)
@@ -231,7 +231,9 @@ def encode(tokenizer: Any, prompt: Any) -> list[int]:
 
 
 def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[int] | None]:
-    """What is fed after each prompt, whatever is chosen; None where it is what was chosen."""
+    """Return what is fed after each prompt, whatever is chosen; None where it is what was
+    chosen.
+    """
     if request.follow == "reference":
         values = json.loads(Path(context.inputs["reference"], "values.json").read_text())
         histories = values["generated.ids"]

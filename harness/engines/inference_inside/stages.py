@@ -60,7 +60,7 @@ class Stage:
         return self._rank == self._size - 1
 
     def load(self, folder: str, config: Any, *, dtype: torch.dtype) -> Any:
-        """The model with this rank's layers alone, whose forward pass takes and gives hidden
+        """Return the model with this rank's layers alone, whose forward pass takes and gives hidden
         states.
 
         Raises:
@@ -136,7 +136,7 @@ class Stage:
         return False
 
     def original(self, name: str) -> str:
-        """The name in the whole model of a parameter of this stage."""
+        """Return the name in the whole model of a parameter of this stage."""
         match = re.match(re.escape(self._prefix) + r"(\d+)(\..*)", name)
         return f"{self._prefix}{int(match[1]) + self.first}{match[2]}" if match else name
 
@@ -169,7 +169,7 @@ class Stage:
             self._handover.send(self._left)
 
     def agree(self, token: int | None) -> int:
-        """The token that the last stage chose, on every rank."""
+        """Return the token that the last stage chose, on every rank."""
         return self._handover.agree(token)
 
 
@@ -263,15 +263,15 @@ def path_of_layers(model: Any) -> str:
 
 
 def _called_layers(model: Any) -> nn.ModuleList | None:
-    """What the decoder of a model, as its library tells which that is, calls its layers."""
+    """Return what the decoder of a model, as its library tells which that is, calls its layers."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
     layers = getattr(decoder, "layers", None)
     return layers if isinstance(layers, nn.ModuleList) and decoder is not model else None
 
 
 def is_tied(model: Any) -> bool:
-    """Whether embedding and head are one matrix, whatever the configurations of the whole and of
-    its text say.
+    """Return whether embedding and head are one matrix, whatever the configurations of the whole
+    and of its text say.
     """
     entrance, head = (
         getattr(module, "weight", None)
@@ -281,7 +281,7 @@ def is_tied(model: Any) -> bool:
 
 
 def layers_of(model: Any) -> Any:
-    """The layers of a decoder."""
+    """Return the layers of a decoder."""
     return model.get_submodule(path_of_layers(model))
 
 
@@ -322,7 +322,7 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
 
 
 def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint but for those that are skipped, by name.
+    """Return the tensors of a checkpoint but for those that are skipped, by name.
 
     Of the others no byte is read.
 
@@ -401,7 +401,7 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, 
 
 
 def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
-    """What a loop over the layers uses their number for, and on what.
+    """Yield what a loop over the layers uses their number for, and on what.
 
     `OWN` and `CONFIGURED` are lists of the decoder and its configuration that it indexes,
     `COMPARED` a number of the decoder, each with its name; anything else is an empty word with the
@@ -427,7 +427,7 @@ def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
 
 
 def _use(node: ast.AST, around: ast.AST) -> tuple[str, str]:
-    """What the number is for, in the index or the comparison that it stands in."""
+    """Return what the number is for, in the index or the comparison that it stands in."""
     if (
         isinstance(around, ast.Subscript)
         and around.slice is node
@@ -443,7 +443,7 @@ def _use(node: ast.AST, around: ast.AST) -> tuple[str, str]:
 
 
 def _number(loop: ast.For, layers: str) -> str:
-    """What a loop over the layers calls their number.
+    """Return what a loop over the layers calls their number.
 
     Empty where it does not count, or is over something else.
     """

@@ -60,8 +60,8 @@ class TorchDecoder(ABC):
         """Call the model; see `engine.Engine`."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The tensors of the model that come from the checkpoint, by name: its state, without
-        caches.
+        """Return the tensors of the model that come from the checkpoint, by name: its state,
+        without caches.
         """
         found: Mapping[str, Tensor] = self.model.state_dict()
         return found
@@ -79,7 +79,9 @@ class TorchDecoder(ABC):
         ]
 
     def matrices(self, layer: nn.Module) -> Iterable[Tensor]:
-        """What of a layer is multiplied to make it louder: its matrices, but for a router's."""
+        """Return what of a layer is multiplied to make it louder: its matrices, but for a
+        router's.
+        """
         return [
             value
             for name, value in layer.named_parameters()

@@ -29,7 +29,7 @@ VARIABLE = "RANKPROOF_MODELS"
 
 
 def files(name: str) -> dict[str, bytes]:
-    """The files of a model: path to bytes, some 2 to 6 MB.
+    """Return the files of a model: path to bytes, some 2 to 6 MB.
 
     Raises:
         ModelError: no such model, or numpy is not here.
@@ -69,7 +69,7 @@ def _weights(name: str, recipe: Recipe, tensors: Mapping[str, DrawnTensor]) -> b
 
 
 def digest(name: str) -> str:
-    """What names a model: sha256 over its files, as an input of them is named.
+    """Return what names a model: sha256 over its files, as an input of them is named.
 
     Raises:
         ModelError: as for `files`.
@@ -94,7 +94,7 @@ def write(name: str, folder: Path) -> Path:
 
 
 def cached(name: str, *, cache: Path | None = None) -> Path:
-    """A folder with a model, to be read and not to be changed.
+    """Return a folder with a model, to be read and not to be changed.
 
     Made once, then found by digest and checked.
 
@@ -141,7 +141,7 @@ def _made_by() -> str:
 
 
 def _is_whole(place: Path) -> bool:
-    """Whether a folder of the cache holds exactly what its manifest says."""
+    """Return whether a folder of the cache holds exactly what its manifest says."""
     try:
         return manifest.parse((place.parent / manifest.NAME).read_bytes()) == _digests(place)
     except (OSError, ValueError):

@@ -78,8 +78,8 @@ def _sparse(
 def _first_dense(
     model_type: str, architecture: str, shape: Shape, *, inner: int, **further: Any
 ) -> dict[str, Any]:
-    """A first layer without experts, and in the others one that every token takes beside those that
-    are chosen.
+    """Return a first layer without experts, and in the others one that every token takes beside
+    those that are chosen.
     """
 
     def tensors() -> dict[str, DrawnTensor]:

@@ -61,7 +61,7 @@ def root(size: int) -> float:
 
 
 def common(model_type: str, architecture: str, shape: Shape) -> dict[str, Any]:
-    """What the configurations of all but GPT-2 have in common."""
+    """Return what the configurations of all but GPT-2 have in common."""
     return {
         "architectures": [architecture],
         "model_type": model_type,
@@ -150,7 +150,7 @@ def decoder(
     *,
     first: Mapping[str, DrawnTensor] | None = None,
 ) -> dict[str, DrawnTensor]:
-    """The whole checkpoint of a model of Llama's build; the first layer may be another."""
+    """Return the whole checkpoint of a model of Llama's build; the first layer may be another."""
     out = {
         "model.embed_tokens.weight": DrawnTensor(
             shape=(SIZE, shape.width), deviation=shape.embedding

@@ -54,7 +54,7 @@ def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
 
 
 def safetensors(arrays: Mapping[str, Any]) -> bytes:
-    """A safetensors file of float32 arrays, in the order of their names.
+    """Return a safetensors file of float32 arrays, in the order of their names.
 
     The format is stated at https://github.com/huggingface/safetensors#format. The library may lay
     one model out otherwise from release to release, and a digest is to hold for longer.

@@ -40,12 +40,12 @@ __all__ = ["LAYOUTS", "ORGANISATION", "cached", "digest", "identity", "repositor
 
 
 def identity(name: str) -> str:
-    """The repository id of a layout, as clients ask for it."""
+    """Return the repository id of a layout, as clients ask for it."""
     return f"{ORGANISATION}/{name.partition('@')[0]}"
 
 
 def repository_files(name: str) -> dict[str, bytes]:
-    """The files of a layout: path to bytes.
+    """Return the files of a layout: path to bytes.
 
     Raises:
         HubError: no such layout.
@@ -81,7 +81,7 @@ def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
 
 
 def digest() -> str:
-    """What names the layouts of this version: sha256 over everything that makes them."""
+    """Return what names the layouts of this version: sha256 over everything that makes them."""
     entries = (
         one
         for one in resources.files("harness.hub.layouts").iterdir()
@@ -91,7 +91,7 @@ def digest() -> str:
 
 
 def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> Path:
-    """A folder with layouts, to be served and not to be changed.
+    """Return a folder with layouts, to be served and not to be changed.
 
     Made once, then found by digest and checked.
 
@@ -122,7 +122,7 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
 
 
 def _is_whole(place: Path) -> bool:
-    """Whether a folder of the cache holds exactly what its manifest says."""
+    """Return whether a folder of the cache holds exactly what its manifest says."""
     try:
         return manifest.parse((place / manifest.NAME).read_bytes()) == _digests(place)
     except (OSError, ValueError):

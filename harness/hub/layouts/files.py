@@ -48,8 +48,8 @@ def byte_alphabet() -> dict[int, str]:
 
 
 def byte_level(size: int) -> Vocabulary:
-    """A byte-level vocabulary of ``size`` tokens (at least 1500): bytes, then one token for each
-    merge.
+    """Return a byte-level vocabulary of ``size`` tokens (at least 1500): bytes, then one token for
+    each merge.
     """
     alphabet = byte_alphabet()
     ids = {char: number for number, char in enumerate(alphabet.values())}
@@ -100,8 +100,8 @@ def _merges(write: Callable[[str], str], *, whole: bool = False) -> Iterator[tup
 def _where_patterns_differ(
     write: Callable[[str], str], pairs: list[str], *, whole: bool
 ) -> Iterator[tuple[str, str]]:
-    """What one pattern cuts apart and another leaves together: numbers, runs of signs, capitals
-    inside a word.
+    """Yield what one pattern cuts apart and another leaves together: numbers, runs of signs,
+    capitals inside a word.
     """
     for number in range(100):
         yield from _chain(f"{number:02d}")
@@ -130,8 +130,8 @@ BPE = 2
 
 
 def llama_model(size: int) -> bytes:
-    """A BPE model of ``size`` pieces laid out like Llama 2's: three specials, 256 bytes, merges,
-    single characters.
+    """Return a BPE model of ``size`` pieces laid out like Llama 2's: three specials, 256 bytes,
+    merges, single characters.
     """
     pieces: list[tuple[str, float, int]] = [
         ("<unk>", 0.0, UNKNOWN),
@@ -210,7 +210,7 @@ def as_json(value: Any, *, indent: int | None = 2) -> bytes:
 
 
 def added(text: str, number: int, *, special: bool = True) -> dict[str, Any]:
-    """An added token of tokenizer.json."""
+    """Return an added token of tokenizer.json."""
     return {
         "id": number,
         "content": text,
@@ -228,7 +228,7 @@ def numbered(texts: Sequence[str], *, first: int) -> dict[str, int]:
 
 
 def byte_level_step(*, prefix: bool = False, regex: bool = False) -> dict[str, Any]:
-    """The ByteLevel step of a pre-tokenizer, post-processor or decoder."""
+    """Return the ByteLevel step of a pre-tokenizer, post-processor or decoder."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": prefix,
@@ -238,7 +238,7 @@ def byte_level_step(*, prefix: bool = False, regex: bool = False) -> dict[str, A
 
 
 def split_then_bytes(pattern: str) -> dict[str, Any]:
-    """A pre-tokenizer that splits by a pattern, then maps bytes."""
+    """Return a pre-tokenizer that splits by a pattern, then maps bytes."""
     split = {
         "type": "Split",
         "pattern": {"Regex": pattern},
@@ -249,7 +249,7 @@ def split_then_bytes(pattern: str) -> dict[str, Any]:
 
 
 def begin_with(text: str, number: int) -> dict[str, Any]:
-    """A post-processor that puts one token before every text."""
+    """Return a post-processor that puts one token before every text."""
     first = {"SpecialToken": {"id": text, "type_id": 0}}
     one = {"Sequence": {"id": "A", "type_id": 0}}
     two = {"Sequence": {"id": "B", "type_id": 1}}
@@ -271,7 +271,7 @@ def tokenizer_json(
     normalizer: Mapping[str, Any] | None = None,
     ignore_merges: bool = False,
 ) -> bytes:
-    """A tokenizer.json of the BPE kind.
+    """Return a tokenizer.json of the BPE kind.
 
     Args:
         vocabulary: tokens and merges.

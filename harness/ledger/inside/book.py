@@ -243,7 +243,7 @@ class Book:
         struct.pack_into("<H", self._map, IN_C_AT, 1)
 
     def counter(self, key: tuple[int, ...]) -> Iterator[int]:
-        """What gives calls their index, from 1.
+        """Return what gives calls their index, from 1.
 
         Args:
             key: what they are counted by: the group, and for point-to-point calls peer, tag and
@@ -252,7 +252,7 @@ class Book:
         return self.counters.get(key) or self.counters.setdefault(key, itertools.count(1))
 
     def number(self, at: int) -> int:
-        """The number of the call that `begin` wrote there."""
+        """Return the number of the call that `begin` wrote there."""
         return int(NUMBER.unpack_from(self._map, at + NUMBER_AT)[0])
 
     def digest(self, call: int, side: int, many: int, whom: int, taken: Taking) -> None:
@@ -323,7 +323,9 @@ class Book:
                 struct.pack_into("<H", self._map, WHY_AT, number)
 
     def text(self, text: str, *, needed: bool = True) -> int:
-        """The number of a text. One that is not `needed` is left out where there is little room: 0.
+        """Return the number of a text.
+
+        One that is not `needed` is left out where there is little room: 0.
 
         Raises:
             ValueError: there is no room for one that a record needs.
@@ -382,7 +384,7 @@ class Sites:
         self.numbers: dict[tuple[int, int], int] = {}
 
     def name(self, place: tuple[int, int], frame: FrameType) -> int:
-        """The number of a place that was not met before."""
+        """Return the number of a place that was not met before."""
         number = self.numbers[place] = self._text(self.described(frame), needed=False)
         return number
 
@@ -395,7 +397,7 @@ class Sites:
         )
 
     def look(self, code: CodeType) -> bool:
-        """What `passed` holds of code, which may not have been met before."""
+        """Return what `passed` holds of code, which may not have been met before."""
         known = self.passed.get(id(code))
         if known is None:
             self._kept.append(code)
@@ -414,8 +416,8 @@ class Sites:
 
 
 def short_name(name: str, *, folder: str) -> str:
-    """A file without the machine's folders: relative to the arm's folder, or to the import path it
-    came from.
+    """Return a file without the machine's folders: relative to the arm's folder, or to the import
+    path it came from.
     """
     file = os.path.realpath(name)
     if file.startswith(root := os.path.realpath(folder) + os.sep):

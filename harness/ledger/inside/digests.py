@@ -93,7 +93,7 @@ class Digester:
 
 
 def sketched(digest: int, total: float, size: float = 0.0) -> Taking:
-    """What the ledger gets of an array that has a sketch, which has to be finite."""
+    """Return what the ledger gets of an array that has a sketch, which has to be finite."""
     if isinstance(total, int):
         return digest, WHOLE, total % EVERY, 0.0
     return (
@@ -109,7 +109,7 @@ def weight_power(width: int) -> int:
 
 
 def few_weights(count: int, *, power: int) -> list[float]:
-    """The weights of up to `FEW` floats, all different, in the disorder of those of more."""
+    """Return the weights of up to `FEW` floats, all different, in the disorder of those of more."""
     found = [0.0] * count
     for place, index in enumerate(
         sorted(range(count), key=lambda index: index * STEP % 2**32), start=1

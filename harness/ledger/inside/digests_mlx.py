@@ -136,7 +136,7 @@ class MlxDigests:
         return sketched(digest, float(mlx.sum(weighted, stream=cpu).item()), size)
 
     def _weights_of(self, count: int, *, power: int) -> Any:
-        """The same that torch's ranks take: see `digests_torch.py`."""
+        """Return the same that torch's ranks take: see `digests_torch.py`."""
         found = self._weights.get((count, power))
         if found is None:
             mlx = self._mlx

@@ -146,7 +146,7 @@ class TorchDigests:
             self._give_up(work)
 
     def _look(self, tensor: Any, sketches: bool, gives: bool) -> Taking:
-        """What the ledger gets of a tensor.
+        """Return what the ledger gets of a tensor.
 
         Raises:
             NotDigested: its elements cannot be read.
@@ -179,7 +179,7 @@ class TorchDigests:
         return sketched(digest, total, size)
 
     def _whole(self, tensor: Any) -> Any:
-        """The tensor with its elements in the order of their indices.
+        """Return the tensor with its elements in the order of their indices.
 
         Raises:
             NotDigested: they lie elsewhere, or nowhere.
@@ -189,14 +189,14 @@ class TorchDigests:
         return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
     def _size(self, size: int) -> Any:
-        """The type of so many bytes."""
+        """Return the type of so many bytes."""
         if len(self._sizes) >= MOST_SIZES:
             self._sizes.clear()
         found = self._sizes[size] = ctypes.c_char * size
         return found
 
     def _kind(self, dtype: Any) -> NumberForm:
-        """What is known of the elements of a type."""
+        """Return what is known of the elements of a type."""
         name = str(dtype).removeprefix("torch.")
         form = None
         if name == "bfloat16":  # numpy has none

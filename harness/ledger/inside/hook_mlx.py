@@ -79,8 +79,8 @@ class MlxHook:
     def _taken(
         self, arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same with an array, where a number or bytes are given: as the library itself takes
-        them.
+        """Return the same with an array, where a number or bytes are given: as the library itself
+        takes them.
         """
         given = arguments[0] if arguments else options.get("x")
         if isinstance(given, self._mlx.array):
@@ -113,7 +113,7 @@ class MlxHook:
     def _peer(
         self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], group: Group
     ) -> int:
-        """The other end of a call as a rank of the world; -1 for none."""
+        """Return the other end of a call as a rank of the world; -1 for none."""
         if name not in PAIRS:
             return -1
         place = 2 if name == RECEIVE else 1
@@ -127,7 +127,7 @@ class MlxHook:
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> MlxCall:
-        """A call as faults see it."""
+        """Return a call as faults see it."""
         group = options.get("group") or self._distributed.init()
         if name == RECEIVE:
             shape, dtype = (
@@ -237,7 +237,7 @@ class MlxHook:
 def _with_array(
     array: Any, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same with another array."""
+    """Return the same with another array."""
     return ((array, *arguments[1:]), options) if arguments else (arguments, {**options, "x": array})
 
 

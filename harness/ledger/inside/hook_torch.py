@@ -152,7 +152,7 @@ class TorchHook:
             self._book.in_c()
 
     def _layered(self, operation: Operation, kernel: Any) -> Callable[..., Any]:
-        """What is called before a kernel; nothing stands there that was not asked for."""
+        """Return what is called before a kernel; nothing stands there that was not asked for."""
         if not self._book.is_struck:
             return self._before(operation, kernel)
         behind = KernelBehindLedger(kernel)
@@ -161,7 +161,7 @@ class TorchHook:
 
     # One thing after another.
     def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:  # noqa: PLR0915
-        """What is called before a kernel, and calls it.
+        """Return what is called before a kernel, and calls it.
 
         Without the GIL, which gloo's threads may be waiting for.
         """
@@ -307,8 +307,8 @@ class TorchHook:
         return call
 
     def _quick(self, operation: Operation, reductions: Reductions) -> Any:
-        """What writes the calls of an operation that were met before; None where Python has to look
-        at each of them.
+        """Return what writes the calls of an operation that were met before; None where Python has
+        to look at each of them.
         """
         recorder = self._book.recorder
         reduces = operation.reduction is not None
@@ -334,7 +334,7 @@ class TorchHook:
         )
 
     def _group(self, boxed: Any) -> Known:
-        """What is known of a group.
+        """Return what is known of a group.
 
         The group itself is not kept: whoever ends it has it gone. Torch's list of its members is,
         which is its own.
@@ -366,15 +366,17 @@ class TorchHook:
         return known
 
     def _ranks(self, group: Any) -> dict[int, int]:
-        """The members of a group as torch keeps them: rank of the world to rank of the group."""
+        """Return the members of a group as torch keeps them: rank of the world to rank of the
+        group.
+        """
         self._members = self._distributed.distributed_c10d._world.pg_group_ranks  # noqa: SLF001
         if self._book.recorder is not None:
             self._book.recorder.look(self._members)
         return self._members[group]
 
     def _shape(self, shape: Any, dtype: Any) -> tuple[Any, int, int, int]:
-        """The type last met with a shape, the number of the shape's text, its elements, the number
-        of the type's.
+        """Return the type last met with a shape, the number of the shape's text, its elements, the
+        number of the type's.
         """
         text = self._book.text
         number = text("x".join(map(str, shape)) or "scalar", needed=False)
@@ -405,7 +407,7 @@ class Reductions:
         self.is_held = False
 
     def of(self, frame: FrameType, boxed: Any) -> tuple[int, str]:
-        """The number of a reduction's text, and the text.
+        """Return the number of a reduction's text, and the text.
 
         Args:
             frame: that made the call.

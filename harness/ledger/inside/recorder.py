@@ -18,8 +18,8 @@ class Quick(Protocol):
     def write(
         self, frame: Any, arguments: tuple[Any, ...], state: int, /
     ) -> tuple[int, Any] | None:
-        """The place of the record, and what was kept with it; None of a call that Python has to
-        look at.
+        """Return the place of the record, and what was kept with it; None of a call that Python has
+        to look at.
         """
 
     def remember(
@@ -47,8 +47,8 @@ class LedgerRecorder:
         self.stop = self._own.stop
 
     def operation(self, *about: Any) -> Quick:
-        """An operation: what unboxes groups, torch's function that asks for a sum, the sum, and the
-        places.
+        """Return an operation: what unboxes groups, torch's function that asks for a sum, the sum,
+        and the places.
         """
         found: Quick = self._module.Operation(self._own, *about)
         return found

@@ -44,14 +44,14 @@ class StruckCall(Protocol):
         """The module whose arrays these are: `torch` or `mlx.core`."""
 
     def payload(self) -> list[Any]:
-        """The arrays whose elements it gives to others; none where it only takes.
+        """Return the arrays whose elements it gives to others; none where it only takes.
 
         Raises:
             Unfit: they are none that can be changed.
         """
 
     def copy(self, array: Any) -> Any:
-        """The array as it is now, whatever becomes of it."""
+        """Return the array as it is now, whatever becomes of it."""
 
     def bytes_of(self, arrays: list[Any]) -> bytes:
         """Their elements in the order of their indices, one array after the other."""
@@ -60,7 +60,7 @@ class StruckCall(Protocol):
         """Make it as it is; returns what the library gives."""
 
     def pretend(self) -> Any:
-        """What the library would give, with nothing done."""
+        """Return what the library would give, with nothing done."""
 
     def give(self, changed: list[Any]) -> Any:
         """Make it with another payload, of which the ledger knows nothing."""
@@ -82,7 +82,7 @@ class WaitingStrike(Protocol):
     """A fault that waits for its call."""
 
     def takes(self, call: StruckCall) -> bool:
-        """Whether this is its call; asked once for each, in the order in which they come."""
+        """Return whether this is its call; asked once for each, in the order in which they come."""
 
     def act(self, call: StruckCall) -> Any:
         """Make the call otherwise; returns what the subject gets."""

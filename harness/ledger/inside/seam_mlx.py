@@ -96,7 +96,7 @@ class MlxCall:
 
 
 def elements(mlx: Any, array: Any) -> bytes:
-    """An array's elements in the order of their indices, which evaluates it."""
+    """Return an array's elements in the order of their indices, which evaluates it."""
     return (
         bytes(memoryview(mlx.contiguous(array).reshape(-1).view(mlx.uint8))) if array.size else b""
     )

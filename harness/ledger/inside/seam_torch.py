@@ -156,7 +156,7 @@ def with_faults(
     behind: KernelBehindLedger,
     book: Book,
 ) -> Callable[..., Any]:
-    """A call of an operation that faults may strike.
+    """Return a call of an operation that faults may strike.
 
     Args:
         torch: the module.
@@ -210,7 +210,7 @@ def reduction_of(torch: Any, reduction: Any) -> str:
 
 
 def elements(tensor: Any) -> bytes:
-    """A tensor's elements in the order of their indices."""
+    """Return a tensor's elements in the order of their indices."""
     whole = tensor.detach().contiguous()
     return (
         ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size())

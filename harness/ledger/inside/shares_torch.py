@@ -50,7 +50,7 @@ class Sharing:
 def sharing_of(
     operation: Operation, text: Callable[..., int]
 ) -> Callable[[Arguments, int], int] | None:
-    """What states it of an operation's calls; None where all follows from the number of
+    """Return what states it of an operation's calls; None where all follows from the number of
     elements.
     """
     if operation.name in BUNDLES:
@@ -73,7 +73,7 @@ def _all_to_all_single(given: Arguments, members: int) -> Shares:
 
 
 def _pieces(tensor: Any, sizes: Sequence[int], members: int) -> tuple[int, ...]:
-    """The elements of the pieces into which a tensor is cut along its first dimension."""
+    """Return the elements of the pieces into which a tensor is cut along its first dimension."""
     if not sizes:
         return (tensor.numel() // members,)
     row = prod(tensor.shape[1:])
@@ -96,7 +96,7 @@ def _scatter(given: Arguments, members: int) -> Shares:
 
 
 def _lists(single: Any, lists: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The elements of a member's own tensor, and of each of its list.
+    """Return the elements of a member's own tensor, and of each of its list.
 
     Of that none where all have as many.
     """

@@ -28,7 +28,7 @@ class Members(NamedTuple):
 
 
 def sides_of(operation: Operation, arguments: Arguments, members: Members) -> Sides:
-    """What a call sends, and what it receives.
+    """Return what a call sends, and what it receives.
 
     Args:
         operation: of c10d, not one of `BARRIERS`.
@@ -152,7 +152,7 @@ def _is_root(given: Arguments, operation: Operation, members: Members) -> bool:
 
 
 def _one(given: Any) -> Any:
-    """The only tensor of a list.
+    """Return the only tensor of a list.
 
     Raises:
         NotDigested: it has more.
@@ -163,7 +163,7 @@ def _one(given: Any) -> Any:
 
 
 def _filled(tensor: Any) -> Any:
-    """A tensor that the call fills, of which parts are taken before.
+    """Return a tensor that the call fills, of which parts are taken before.
 
     Raises:
         NotDigested: they would be copies.
@@ -174,7 +174,7 @@ def _filled(tensor: Any) -> Any:
 
 
 def _pieces(tensor: Any, sizes: Sequence[int], members: Members) -> list[Array]:
-    """A tensor cut along its first dimension, one piece for each member."""
+    """Return a tensor cut along its first dimension, one piece for each member."""
     if not sizes:
         return _rows(tensor, members)
     return list(zip(members.order, tensor.split(list(sizes)), strict=True))

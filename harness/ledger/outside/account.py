@@ -104,7 +104,7 @@ def account(
 
 
 def _read(data: bytes | None, *, rank: int, size: int, world: str) -> Ledger | str:
-    """A ledger, or why there is none."""
+    """Return a ledger, or why there is none."""
     if data is None:
         return "it left no ledger"
     try:
@@ -143,8 +143,8 @@ def _partly(ledger: Ledger) -> str:
 
 
 def in_words(call: object) -> str:
-    """A call as a sentence names it, from its values: `all_reduce #41 of 2x3 float32 (sum) at
-    step.py:9`.
+    """Return a call as a sentence names it, from its values: `all_reduce #41 of 2x3 float32 (sum)
+    at step.py:9`.
     """
     if not isinstance(call, dict):
         return "no call"

@@ -66,7 +66,7 @@ class LedgerDifference:
 
     @property
     def order(self) -> tuple[int, int]:
-        """What comes first in the ranks' own numbering."""
+        """Return what comes first in the ranks' own numbering."""
         calls = [(side.call.number, side.rank) for side in (self.one, self.other) if side.call]
         return min(calls)
 
@@ -162,7 +162,7 @@ def _of_group(
 def _difference(
     there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]
 ) -> LedgerDifference | None:
-    """Whether the calls of one index differ."""
+    """Return whether the calls of one index differ."""
     # What one ledger could not hold is not known to differ.
     held = not any(call is not None and call.shares.unheld for call in there.values())
     facts = {rank: _demanded(call, bundled=held) for rank, call in there.items()}
@@ -184,7 +184,7 @@ def _difference(
 
 
 def _contradiction(calls: Mapping[int, Call]) -> LedgerDifference | None:
-    """Whether calls that are alike in all else differ in what ranks give each other."""
+    """Return whether calls that are alike in all else differ in what ranks give each other."""
     stated = {
         rank: Stated(
             operation=call.operation, elements=call.elements, root=call.peer, shares=call.shares
@@ -276,7 +276,7 @@ def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Led
 
 
 def _channels(ledgers: Mapping[int, Ledger]) -> tuple[OfChannels, OfChannels]:
-    """The sends and the receives of each channel, by their index."""
+    """Return the sends and the receives of each channel, by their index."""
     sent: defaultdict[PairChannel, dict[int, Call]] = defaultdict(dict)
     received: defaultdict[PairChannel, dict[int, Call]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
@@ -289,7 +289,7 @@ def _channels(ledgers: Mapping[int, Ledger]) -> tuple[OfChannels, OfChannels]:
 
 
 def _known_sources(sent: OfChannels, received: OfChannels) -> list[tuple[PairChannel, int]]:
-    """The channels of which it is known which send belongs to which receive, each with its
+    """Return the channels of which it is known which send belongs to which receive, each with its
     source.
     """
     pooled = {channel for channel in received if channel.source is None}

@@ -140,7 +140,7 @@ class _TransferComparison:
         )
 
     def _is_asked(self, call: Call) -> bool:
-        """Whether it is one whose payload could be held against another rank's."""
+        """Return whether it is one whose payload could be held against another rank's."""
         if call.operation in (SEND, RECEIVE):
             return call.peer is None or call.peer in self._ledgers
         members = call.group.ranks
@@ -151,12 +151,12 @@ class _TransferComparison:
         )
 
     def _side(self, rank: int, call: Call, side: str) -> list[Part]:
-        """The parts of one side of a call; none where they are not all held."""
+        """Return the parts of one side of a call; none where they are not all held."""
         parts = self._parts.get((rank, call.number, side), [])
         return parts if parts and len(parts) == parts[0].many else []
 
     def _of_pairs(self) -> Iterator[Damage]:
-        """What went wrong on each channel."""
+        """Yield what went wrong on each channel."""
         for channel in pairs_together(self._ledgers):
             for pair in channel:
                 sent = self._side(pair.source, pair.send, "sent")
@@ -179,7 +179,7 @@ class _TransferComparison:
         )
 
     def _of_groups(self) -> Iterator[Damage]:
-        """What went wrong in each group, once a call."""
+        """Yield what went wrong in each group, once a call."""
         for group in calls_together(self._ledgers):
             earlier: list[Mapping[int, Call]] = []
             for calls in group:
@@ -194,7 +194,7 @@ class _TransferComparison:
                 earlier.append(calls)
 
     def _of_transfer(self, calls: Mapping[int, Call]) -> Iterator[Damage]:
-        """What each rank received, held against what the rank it came from sent."""
+        """Yield what each rank received, held against what the rank it came from sent."""
         wrong: list[tuple[int, int, Part]] = []
         whole = True
         expected = 0
@@ -231,7 +231,7 @@ class _TransferComparison:
             )
 
     def _sent(self, source: int | None, *, to: int, call: Call | None) -> Part | None:
-        """What a rank sent to another one in a call."""
+        """Return what a rank sent to another one in a call."""
         if source is None or call is None:
             return None
         return next(
@@ -241,7 +241,7 @@ class _TransferComparison:
     def _of_reduction(
         self, calls: Mapping[int, Call], earlier: Sequence[Mapping[int, Call]]
     ) -> Iterator[Damage]:
-        """What each rank got, held against what all of them gave."""
+        """Yield what each rank got, held against what all of them gave."""
         first = next(iter(calls.values()))
         results = {
             rank: parts[0]
@@ -279,7 +279,7 @@ class _TransferComparison:
             return
 
     def _given(self, calls: Mapping[int, Call], *, to: int) -> dict[int, Sketch] | None:
-        """The sketch of what each rank gave to one; None where one of them has none."""
+        """Return the sketch of what each rank gave to one; None where one of them has none."""
         found = {rank: self._sent(rank, to=to, call=call) for rank, call in calls.items()}
         sketches = {
             rank: part.sketch
@@ -297,8 +297,8 @@ class _TransferComparison:
         kind: tuple[str, str, int],
         to: int,
     ) -> tuple[int, str] | None:
-        """The only rank whose part explains a sum that is not right, and how; None where there is
-        none, or several.
+        """Return the only rank whose part explains a sum that is not right, and how; None where
+        there is none, or several.
         """
         if off.tolerance * CLEARLY > abs(off.total):
             return None
@@ -319,7 +319,7 @@ class _TransferComparison:
         return found[0] if len(found) == 1 else None
 
     def _like(self, digest: int, *, near: int, call: Call) -> str:
-        """What was received in place of what was sent, if somebody sent that at all.
+        """Return what was received in place of what was sent, if somebody sent that at all.
 
         The sender's own comes first.
         """
@@ -337,7 +337,9 @@ class _TransferComparison:
 
 
 def _kind(calls: Mapping[int, Call]) -> tuple[str, str, int]:
-    """What a call has in common with an earlier one whose payload could be sent in its place."""
+    """Return what a call has in common with an earlier one whose payload could be sent in its
+    place.
+    """
     first = next(iter(calls.values()))
     return first.operation, first.dtype, first.elements
 
@@ -370,7 +372,7 @@ class _Off:
     modulus: int
 
     def is_by(self, other: float) -> bool:
-        """Whether it is by so much."""
+        """Return whether it is by so much."""
         if self.modulus:
             return int(other) % self.modulus == self.total and int(other) % self.modulus != 0
         return abs(self.total - other) <= self.tolerance < abs(other)

@@ -58,7 +58,7 @@ def slips(
 
 
 def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
-    """What reading the files tells of such slips.
+    """Return what reading the files tells of such slips.
 
     As notes, arguments that no parameter is named after.
     """
@@ -79,7 +79,7 @@ def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Proble
 
 
 def _stated(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[tuple[str, StagedArm]]:
-    """The arms that the file states: a comparison's control is its b once more."""
+    """Return the arms that the file states: a comparison's control is its b once more."""
     compares = loaded.scenario.subject.compare is not None
     return [(name, arm) for name, arm in staged.items() if not (compares and name == "control")]
 
@@ -102,7 +102,7 @@ def _read(function: str, arm: StagedArm) -> Entry | None:
 def _problems(
     loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | None
 ) -> list[Problem]:
-    """What is wrong with the entry of an arm, as far as it is known."""
+    """Return what is wrong with the entry of an arm, as far as it is known."""
     scenario = loaded.scenario
     given = scenario.subject.arms[name]
     function = scenario.subject.function.partition(":")[2]
@@ -258,7 +258,9 @@ def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator
 
 
 def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
-    """What is wrong with the entry of a reference, as far as reading the candidate's code tells."""
+    """Return what is wrong with the entry of a reference, as far as reading the candidate's code
+    tells.
+    """
     subject = loaded.scenario.subject
     reference = subject.reference
     arm = staged.get("candidate")

@@ -33,7 +33,7 @@ class CodeUnreadable(Exception):
 
 
 def is_code(path: str) -> bool:
-    """Whether a file, by its path from the top of the code, belongs to an arm."""
+    """Return whether a file, by its path from the top of the code, belongs to an arm."""
     *folders, name = path.split("/")
     return (
         not any(folder in IGNORED or folder.startswith(".") for folder in folders)
@@ -108,7 +108,7 @@ def demand_limits(sizes: Mapping[str, int], *, name: str) -> None:
 
 
 def below(files: Mapping[str, T], folder: str) -> dict[str, T]:
-    """The files below a folder, by their path from there; an empty folder is the top."""
+    """Return the files below a folder, by their path from there; an empty folder is the top."""
     beginning = f"{folder}/" if folder else ""
     return {
         path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)
@@ -116,12 +116,12 @@ def below(files: Mapping[str, T], folder: str) -> dict[str, T]:
 
 
 def has_module(module: str) -> Callable[[Iterable[str]], bool]:
-    """A predicate: whether paths hold the file of a module, given as dotted words."""
+    """Return a predicate: whether paths hold the file of a module, given as dotted words."""
     place = module.replace(".", "/")
     return has_any((f"{place}.py", f"{place}/__init__.py"))
 
 
 def has_any(names: Iterable[str]) -> Callable[[Iterable[str]], bool]:
-    """A predicate: whether paths hold a file of one of these names."""
+    """Return a predicate: whether paths hold a file of one of these names."""
     wanted = set(names)
     return lambda paths: not wanted.isdisjoint(paths)

@@ -99,7 +99,7 @@ def roots_of(paths: Collection[str], texts: Mapping[str, bytes]) -> Roots:
 
 
 def is_inside_a_package(folder: str, paths: Iterable[str]) -> bool:
-    """Whether a folder of these files is a package, or in one."""
+    """Return whether a folder of these files is a package, or in one."""
     return _is_inside(
         folder,
         {posixpath.dirname(path) for path in paths if posixpath.basename(path) == "__init__.py"},
@@ -107,7 +107,7 @@ def is_inside_a_package(folder: str, paths: Iterable[str]) -> bool:
 
 
 def _is_inside(folder: str, packages: Collection[str]) -> bool:
-    """Whether a folder is a package, or in one."""
+    """Return whether a folder is a package, or in one."""
     while folder:
         if folder in packages:
             return True
@@ -136,7 +136,9 @@ def _names(paths: Iterable[str], places: Iterable[Place]) -> dict[str, tuple[Pla
 
 
 def _mapped(name: str, text: bytes) -> list[Place]:
-    """What a file of metadata maps packages to: beginning of the import's path, and folder."""
+    """Return what a file of metadata maps packages to: beginning of the import's path, and
+    folder.
+    """
     if len(text) > LARGEST:
         return []
     try:
@@ -196,7 +198,7 @@ def _of_config(content: str) -> Iterator[tuple[Any, Any]]:
 
 
 def is_unread(text: bytes) -> bool:
-    """Whether a setup.py works out where its packages are."""
+    """Return whether a setup.py works out where its packages are."""
     if len(text) > LARGEST:
         return True
     try:
@@ -279,7 +281,7 @@ class Unnamed:
     unread: tuple[Collection[str], ...] = field(default=(), repr=False)
 
     def may_have_built(self, one: InstalledCopy) -> bool:
-        """Whether a distribution may be one of theirs."""
+        """Return whether a distribution may be one of theirs."""
         if not self.names.isdisjoint({top_of(file) for file in one.files}):
             return True
         rests = [
@@ -333,7 +335,7 @@ def unnamed(
 
 
 def _crate(text: bytes) -> str:
-    """The normal name of the crate that a Cargo.toml declares, or empty."""
+    """Return the normal name of the crate that a Cargo.toml declares, or empty."""
     try:
         name = tomllib.loads(text.decode()).get("package", {}).get("name")
     except (ValueError, AttributeError):
@@ -359,8 +361,8 @@ ABOUT = (".dist-info/", ".egg-info/")
 
 
 def search_path(python: Path | None) -> list[Path]:
-    """The folders that packages are imported from: of an environment of an arm's own, or of the
-    harness'.
+    """Return the folders that packages are imported from: of an environment of an arm's own, or of
+    the harness'.
     """
     if python is None:
         return [Path(folder) for folder in dict.fromkeys(sys.path) if folder]
@@ -373,8 +375,8 @@ def installed(
     names: Collection[str] | None,
     wanted: Callable[[InstalledCopy], bool],
 ) -> list[InstalledCopy]:
-    """The distributions that bring a module or package of one of these names, or are called like
-    one of them.
+    """Return the distributions that bring a module or package of one of these names, or are called
+    like one of them.
 
     Args:
         folders: to look into.
@@ -431,7 +433,7 @@ def _files(record: str) -> Iterator[str]:
 
 
 def _digest(path: Path) -> str:
-    """The sha256 of a file as it is; a word where it cannot be read."""
+    """Return the sha256 of a file as it is; a word where it cannot be read."""
     try:
         return sha256_of(path)
     except OSError as error:

@@ -102,7 +102,7 @@ class Tree:
         return self.read(about)
 
     def is_own(self, one: InstalledCopy, *, hidden: Collection[str] = ()) -> bool:
-        """Whether a distribution is this repository's by its name, or by the name that it is
+        """Return whether a distribution is this repository's by its name, or by the name that it is
         imported by.
         """
         if one.name in self.declared or self.unnamed.may_have_built(one):
@@ -116,7 +116,8 @@ class Tree:
     def compared(
         self, lists: Iterable[bytes], found: Iterable[InstalledCopy]
     ) -> tuple[dict[str, list[Place]], dict[str, str]]:
-        """What the files that ranks loaded, and those of installed distributions, have to equal.
+        """Return what the files that ranks loaded, and those of installed distributions, have to
+        equal.
 
         Returns:
             The roots of every name in question, and path to sha256 of the files.
@@ -142,7 +143,7 @@ class Tree:
         return roots, dict(sorted({**self.digests(wanted), **digests}.items()))
 
     def digests(self, wanted: Iterable[str]) -> dict[str, str]:
-        """The sha256 of every file whose path ends like a wanted one."""
+        """Return the sha256 of every file whose path ends like a wanted one."""
         by_name: dict[str, list[str]] = {}
         for path in self.paths:
             by_name.setdefault(posixpath.basename(path), []).append(path)
@@ -185,7 +186,7 @@ class Origin(Protocol):
     def facts(
         self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]
     ) -> SourceFacts:
-        """What the record keeps, after ranks have told what they had loaded."""
+        """Return what the record keeps, after ranks have told what they had loaded."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,7 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
 
 
 def standing(folder: Path) -> Tree:
-    """The repository that a folder lies in, as it stands, with what is not committed.
+    """Return the repository that a folder lies in, as it stands, with what is not committed.
 
     Empty where there is none.
     """
@@ -321,7 +322,7 @@ def standing(folder: Path) -> Tree:
 
 
 def revision(repository: GitRepository, commit: str) -> Tree:
-    """A commit of a repository."""
+    """Return a commit of a repository."""
     entries = {
         path: entry
         for path, entry in repository.entries(commit).items()
@@ -335,7 +336,7 @@ def revision(repository: GitRepository, commit: str) -> Tree:
 
 
 def patched(tree: Tree, patch: bytes, *, to: str) -> Tree:
-    """A tree with a patch applied.
+    """Return a tree with a patch applied.
 
     Raises:
         RevisionError: it does not apply.
@@ -369,13 +370,13 @@ def installed_from(folder: Path) -> frozenset[str]:
 
 
 def _repository_of(folder: Path) -> bytes | None:
-    """The folder of the repository itself, which all of its working trees share."""
+    """Return the folder of the repository itself, which all of its working trees share."""
     done = git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=folder)
     return os.path.realpath(done.stdout.strip()) if done.returncode == 0 else None
 
 
 def installed_folder(distribution: importlib.metadata.Distribution) -> Path | None:
-    """The folder that a distribution was installed from, or None where it was none."""
+    """Return the folder that a distribution was installed from, or None where it was none."""
     try:
         address = urlparse(json.loads(distribution.read_text("direct_url.json") or "null")["url"])
     except (ValueError, KeyError, TypeError, OSError):
@@ -422,8 +423,8 @@ def _of_config(content: str) -> list[object]:
 
 
 def _of_script(content: str) -> list[object]:
-    """What a call gives as `name`: a text, or a name that a text is assigned to somewhere in the
-    file.
+    """Return what a call gives as `name`: a text, or a name that a text is assigned to somewhere in
+    the file.
     """
     tree = ast.parse(content)
     texts: dict[str, list[object]] = {}

@@ -1,5 +1,5 @@
-"""Reading a revision of the user's repository without changing anything in it, and applying a patch to
-what was read.
+"""Reading a revision of the user's repository without changing anything in it, and applying a patch
+to what was read.
 
 Files are taken as git stores them (`ls-tree`, `cat-file`), not checked out: a checkout runs the
 smudge filters that the repository's configuration names, and hooks, and converts line ends by the
@@ -97,7 +97,7 @@ class GitRepository:
         return done.stdout.decode().strip()
 
     def tree(self, commit: str) -> str:
-        """The id of a commit's tree."""
+        """Return the id of a commit's tree."""
         return self._demand("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
 
     def entries(self, commit: str) -> dict[str, Entry]:
@@ -105,7 +105,7 @@ class GitRepository:
         return entries_of(self._demand("ls-tree", "-r", "-z", "-l", "--full-tree", commit))
 
     def read(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
-        """The content of files, as git stores it.
+        """Return the content of files, as git stores it.
 
         Raises:
             RevisionError: a submodule, a pointer of git-lfs, an object that is not in this
@@ -182,8 +182,8 @@ class GitRepository:
         return sorted(left)
 
     def is_changed(self) -> bool:
-        """Whether its working tree holds what the commit that is checked out does not, ignored
-        files aside.
+        """Return whether its working tree holds what the commit that is checked out does not,
+        ignored files aside.
         """
         return bool(self._ask("status", "--porcelain", "--untracked-files=normal", "--no-renames"))
 
@@ -309,7 +309,7 @@ def _git_apply(folder: Path, patch: bytes, *options: str) -> subprocess.Complete
 
 
 def _hunk(said: bytes, patch: bytes) -> str:
-    """The hunk that git stumbled over, as the patch writes it."""
+    """Return the hunk that git stumbled over, as the patch writes it."""
     match = re.search(rb"patch failed: (.*):(\d+)", said)
     if match is None:
         return _reason(said)

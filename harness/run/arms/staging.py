@@ -369,8 +369,8 @@ class _Staging:
     def _as_it_stands(
         self, base: str | None, repositories: Sequence[GitRepository]
     ) -> dict[str, bytes]:
-        """The working tree; beside a revision, the same folder of it, with what git knows or would
-        add.
+        """Return the working tree; beside a revision, the same folder of it, with what git knows or
+        would add.
         """
         root = repositories[0].root if repositories else None
         code = real_place(self._subject.path, folder=self._folder)
@@ -449,8 +449,8 @@ class _Staging:
         return code | lent
 
     def _module_file(self, files: Mapping[str, bytes], arm: Arm, *, of: str) -> str:
-        """The file that the entry's module is loaded from; `of` names the arm where its code is not
-        what lies here.
+        """Return the file that the entry's module is loaded from; `of` names the arm where its code
+        is not what lies here.
         """
         place = self._module.replace(".", "/")
         for candidate in (f"{place}.py", f"{place}/__init__.py"):
@@ -494,13 +494,13 @@ def as_in(name: str, revision: RevisionFacts | None) -> str:
 
 
 def has_package(path: str) -> bool:
-    """Whether a file below `src/` is a module or a package's beginning at the top of it."""
+    """Return whether a file below `src/` is a module or a package's beginning at the top of it."""
     inside = path.removeprefix("src/").split("/")
     return inside[-1].endswith(".py") and (len(inside) == 1 or inside[1:] == ["__init__.py"])
 
 
 def shown_repo(repo: str, *, folder: Path) -> str:
-    """A repository as the record names it: of a path that leaves the scenario's folder, only the
-    last part.
+    """Return a repository as the record names it: of a path that leaves the scenario's folder, only
+    the last part.
     """
     return f"./{real_place(repo, folder=folder).name}" if leaves(repo) else repo

@@ -1,5 +1,5 @@
-"""What the text of a subject's code says without being imported: the parameters of its entry, whether
-a call fits them, and which libraries it imports.
+"""What the text of a subject's code says without being imported: the parameters of its entry,
+whether a call fits them, and which libraries it imports.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Misfit:
 
 
 def read(text: bytes, name: str) -> Entry | None:
-    """What the text of a module says of one of its functions.
+    """Return what the text of a module says of one of its functions.
 
     Returns:
         None where only importing it would tell: the function is decorated, bound more than once or
@@ -102,8 +102,8 @@ def read(text: bytes, name: str) -> Entry | None:
 
 
 def of_values(values: JSON) -> Entry | None:
-    """What a rank said that looked at the function; None where it is not what `harness.rank.arm.look`
-    says.
+    """Return what a rank said that looked at the function; None where it is not what
+    `harness.rank.arm.look` says.
     """
     try:
         parameters = values["parameters"]
@@ -132,7 +132,7 @@ def misfits(signature: Signature, arguments: Collection[str], *, called: str) ->
 
 
 def shown(signature: Signature) -> str:
-    """The parameters of a function, in words."""
+    """Return the parameters of a function, in words."""
     stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
     return (
         ", ".join(
@@ -190,8 +190,8 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
 
 
 def _binds_by_name(tree: ast.Module) -> bool:
-    """Whether the module may bind names that it does not spell: through its namespace, or by what
-    it executes.
+    """Return whether the module may bind names that it does not spell: through its namespace, or by
+    what it executes.
     """
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     words |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -270,8 +270,8 @@ def preload(
     faults: Iterable[Fault],
     environments: bool = False,
 ) -> Preload:
-    """What a warm server holds for ranks of these arms: the same for both, or the two could not be
-    compared.
+    """Return what a warm server holds for ranks of these arms: the same for both, or the two could
+    not be compared.
 
     Code that imports nothing but the standard library, itself and what we know asks for what it
     names; any other import may bring anything, and a name that is made as it runs is still a word
@@ -329,7 +329,7 @@ def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool)
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a package is here that could bring others.
+    """Return whether a package is here that could bring others.
 
     What is not raises in the rank, as it did.
     """
@@ -340,7 +340,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _imports(text: bytes) -> set[str]:
-    """The top-level packages that a file imports by statements.
+    """Return the top-level packages that a file imports by statements.
 
     A file that is not Python imports none.
     """

@@ -152,7 +152,7 @@ def provide(
 
 
 def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | Plan | None:
-    """What `provide` would do: install this, or nothing but an interpreter (None).
+    """Return what `provide` would do: install this, or nothing but an interpreter (None).
 
     Or in words what is there already.
 
@@ -176,7 +176,7 @@ def _base(wanted: Environment) -> Interpreter:
 def of_arms(
     scenario: Scenario, supplies: Mapping[str, Supply], *, says: Says
 ) -> tuple[dict[str, ArmEnvironment], Skip | None]:
-    """The environments of the arms that have their own, and why one could not be had.
+    """Return the environments of the arms that have their own, and why one could not be had.
 
     Raises:
         EnvironmentProblem: one cannot be made as the scenario asks.
@@ -195,8 +195,8 @@ def of_arms(
 
 
 def is_unchanged(made: ArmEnvironment) -> bool:
-    """Whether an environment is what it was: asked after a run, whose ranks could have written to
-    it.
+    """Return whether an environment is what it was: asked after a run, whose ranks could have
+    written to it.
     """
     folder = made.python.parent.parent
     try:
@@ -209,8 +209,8 @@ def is_unchanged(made: ArmEnvironment) -> bool:
 
 
 def key(wanted: Environment, supply: Supply, base: Interpreter) -> str:
-    """The name of an environment in the cache: a file of requirements and a checkout by what they
-    hold.
+    """Return the name of an environment in the cache: a file of requirements and a checkout by what
+    they hold.
     """
     request = {
         "format": FORMAT,
@@ -232,7 +232,7 @@ def key(wanted: Environment, supply: Supply, base: Interpreter) -> str:
 
 
 def description(wanted: Environment, supply: Supply, base: Interpreter) -> str:
-    """An environment in words."""
+    """Return an environment in words."""
     words = [f"Python {base.version}"]
     for name, given in wanted.packages.items():
         commit = "" if isinstance(given, str) else supply.checkouts[bare(name)].facts.commit[:12]
@@ -351,7 +351,7 @@ def _write(place: Path, stamp: Stamp) -> None:
 
 
 def _whole(place: Path, *, says: Says) -> Stamp | None:
-    """What is in the cache, where every file is as it was when it was made.
+    """Return what is in the cache, where every file is as it was when it was made.
 
     Else None, and why is said.
     """
@@ -374,7 +374,7 @@ def _whole(place: Path, *, says: Says) -> Stamp | None:
 
 
 def _same(folder: Path, stamp: Stamp) -> str | None:
-    """What is seen of an environment now, or None where its content is another.
+    """Return what is seen of an environment now, or None where its content is another.
 
     Names, sizes and kernel times first, which is cheap; only where they differ every file is read.
     A copied cache has other times and the same content.

@@ -71,7 +71,7 @@ def find(version: str | None) -> Interpreter:
 
 
 def ask(python: Path) -> Interpreter | None:
-    """What an interpreter says of itself, or None where it does not answer."""
+    """Return what an interpreter says of itself, or None where it does not answer."""
     try:
         done = subprocess.run(
             [str(python), "-I", "-S", "-c", QUESTION],

@@ -118,8 +118,8 @@ def plan(
 
 
 def for_cpu(wanted: Environment) -> bool:
-    """Whether torch's build for the CPU is meant: what the scenario says, else what Rankproof
-    itself runs on.
+    """Return whether torch's build for the CPU is meant: what the scenario says, else what
+    Rankproof itself runs on.
     """
     return wanted.torch == "cpu" if wanted.torch is not None else is_for_cpu()
 
@@ -133,8 +133,8 @@ def _of(name: str, given: str | Checkout, wheels: Mapping[str, Path], *, hashed:
 
 
 def _cpu_build(wanted: Environment) -> str:
-    """The build for the CPU of the version that is named, else of the one that Rankproof itself
-    runs with.
+    """Return the build for the CPU of the version that is named, else of the one that Rankproof
+    itself runs with.
     """
     version = wanted.versions.get("torch")
     if version is None:
@@ -227,7 +227,7 @@ def make(
 
 
 def preview(wanted: Environment, supply: Supply, *, base: Interpreter, says: Says) -> Plan | None:
-    """What would be installed; None where it is an interpreter alone.
+    """Return what would be installed; None where it is an interpreter alone.
 
     Raises:
         Unavailable, EnvironmentProblem: as for `make`.

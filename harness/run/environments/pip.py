@@ -103,7 +103,7 @@ class Resolved:
 
 
 def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolved]:
-    """What pip would install, with all that is depended on.
+    """Return what pip would install, with all that is depended on.
 
     Args:
         python: interpreter of the environment.
@@ -235,7 +235,7 @@ def _resolved(item: dict[str, Any]) -> Resolved:
 
 
 def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentProblem:
-    """What pip's words mean."""
+    """Return what pip's words mean."""
     if "No space left on device" in text:
         return EnvironmentProblem(
             "no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk"
@@ -279,7 +279,7 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
 
 
 def scrubbed(text: str) -> str:
-    """A line of pip's without addresses and without folders of this machine: it goes into
+    """Return a line of pip's without addresses and without folders of this machine: it goes into
     evidence.
     """
     text = re.sub(r"\b[a-z][a-z0-9+]*://\S+", "<address>", text)
@@ -289,7 +289,7 @@ def scrubbed(text: str) -> str:
 
 
 def caution(base: Interpreter) -> str:
-    """What has to be said before pip is asked what it would install.
+    """Return what has to be said before pip is asked what it would install.
 
     Empty where it tells without downloading that.
     """
@@ -307,8 +307,8 @@ def _pip(python: Path, base: Interpreter) -> list[str]:
 
 
 def _chosen(base: Interpreter) -> tuple[Path, bool]:
-    """The pip to run, and whether it tells what it would install before it downloads that: the
-    first that does.
+    """Return the pip to run, and whether it tells what it would install before it downloads that:
+    the first that does.
 
     This interpreter's, the base's, or the bundled one.
     """
@@ -325,7 +325,7 @@ def _chosen(base: Interpreter) -> tuple[Path, bool]:
 
 
 def _pips(base: Interpreter) -> Iterator[tuple[Path, bytes]]:
-    """What starts each pip that is here, and the source of its command `install`."""
+    """Yield what starts each pip that is here, and the source of its command `install`."""
     for folder in _folders(base):
         if (folder / RUNNER).is_file():
             with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
-"""What an environment needs that no index has: its file of requirements, and packages that are built
-from a git checkout.
+"""What an environment needs that no index has: its file of requirements, and packages that are
+built from a git checkout.
 
 A checkout is found at a commit, laid out, and built to a wheel that becomes evidence. Its
 repository is only read (`harness.run.arms.revision`). The build runs in a folder of its own, with
@@ -54,7 +54,7 @@ class Found:
 
     @property
     def key(self) -> list[str]:
-        """What decides what is built, whatever the commit is called."""
+        """Return what decides what is built, whatever the commit is called."""
         return [self.facts.tree, self.facts.folder]
 
     def wheel(self, python: Path, *, base: Interpreter, says: Callable[[str], None]) -> Built:
@@ -119,7 +119,7 @@ class Found:
 
     @property
     def caution(self) -> str:
-        """What whoever has edited the package and runs it has to hear.
+        """Return what whoever has edited the package and runs it has to hear.
 
         Empty where nothing is left out.
         """
@@ -145,7 +145,7 @@ class Kept:
 
     @property
     def key(self) -> list[str]:
-        """What decides what is installed."""
+        """Return what decides what is installed."""
         return [sha256(self.data)]
 
     @property
@@ -154,7 +154,7 @@ class Kept:
         return ""
 
     def wheel(self, python: Path, *, base: Interpreter, says: Callable[[str], None]) -> Built:
-        """The wheel as it was built: the same bytes, wherever the checkout is now."""
+        """Return the wheel as it was built: the same bytes, wherever the checkout is now."""
         del python, base, says
         return Built(facts=self.facts, wheel=self.data)
 
@@ -208,7 +208,7 @@ def _is_checked_out(repository: GitRepository, commit: str) -> bool:
 def named_as_now(
     built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | Kept]
 ) -> dict[str, CheckoutFacts]:
-    """What was built earlier from the same tree, under the names that stand for it now."""
+    """Return what was built earlier from the same tree, under the names that stand for it now."""
     return {
         name: asked[name].facts.model_copy(update={"wheel": facts.wheel, "files": facts.files})
         for name, facts in built.items()
@@ -239,7 +239,7 @@ NOTHING = Supply()
 
 
 def of_scenario(scenario: Scenario, *, folder: Path) -> dict[str, Supply]:
-    """What the environments of a scenario's arms need, found from its folder.
+    """Return what the environments of a scenario's arms need, found from its folder.
 
     Raises:
         ScenarioError: a file of requirements that is not there, or has lines that are refused.
@@ -258,7 +258,7 @@ def _found(wanted: Environment, *, folder: Path) -> Supply:
 
 
 def requirements(given: str, *, folder: Path) -> Supply:
-    """The supply that a file of requirements is, by its path from the scenario's folder.
+    """Return the supply that a file of requirements is, by its path from the scenario's folder.
 
     Raises:
         ScenarioError: it cannot be read, or has lines that are refused.
@@ -274,7 +274,7 @@ def requirements(given: str, *, folder: Path) -> Supply:
 
 
 def supplied(text: bytes, *, name: str) -> Supply:
-    """The supply of a file of requirements; `name` is what messages call it.
+    """Return the supply of a file of requirements; `name` is what messages call it.
 
     Raises:
         ScenarioError: it has lines that are refused.

@@ -68,7 +68,7 @@ class Manifest(Model):
 
 
 def own_code() -> bytes:
-    """The package `harness` as a zip archive."""
+    """Return the package `harness` as a zip archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         # Links are followed: in a checkout harness/_integrity is one.
@@ -78,7 +78,7 @@ def own_code() -> bytes:
 
 
 def arm(staged: StagedArm, files: Mapping[str, str]) -> ArmCargo:
-    """An arm as it is sent."""
+    """Return an arm as it is sent."""
     executable = [name for name in sorted(files) if os.access(staged.folder / name, os.X_OK)]
     return ArmCargo(files=dict(files), executable=executable, arguments=dict(staged.arguments))
 
@@ -102,7 +102,7 @@ def sources(
 
 
 def digests(manifest: Manifest) -> set[str]:
-    """The sha256 of every file that a manifest names."""
+    """Return the sha256 of every file that a manifest names."""
     listed = [
         *(one.files for one in manifest.arms.values()),
         *(one.files for one in manifest.inputs.values()),
@@ -191,7 +191,7 @@ class Store:
 def lay_out(
     manifest: Manifest, store: Store, folder: Path
 ) -> tuple[dict[str, StagedArm], dict[str, ResolvedInput]]:
-    """The arms and inputs of a manifest, laid out below a folder.
+    """Return the arms and inputs of a manifest, laid out below a folder.
 
     Raises:
         CargoSpoiled: a path leads out of the folder.

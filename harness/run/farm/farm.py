@@ -255,7 +255,7 @@ class Farm:
                     return
 
     def _answer(self, asked: Future[Answer], *, within: float = READY_WITHIN) -> Answer:
-        """An answer, once it is there.
+        """Return an answer, once it is there.
 
         Raises:
             NodeLost, ActorGone, AnswerRefused: it does not come.
@@ -333,7 +333,7 @@ class Farm:
             self._lanes.notify()
 
     def facts(self) -> FarmFacts:
-        """What the nodes were, once all trials are there. Ends what runs there.
+        """Return what the nodes were, once all trials are there. Ends what runs there.
 
         Raises:
             FarmError: an input was changed on a node.
@@ -412,7 +412,7 @@ def _pids(told: Mapping[str, Any]) -> list[int]:
 
 
 def _changed(told: Mapping[str, Any]) -> list[str]:
-    """The inputs that a node says were changed there."""
+    """Return the inputs that a node says were changed there."""
     found = told.get("changed")
     names = found if isinstance(found, list) else ["(it does not say which)"]
     return [printable(f"input {name}", limit=200) for name in names]
@@ -424,7 +424,7 @@ def _demand_unchanged(told: Mapping[str, Any]) -> None:
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:
-    """A trial whose node did not stay, as control saw it: no rank of it said anything that
+    """Return a trial whose node did not stay, as control saw it: no rank of it said anything that
     arrived.
     """
     kind = type(error).__name__

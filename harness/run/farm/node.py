@@ -38,7 +38,7 @@ class AnswerRefused(Exception):
 
 
 def pack(capture: Capture, *, known: Collection[str]) -> tuple[list[list[JSON]], bytes]:
-    """What a world left, as names with sizes, and the content of all of them.
+    """Return what a world left, as names with sizes, and the content of all of them.
 
     Args:
         capture: what it left.
@@ -58,7 +58,7 @@ def pack(capture: Capture, *, known: Collection[str]) -> tuple[list[list[JSON]],
 def take(
     listing: Any, content: bytes, *, about: Mapping[str, JSON], size: int, known: dict[str, bytes]
 ) -> Capture:
-    """What a world left, from what a node sent.
+    """Return what a world left, from what a node sent.
 
     Args:
         listing: names with sizes.
@@ -158,7 +158,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 def frame(message: dict[str, Any], content: bytes = b"") -> bytes:
-    """A message as it is sent."""
+    """Return a message as it is sent."""
     words = json.dumps(message).encode()
     return FRAME_HEAD.pack(len(words), len(content)) + words + content
 

@@ -16,7 +16,7 @@ from harness.world.starters.ray import Cluster
 
 
 def manifest_of(plan: RunPlan) -> dict[str, Any]:
-    """The manifest as nodes read it, but for the number of the node and its lanes."""
+    """Return the manifest as nodes read it, but for the number of the node and its lanes."""
     inputs = plan.preparation.inputs
     return {
         "scenario": plan.loaded.text.decode(),
@@ -38,7 +38,7 @@ def manifest_of(plan: RunPlan) -> dict[str, Any]:
 
 
 def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worlds) -> Farm:
-    """The farm of a run, joined to its cluster; no node has anything yet.
+    """Return the farm of a run, joined to its cluster; no node has anything yet.
 
     Raises:
         FarmError: the scenario is not one whose trials are farmed.

@@ -69,7 +69,7 @@ class Missing:
 
     @property
     def file(self) -> str:
-        """What its journal is called beside the run."""
+        """Return what its journal is called beside the run."""
         return f"{self.share.mark}-{self.share.machine}.journal"
 
 
@@ -223,7 +223,7 @@ def _judged(
     found: Sequence[Collected],
     folder: Path,
 ) -> Outcome:
-    """The verdict of the evidence and of what came late together."""
+    """Return the verdict of the evidence and of what came late together."""
     files: dict[str, bytes] = {}
     for name in {one.missing.trial for one in late}:
         ours = [one for one in late if one.missing.trial == name]
@@ -274,7 +274,7 @@ def _outcomes(judgement: Judgement) -> dict[str, tuple[str, list[str]]]:
 
 
 def _union(late: Sequence[Collected]) -> bytes:
-    """The events of one trial with all that came late of it, in order of time."""
+    """Return the events of one trial with all that came late of it, in order of time."""
     *events, end = late[0].missing.share.events
     for one in late:
         assert one.late is not None
@@ -346,7 +346,7 @@ DIGITS = 12
 
 
 def digest_of(name: str) -> str:
-    """What a record calls a machine of this name, unless it was asked to name it."""
+    """Return what a record calls a machine of this name, unless it was asked to name it."""
     return sha256(name.encode())[:DIGITS]
 
 
@@ -462,7 +462,7 @@ def remember(run: str, commands: Mapping[str, Sequence[str]]) -> None:
 
 
 def remembered(run: str) -> dict[str, list[str]]:
-    """What `remember` kept; nothing where it is not there, or was tampered with."""
+    """Return what `remember` kept; nothing where it is not there, or was tampered with."""
     with contextlib.suppress(OSError, NotStrict):
         found = strict_json(
             read_regular(cache_folder(REMEMBERED) / f"{run}.json", limit=MOST_REMEMBERED)

@@ -71,11 +71,13 @@ class Hostfile:
         return [one.slots for one in self.machines]
 
     def of(self, cell: Cell) -> tuple[int, ...] | None:
-        """The machine of each rank of a cell's worlds; None where there is no room for them."""
+        """Return the machine of each rank of a cell's worlds; None where there is no room for
+        them.
+        """
         return machines_of(self.placement, slots=self.slots, size=cell.ranks, hosts=cell.hosts)
 
     def called(self, machine: Machine) -> str:
-        """What the record calls a machine."""
+        """Return what the record calls a machine."""
         return machine.name if self.named else digest_of(machine.name)
 
 
@@ -98,7 +100,7 @@ class OverMachines:
         return self.fleet.placed(of)
 
     def facts(self) -> MachinesFacts:
-        """What the record says of them."""
+        """Return what the record says of them."""
         placement = self.hostfile.placement
         return MachinesFacts(
             machines=[
@@ -116,7 +118,7 @@ class OverMachines:
 
 
 def of_cluster(where: str, **how: Any) -> Hostfile:
-    """The nodes that a cluster of Ray has now, as a hostfile names machines.
+    """Return the nodes that a cluster of Ray has now, as a hostfile names machines.
 
     Each is called by its host, or, where these are not each another's, by its address, or else by
     its id.
@@ -320,7 +322,7 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
 
 
 def _starts(named: Hostfile, stack: ExitStack) -> Sequence[Start]:
-    """What starts the agent on each machine, until the stack is left."""
+    """Return what starts the agent on each machine, until the stack is left."""
     if named.cluster is None:
         there = argv(named.interpreter)
         return [

@@ -143,7 +143,7 @@ def _rate(move: Callable[[], object]) -> float:
 
 
 def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What an agent answered, if it is of the form that ours answers in.
+    """Return what an agent answered, if it is of the form that ours answers in.
 
     Raises:
         Unreachable: it is not.
@@ -272,8 +272,8 @@ def _notes(seen: Seen, *, here: Mapping[str, Any]) -> list[str]:
 
 
 def _apart(found: list[Seen]) -> list[Seen]:
-    """The same, where two names lead to one machine with that said of the later one: it is not
-    another machine.
+    """Return the same, where two names lead to one machine with that said of the later one: it is
+    not another machine.
     """
     first: dict[str, str] = {}
     made = []
@@ -366,8 +366,8 @@ def prepare(
 
 
 def page_of(lock: Path) -> str | None:
-    """The page with the wheels of the torch that a lock pins, where a file beside the lock names
-    one; else None.
+    """Return the page with the wheels of the torch that a lock pins, where a file beside the lock
+    names one; else None.
 
     Raises:
         OSError: the file cannot be read, or does not say what it has to.

@@ -82,7 +82,7 @@ class Matrix(Series[MatrixFacts, MatrixRecord]):
 def facts_of(
     *, seeds: int, only: Sequence[str] = (), backends: Sequence[str] = (), sample: bool = False
 ) -> Callable[[Origin], MatrixFacts]:
-    """What a new matrix is going to do, once it is known who makes it.
+    """Return what a new matrix is going to do, once it is known who makes it.
 
     Args:
         seeds: trials of each case.

@@ -1,5 +1,5 @@
-"""The cases of the matrix: the subjects that it tries kinds of faults on, with the checks that look at
-them, and one kind of fault on one of them, with what has to be seen of it.
+"""The cases of the matrix: the subjects that it tries kinds of faults on, with the checks that look
+at them, and one kind of fault on one of them, with what has to be seen of it.
 
 And the scenario that a case makes.
 """
@@ -329,29 +329,29 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
+        """Return what the report calls it."""
         return f"{self.kind}-{self.variant}" if self.variant else self.kind
 
     @property
     def choice(self) -> str:
-        """What `--only` takes for this case alone."""
+        """Return what `--only` takes for this case alone."""
         return f"{self.kind}/{self.variant or PLAIN}"
 
     @property
     def does(self) -> Effect:
-        """What it does to a subject that works."""
+        """Return what it does to a subject that works."""
         effect = self.effect or KINDS[self.kind].effect
         assert effect is not None, f"the kind {self.kind} says no effect; the case has to"
         return effect
 
     @property
     def is_masked(self) -> bool:
-        """Whether it has to be borne; else it has to be seen."""
+        """Return whether it has to be borne; else it has to be seen."""
         return self.does == "masked"
 
     def seen_by(self, backend: str) -> Sees:
-        """The checks that fail on a backend, with their ranks; `hang` among them, where the world
-        stands still.
+        """Return the checks that fail on a backend, with their ranks; `hang` among them, where the
+        world stands still.
         """
         given = self._of(backend, "must_fail")
         found: Sees = self._of(backend, "sees")
@@ -362,7 +362,7 @@ class Case:
         return found
 
     def scenario(self, backend: str, *, trials: int, seed: str) -> bytes:
-        """The scenario of one part: ordinary YAML, the same bytes everywhere."""
+        """Return the scenario of one part: ordinary YAML, the same bytes everywhere."""
         ground = self.ground
         fault = {
             "id": STRUCK,

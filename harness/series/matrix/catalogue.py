@@ -64,7 +64,7 @@ SAID = {"in-step": ", rank 1 ", "correct": "what rank 1 gave"}
 def _call(
     kind: str, *, sees: Sees | None = None, must_fail: Mapping[str, Any] | None = None, **more: Any
 ) -> Case:
-    """A fault of the second sum that rank 1 makes."""
+    """Return a fault of the second sum that rank 1 makes."""
     calls = {"gloo": "all_reduce", "mlx-ring": "all_sum"}
     options = {backend: {"operation": calls[backend], "nth": 2} for backend in calls}
     return Case(
@@ -84,7 +84,7 @@ def _call(
 
 
 def _taken(defect: str, sees: Sees, *, says: str, ground: Ground = SURVIVE) -> Case:
-    """The death of a peer, taken badly by rank 0."""
+    """Return the death of a peer, taken badly by rank 0."""
     return Case(
         kind="kill",
         variant=defect,
@@ -96,7 +96,7 @@ def _taken(defect: str, sees: Sees, *, says: str, ground: Ground = SURVIVE) -> C
 
 
 def _split(kind: str, *, nth: int, sees: Sees) -> Case:
-    """A fault of a sum of the logits, of which rank 1 has a part."""
+    """Return a fault of a sum of the logits, of which rank 1 has a part."""
     calls = {"gloo": "all_reduce", "mlx-ring": "all_sum"}
     said = {
         "same-model": "DIVERGENT: prefill logits",

@@ -90,13 +90,13 @@ class MatrixFacts(SeriesFacts):
     unused: list[str]
 
     def subject_of(self, file: str) -> str | None:
-        """The sha256 that a file of subjects must have; None where the matrix names no such
+        """Return the sha256 that a file of subjects must have; None where the matrix names no such
         file.
         """
         return self.subject if file == STANDARD else self.subjects.get(file)
 
     def cells(self) -> Mapping[tuple[str, str], list[MatrixPart]]:
-        """The parts of each case on each backend."""
+        """Return the parts of each case on each backend."""
         by_cell: dict[tuple[str, str], list[MatrixPart]] = {}
         for part in self.parts:
             by_cell.setdefault((part.case, part.backend), []).append(part)
@@ -104,7 +104,7 @@ class MatrixFacts(SeriesFacts):
 
 
 def unlike(part: MatrixPart, scenario: Scenario) -> str:
-    """What a matrix says of a part and its scenario does not; empty where the two agree.
+    """Return what a matrix says of a part and its scenario does not; empty where the two agree.
 
     Whatever version made it: what a part is counted as has to be what it ran.
     """
@@ -167,8 +167,8 @@ def other_code(scenario: Scenario, listed: Listed, facts: MatrixFacts) -> str:
 
 
 def flaw(facts: MatrixFacts) -> str:
-    """What is wrong about a plan, whatever version made it: a cell that does not have its seeds,
-    each once.
+    """Return what is wrong about a plan, whatever version made it: a cell that does not have its
+    seeds, each once.
 
     Parts of one cell are counted together: so they have to ask the same.
     """

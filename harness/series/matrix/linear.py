@@ -21,7 +21,7 @@ LOUDER = 1.5
 
 
 def library_of(backend: str) -> Any:
-    """What arrays are made with."""
+    """Return what arrays are made with."""
     return importlib.import_module("mlx.core" if backend == "mlx-ring" else "torch")
 
 
@@ -33,12 +33,12 @@ def drawn(library: Any, seed: str, rows: int, columns: int) -> Any:
 
 
 def content_of(array: Any) -> bytes:
-    """The bytes of a float32 array, row by row."""
+    """Return the bytes of a float32 array, row by row."""
     return memoryview(array.numpy() if hasattr(array, "numpy") else array).tobytes()
 
 
 def checkpoint(head: Any) -> bytes:
-    """The weights as a safetensors file."""
+    """Return the weights as a safetensors file."""
     content = content_of(head)
     about = {"dtype": "F32", "shape": [WIDTH, VOCABULARY], "data_offsets": [0, len(content)]}
     return (
@@ -122,7 +122,7 @@ def load(context: Any, library: Any, file: Path, begin: int, end: int) -> Any:
 
 
 def summed(context: Any, library: Any, part: Any) -> Any:
-    """The sum over all ranks."""
+    """Return the sum over all ranks."""
     if context.backend == "mlx-ring":
         total = library.distributed.all_sum(part, group=context.group.native)
         library.eval(total)
@@ -132,5 +132,5 @@ def summed(context: Any, library: Any, part: Any) -> Any:
 
 
 def best(rows: Any) -> list[int]:
-    """The most likely token of each position."""
+    """Return the most likely token of each position."""
     return [max(range(VOCABULARY), key=row.__getitem__) for row in rows.tolist()]

@@ -28,12 +28,12 @@ ELSEWHERE = {"cut-off": "it is done to one of several machines: scenarios/host-l
 
 
 def subject(file: str) -> bytes:
-    """The code of standard subjects, by the name of their file."""
+    """Return the code of standard subjects, by the name of their file."""
     return resources.files("harness.series.matrix").joinpath(file).read_bytes()
 
 
 def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> list[tuple[Case, str]]:
-    """The cases that were asked for, each with a backend.
+    """Return the cases that were asked for, each with a backend.
 
     Args:
         only: kinds of faults, each for all of its cases, or single cases as `kind/variant`; nothing
@@ -77,7 +77,7 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
 
 
 def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[MatrixPart]:
-    """The parts of these cases, in the order in which they are made."""
+    """Return the parts of these cases, in the order in which they are made."""
     return [
         _part(case, backend, number=number, trials=min(BATCH, seeds - begin), seed=seed)
         for number, begin in enumerate(range(0, seeds, BATCH))
@@ -86,14 +86,14 @@ def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[M
 
 
 def case_of(part: MatrixPart) -> Case | None:
-    """The case of a part in this version's catalogue; None where it has no such case."""
+    """Return the case of a part in this version's catalogue; None where it has no such case."""
     return next(
         (case for case in CASES if case.name == part.case and part.backend in case.backends), None
     )
 
 
 def subjects(planned: Sequence[MatrixPart]) -> dict[str, str]:
-    """The sha256 of each file of subjects that these parts need, by its name.
+    """Return the sha256 of each file of subjects that these parts need, by its name.
 
     Of standard.py in any case.
     """
@@ -102,7 +102,7 @@ def subjects(planned: Sequence[MatrixPart]) -> dict[str, str]:
 
 
 def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:
-    """What has no case, with the reason.
+    """Return what has no case, with the reason.
 
     Of a matrix that is not everything, only of the cases it is about.
     """
@@ -139,7 +139,7 @@ def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
 def planned(
     *, only: Sequence[str], backends: Sequence[str], sample: bool, seeds: int, seed: str
 ) -> dict[str, Any]:
-    """What this version makes of a question, as the facts of a matrix state it.
+    """Return what this version makes of a question, as the facts of a matrix state it.
 
     Raises:
         Nothing: it has no such kind, case or backend.
@@ -181,7 +181,7 @@ def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> M
 
 
 def ranks_of(ranks: str | Sequence[int], size: int) -> list[int]:
-    """The numbers that a set of ranks stands for."""
+    """Return the numbers that a set of ranks stands for."""
     if ranks == "every":
         return list(range(size))
     return list(range(1, size)) if isinstance(ranks, str) else list(ranks)

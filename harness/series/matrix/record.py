@@ -219,14 +219,14 @@ def counted(
 
 
 def _is_right(part: MatrixPart, trial: Trial) -> bool:
-    """Whether a proved trial came out as it has to."""
+    """Return whether a proved trial came out as it has to."""
     if part.masked:
         return trial.outcome == "pass"
     return trial.as_stated is True and all(_names(part, name, trial) for name in part.sees)
 
 
 def _names(part: MatrixPart, name: str, trial: Trial) -> bool:
-    """Whether a check failed on exactly the ranks that it must.
+    """Return whether a check failed on exactly the ranks that it must.
 
     A hang by the control that failed as stated.
     """
@@ -266,7 +266,7 @@ def _lacking(
     *,
     unmade: int,
 ) -> list[str]:
-    """What fell short, in words, the most frequent first."""
+    """Return what fell short, in words, the most frequent first."""
     reasons: Counter[str] = Counter({"planned, and not made": unmade} if unmade and struck else {})
     for trial in struck:
         lost = next((strike for strike in trial.strikes if not strike.proved), None)

@@ -150,7 +150,7 @@ def _answer(record: MatrixRecord) -> str:
 
 
 def _first(record: MatrixRecord) -> Iterator[Part]:
-    """What a reader in a hurry must not miss: what was asked, what fell short, what could not
+    """Yield what a reader in a hurry must not miss: what was asked, what fell short, what could not
     run.
     """
     facts = record.facts
@@ -235,7 +235,7 @@ def _shortfalls(record: MatrixRecord) -> list[Part]:
 
 
 def _claim(cell: MatrixCell, text: str) -> Claim:
-    """A text about a cell, with its first part as evidence."""
+    """Return a text about a cell, with its first part as evidence."""
     return Claim(Foreign(text), tuple(map(Evidence, cell.parts[:1])))
 
 
@@ -293,7 +293,7 @@ def _rows(record: MatrixRecord) -> Iterator[tuple[Part, ...]]:
 
 
 def columns(record: MatrixRecord) -> list[str]:
-    """The kinds of checks that have to see something, then what is borne."""
+    """Return the kinds of checks that have to see something, then what is borne."""
     kinds = sorted({sight.kind for cell in record.cells for sight in cell.sights})
     return [*kinds, BORNE] if any(cell.masked for cell in record.cells) else kinds
 
@@ -350,7 +350,7 @@ def squares(cell: MatrixCell) -> Iterator[tuple[str, str, str]]:
 
 
 def _lacks(cell: MatrixCell, right: int) -> str:
-    """What came out of a cell of which not every trial was right."""
+    """Return what came out of a cell of which not every trial was right."""
     return "short" if right < cell.proved else "doubt"
 
 

@@ -72,7 +72,7 @@ def fetch(context: Any) -> None:
 
 
 def asked(address: str) -> bytes:
-    """What lies there."""
+    """Return what lies there."""
     for left in reversed(range(ATTEMPTS)):
         try:
             with urllib.request.urlopen(address) as answer:  # noqa: S310 - the scenario's own hub

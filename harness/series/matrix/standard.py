@@ -23,7 +23,7 @@ SPAN = 251
 
 
 def payload(rank: int, number: int) -> bytes:
-    """The bytes that a rank has for a round: each follows from rank, round and place."""
+    """Return the bytes that a rank has for a round: each follows from rank, round and place."""
     pattern = bytes((rank * 31 + number * 17 + place) % SPAN for place in range(SPAN))
     return (pattern * (ELEMENTS // SPAN + 1))[:ELEMENTS]
 
@@ -100,7 +100,7 @@ def code(context: Any, *, rounds: int = 4) -> None:
 
 
 def summed(context: Any, given: Any) -> Any:
-    """The sum over all ranks."""
+    """Return the sum over all ranks."""
     if context.backend == "mlx-ring":
         import mlx.core as mx
 
@@ -110,7 +110,7 @@ def summed(context: Any, given: Any) -> Any:
 
 
 def gathered(context: Any, call: Any) -> Any:
-    """What every rank gave, in the order of ranks."""
+    """Return what every rank gave, in the order of ranks."""
     if context.backend == "mlx-ring":
         import mlx.core as mx
 
@@ -132,8 +132,8 @@ def meet(context: Any) -> None:
 
 
 def addends(rank: int, number: int) -> list[float]:
-    """What a rank adds in a round: small whole numbers, which float32 adds without rounding, no two
-    alike.
+    """Return what a rank adds in a round: small whole numbers, which float32 adds without rounding,
+    no two alike.
     """
     return [float(ADDENDS * (rank + 4 * number) + place) for place in range(ADDENDS)]
 

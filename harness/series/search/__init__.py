@@ -71,7 +71,7 @@ class Search(Series[SearchFacts, SearchRecord]):
 
 
 def facts_of(*, models: Sequence[str] = (), arrays: bool = True) -> Callable[[Origin], SearchFacts]:
-    """What a new search is going to do, once it is known who makes it.
+    """Return what a new search is going to do, once it is known who makes it.
 
     Args:
         models: those that are walked; none: those of the space.

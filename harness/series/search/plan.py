@@ -76,7 +76,7 @@ TEXTS = (
 
 
 def chosen(models: Sequence[str]) -> list[str]:
-    """The models of a search, all of the space where none is named.
+    """Return the models of a search, all of the space where none is named.
 
     Raises:
         Nothing: one is not a model that is made here.
@@ -92,7 +92,7 @@ def chosen(models: Sequence[str]) -> list[str]:
 
 
 def parts(models: Sequence[str], *, arrays: bool = True) -> list[SearchPart]:
-    """The parts of a search, in the order in which they are made."""
+    """Return the parts of a search, in the order in which they are made."""
     planned = []
     for model, library in product(models, LIBRARIES):
         for kind, cells in CELLS[library]:
@@ -109,7 +109,7 @@ def parts(models: Sequence[str], *, arrays: bool = True) -> list[SearchPart]:
 
 
 def scenario(part: SearchPart) -> bytes:
-    """The scenario of a part: ordinary YAML, the same bytes everywhere."""
+    """Return the scenario of a part: ordinary YAML, the same bytes everywhere."""
     asked: dict[str, Any] = {"prompts": prompts(), "max_new_tokens": STEPS}
     given = {"prefill_chunk": CHUNK, "follow": "reference"}
     how = [f"{cell.sharding} over {plural(cell.ranks, 'rank')}" for cell in part.cells]
@@ -194,12 +194,12 @@ def scenario(part: SearchPart) -> bytes:
 
 
 def subject() -> dict[str, str]:
-    """The code of the ranks: file to sha256."""
+    """Return the code of the ranks: file to sha256."""
     return {name: sha256(data) for name, data in READY["hf-sharded"].files().items()}
 
 
 def versions() -> dict[str, str]:
-    """The releases that are searched, as they are installed here."""
+    """Return the releases that are searched, as they are installed here."""
     releases = {}
     for name in RELEASES:
         try:

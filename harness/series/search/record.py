@@ -168,7 +168,9 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
 
 
 def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Listed) -> str:
-    """What a search says of a part, and its scenario or its code does not; empty where they agree.
+    """Return what a search says of a part, and its scenario or its code does not.
+
+    Empty where they agree.
 
     Whatever version made it: what a part is counted as has to be what it ran.
     """
@@ -270,7 +272,7 @@ def _word(cell: CellVerdict) -> tuple[Word, str]:
 
 
 def _shown(cell: CellVerdict) -> list[str]:
-    """What the check said of each rank of the candidate's trial that is shown."""
+    """Return what the check said of each rank of the candidate's trial that is shown."""
     sample = cell.samples.get("candidate")
     rows = [row for row in sample.rows if row.check == CHECK] if sample is not None else []
     return [rank.shown for row in rows for rank in row.cells]

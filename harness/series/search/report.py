@@ -52,7 +52,7 @@ def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
 
 
 def answer(record: SearchRecord) -> str:
-    """What was found, in a sentence."""
+    """Return what was found, in a sentence."""
     divergent = record.counts.get("DIVERGENT", 0)
     many = sum(cell.word in WALKED for cell in record.cells)
     rest = ", ".join(f"{count} {word}" for word, count in record.counts.items())

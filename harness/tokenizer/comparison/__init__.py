@@ -344,13 +344,13 @@ def _remarks(first: Form, second: Form) -> Iterator[Difference]:
 
 
 def token(text: bytes) -> str:
-    """A token for people: as the text that it stands for."""
+    """Return a token for people: as the text that it stands for."""
     meant = plain(text).decode(errors="backslashreplace")
     return quoted(meant) if meant.strip() else ascii(meant)
 
 
 def pair(merge: bytes) -> str:
-    """A merge for people: its two pieces."""
+    """Return a merge for people: its two pieces."""
     return " + ".join(token(piece) for piece in merge.split(b" ", 1))
 
 

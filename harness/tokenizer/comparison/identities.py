@@ -43,7 +43,8 @@ class Example:
 def search(
     first: ComparedTokenizer, second: ComparedTokenizer, candidates: Iterable[str]
 ) -> Example | None:
-    """The shortest of the candidates and the fixed texts that the two sides encode differently.
+    """Return the shortest of the candidates and the fixed texts that the two sides encode
+    differently.
 
     Where no single text does, pairs of texts are tried. Sides that are not at hand are known by
     their probe ids only.
@@ -62,7 +63,7 @@ def search(
 
 
 def search_decoded(first: ComparedTokenizer, second: ComparedTokenizer) -> Example | None:
-    """The shortest fixed text whose ids the two sides decode differently."""
+    """Return the shortest fixed text whose ids the two sides decode differently."""
     for text in sorted(dict.fromkeys((*TURNING, *PROBES.values())), key=len):
         if first.encode is None or first.decode is None or second.decode is None:
             return None
@@ -84,7 +85,7 @@ def brief(value: Any) -> str:
 
 
 def cut(text: str, most: int = SHOWN) -> str:
-    """A text, cut where it is long."""
+    """Return a text, cut where it is long."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -330,7 +331,7 @@ def _normal_form(pieces: Serialised) -> dict[str, Any]:
 def _described(
     part: str, first: ComparedTokenizer, second: ComparedTokenizer
 ) -> tuple[str, Iterable[str]]:
-    """A sentence about a part, and texts that may show it."""
+    """Return a sentence about a part, and texts that may show it."""
     if part == "vocabulary" and first.vocabulary and second.vocabulary:
         return _vocabulary(first, second)
     if first.pieces is not None and second.pieces is not None:
@@ -568,7 +569,7 @@ def _others(
 
 
 def _probed(first: ComparedTokenizer, second: ComparedTokenizer) -> Example | None:
-    """The shortest probe of which the identities themselves say that its ids differ."""
+    """Return the shortest probe of which the identities themselves say that its ids differ."""
     sides = [side.identity.parts["probe ids"] for side in (first, second)]
     if not all(side.startswith("{") for side in sides):
         return None

@@ -50,7 +50,7 @@ class EngineFailed(TokenizerError):
 
 
 def engine_of(where: str) -> str:
-    """The engine that runs a file, a folder or an address: `tokenizers`, `sentencepiece`,
+    """Return the engine that runs a file, a folder or an address: `tokenizers`, `sentencepiece`,
     `llama.cpp` or `server`.
 
     Raises:
@@ -173,7 +173,7 @@ class Engine:
         self._process.communicate()
 
     def encode(self, texts: Sequence[str], mode: Mode) -> list[Ids | str]:
-        """The ids of each text, or the error in words.
+        """Return the ids of each text, or the error in words.
 
         Raises:
             EngineFailed: the engine died of one of them, or gave no answer.

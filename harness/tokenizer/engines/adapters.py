@@ -31,10 +31,10 @@ class Adapter(Protocol):
     modes: tuple[Mode, ...]
 
     def encode(self, text: str, mode: Mode) -> Ids:
-        """The ids of a text; raises where the engine refuses it."""
+        """Return the ids of a text; raises where the engine refuses it."""
 
     def decode(self, ids: Ids) -> str:
-        """The text of ids; raises where the engine does not tell."""
+        """Return the text of ids; raises where the engine does not tell."""
 
     def tokens(self) -> list[str]:
         """Every token as the text that it stands for, as far as it is text.
@@ -60,12 +60,12 @@ class TokenizersLibrary:
         self._plain = view(backend, encode_special_tokens=True)
 
     def encode(self, text: str, mode: Mode) -> Ids:
-        """The ids of a text."""
+        """Return the ids of a text."""
         asked = self._plain if mode == "plain" else self._parsing
         return list(asked.encode(text, add_special_tokens=mode == "around").ids)
 
     def decode(self, ids: Ids) -> str:
-        """The text, with special tokens in it."""
+        """Return the text, with special tokens in it."""
         return str(self._parsing.decode(ids, skip_special_tokens=False))
 
     def tokens(self) -> list[str]:
@@ -76,7 +76,7 @@ class TokenizersLibrary:
         ]
 
     def special(self) -> list[str]:
-        """The added tokens."""
+        """Return the added tokens."""
         return [str(token.content) for token in self._parsing.get_added_tokens_decoder().values()]
 
 
@@ -95,11 +95,11 @@ class SentencePieceLibrary:
         self._processor = sentencepiece.SentencePieceProcessor(model_file=where)
 
     def encode(self, text: str, mode: Mode) -> Ids:  # noqa: ARG002 - it has one
-        """The ids of a text."""
+        """Return the ids of a text."""
         return list(self._processor.encode(text))
 
     def decode(self, ids: Ids) -> str:
-        """The text."""
+        """Return the text."""
         return str(self._processor.decode(ids))
 
     def tokens(self) -> list[str]:
@@ -221,7 +221,7 @@ class LlamaCpp:
         self._vocabulary = llama_cpp.llama_model_get_vocab(model)
 
     def encode(self, text: str, mode: Mode) -> Ids:
-        """The ids of a text."""
+        """Return the ids of a text."""
         raw = text.encode()
         room = len(raw) + 16
         while True:
@@ -234,7 +234,7 @@ class LlamaCpp:
             room = -count
 
     def decode(self, ids: Ids) -> str:
-        """The text, with special tokens in it."""
+        """Return the text, with special tokens in it."""
         given = (self._library.llama_token * len(ids))(*ids)
         room = 64
         while True:

@@ -256,7 +256,7 @@ def _transformers(model: Path, given: list[int], *, most: int, device: Device, r
 
 
 def _contents(model: Path) -> tuple[str, tuple[Tensor, ...]]:
-    """The architecture that a file names, and its tensors.
+    """Return the architecture that a file names, and its tensors.
 
     Raises:
         Unreadable: it cannot be read.

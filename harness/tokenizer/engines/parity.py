@@ -39,7 +39,7 @@ _RANGES = (
 
 
 def fixed_texts() -> list[str]:
-    """The probe corpus and what turns options on, without the empty text."""
+    """Return the probe corpus and what turns options on, without the empty text."""
     return [text for text in dict.fromkeys((*PROBES.values(), *TURNING)) if text]
 
 
@@ -307,7 +307,7 @@ def record_golden(engine: Engine, *, count: int = 500, seed: int = 0) -> GoldenF
 
 
 def changed_ids(engine: Engine, contract: GoldenFile) -> list[tuple[GoldenText, list[int] | None]]:
-    """The texts of which the ids are others now, with those ids; none: the contract holds.
+    """Return the texts of which the ids are others now, with those ids; none: the contract holds.
 
     Raises:
         EngineFailed: the engine died, or has not every mode of the contract: then it is not shown

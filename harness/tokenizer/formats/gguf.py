@@ -166,7 +166,7 @@ def _types(file: GgufFile, count: int) -> bytes:
 
 
 def _first(file: GgufFile, tokens: Array, size: int) -> Array:
-    """The array of the first tokens: what pads it at the end is left out."""
+    """Return the array of the first tokens: what pads it at the end is left out."""
     if size == tokens.count:
         return tokens
     used = sum(8 + len(token) for token in islice(file.strings(tokens), size))
@@ -183,8 +183,8 @@ def _scores(file: GgufFile, count: int, types: bytes) -> tuple[array[float], str
 
 
 def _word(token: bytes, kind: int) -> bytes:
-    """A token of WordPiece as vocab.txt has it: GGUF marks the beginnings of words, vocab.txt their
-    continuations.
+    """Return a token of WordPiece as vocab.txt has it: GGUF marks the beginnings of words,
+    vocab.txt their continuations.
     """
     if kind != NORMAL or (token.startswith(b"[") and token.endswith(b"]")):
         return token
@@ -226,7 +226,7 @@ def _normalizer(file: GgufFile, model: str, assumed: dict[str, str]) -> str | No
 
 
 def spaces(*, charsmap: bytes, first: str, collapse: bool) -> str:
-    """The normalizer of a SentencePiece tokenizer.
+    """Return the normalizer of a SentencePiece tokenizer.
 
     Args:
         charsmap: the table that replaces characters.
@@ -276,7 +276,7 @@ def _around(file: GgufFile, model: str) -> str | None:
 
 
 def around(before: Sequence[object], after: Sequence[object]) -> str:
-    """The part that says which ids are put before and after every text."""
+    """Return the part that says which ids are put before and after every text."""
     return canonical_json({"before": before, "after": after})
 
 
@@ -300,7 +300,8 @@ _ELSEWHERE = "engines that read GGUF files can use it as it is"
 
 
 def written_out(model: Path) -> bytes:
-    """A tokenizer.json with the tokens, types, merges and split of the tokenizer inside a model.
+    """Return a tokenizer.json with the tokens, types, merges and split of the tokenizer inside a
+    model.
 
     Raises:
         Unreadable: the model cannot be read, or holds a tokenizer that cannot be written this way.
@@ -392,7 +393,7 @@ def _pre_tokenizer(split: str, step: Json) -> Json:
 
 
 def _post_processor(form: Form, tokens: list[str]) -> Json | None:
-    """The post-processor that puts ids before and after a text."""
+    """Return the post-processor that puts ids before and after a text."""
     around_text = json.loads(form.parts["around"] or "{}")
     before = around_text.get("before", [])
     after = around_text.get("after", [])

@@ -52,7 +52,7 @@ def serialised_form(
     templates: Mapping[str, str] | None = None,
     encode_special_tokens: bool = False,
 ) -> Form:
-    """The form of what the tokenizers library writes down.
+    """Return the form of what the tokenizers library writes down.
 
     Args:
         pieces: from `harness.tokenizer.backend.read`, with the tokens of the files beside it.
@@ -175,8 +175,8 @@ def _merges(pieces: Serialised) -> tuple[list[bytes], str | None]:
 
 
 def _cut(text: bytes) -> list[bytes]:
-    """The merges of a JSON text without blanks, cut at its marks: parsing takes several times as
-    long.
+    """Return the merges of a JSON text without blanks, cut at its marks: parsing takes several
+    times as long.
     """
     merges = text[3:-3].split(b'"],["') if len(text) > 2 else []
     # Where nothing is escaped no string holds a quote, so that the marks are marks; the others are

@@ -1,8 +1,8 @@
 """The `tokenizer.model` family in the one form: SentencePiece, tiktoken and tekken.
 
-A SentencePiece model is read without the sentencepiece library. Protobuf's wire format is read within bounds: every length is checked before it is used, and nothing
-is guessed. Field numbers are those of sentencepiece_model.proto. What the library refuses is
-refused here too.
+A SentencePiece model is read without the sentencepiece library. Protobuf's wire format is read
+within bounds: every length is checked before it is used, and nothing is guessed. Field numbers are
+those of sentencepiece_model.proto. What the library refuses is refused here too.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class ProtobufMessage:
         del content
 
     def inside(self, start: int, stop: int) -> ProtobufMessage:
-        """A message that is a field of this one."""
+        """Return a message that is a field of this one."""
         return ProtobufMessage(self.content, path=self.path, start=start, stop=stop)
 
     def float(self, start: int) -> float:
-        """A float of four bytes."""
+        """Return a float of four bytes."""
         return float(struct.unpack_from("<f", self.content, start)[0])
 
     def _varint(self, at: int) -> tuple[int, int]:
@@ -133,7 +133,7 @@ class ProtobufMessage:
 
 
 def signed(value: int) -> int:
-    """A varint as the 32-bit number that it was: negative ones are written as 64 bits."""
+    """Return a varint as the 32-bit number that it was: negative ones are written as 64 bits."""
     value &= 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
@@ -150,7 +150,7 @@ _RULES = {3: "add_dummy_prefix", 4: "remove_extra_whitespaces", 5: "escape_white
 
 
 def sentencepiece_form(path: Path, content: bytes) -> Form:
-    """The form of a model file.
+    """Return the form of a model file.
 
     Args:
         path: for messages.
@@ -334,7 +334,7 @@ BY_RANKS = "by ranks"
 
 
 def tiktoken_form(path: Path, content: bytes) -> Form:
-    """The form of a `.tiktoken` file: a line for each token, base64 and rank.
+    """Return the form of a `.tiktoken` file: a line for each token, base64 and rank.
 
     Raises:
         Unreadable: with the line.
@@ -357,7 +357,7 @@ def tiktoken_form(path: Path, content: bytes) -> Form:
 
 
 def tekken_form(path: Path, content: bytes) -> Form:
-    """The form of a `tekken.json`.
+    """Return the form of a `tekken.json`.
 
     Raises:
         Unreadable: it is none, or damaged.
@@ -404,7 +404,7 @@ def tekken_form(path: Path, content: bytes) -> Form:
 
 
 def _number(value: object) -> int:
-    """A number of tokens, or -1."""
+    """Return a number of tokens, or -1."""
     return (
         value
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS

@@ -28,7 +28,7 @@ LONGEST = 1 << 20
 
 
 def complaints(path: str) -> list[tuple[str, str]]:
-    """The chat templates of a file that do not compile, each with what is said of it.
+    """Return the chat templates of a file that do not compile, each with what is said of it.
 
     Nothing of a template is run, and no constant in it is worked out: `{{ 9 ** 9 ** 9 }}` compiles.
     """

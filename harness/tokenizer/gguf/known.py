@@ -117,7 +117,7 @@ _KNOWN = [(re.compile(pattern), types) for pattern, types in _PATTERNS.items()]
 
 
 def types_of(key: str) -> tuple[str, ...] | None:
-    """The types that engines read this key with; None for a key that is not known here."""
+    """Return the types that engines read this key with; None for a key that is not known here."""
     return next((types for pattern, types in _KNOWN if pattern.fullmatch(key)), None)
 
 
@@ -189,12 +189,12 @@ _BY_PATTERNS = {patterns: split for split, patterns in PATTERNS.items()}
 
 
 def split_of_pattern(pattern: str) -> str:
-    """The name of the split at a lone pattern, or the pattern."""
+    """Return the name of the split at a lone pattern, or the pattern."""
     return _BY_PATTERNS.get((_written(pattern),), canonical_json({"pattern": _written(pattern)}))
 
 
 def split_of_components(chain: list[Component]) -> str:
-    """The name of the split that a chain of pre-tokenizers makes (`pre_tokenizer_steps`), or
+    """Return the name of the split that a chain of pre-tokenizers makes (`pre_tokenizer_steps`), or
     the chain as JSON.
     """
     *before, last = chain or [{}]

@@ -241,7 +241,7 @@ class GgufFile:
             self._descriptor = -1
 
     def value(self, name: str) -> bool | int | float | bytes | Array | None:
-        """The value of a key; None where it is not there."""
+        """Return the value of a key; None where it is not there."""
         key = self.keys.get(name)
         return None if key is None else key.value
 
@@ -262,7 +262,7 @@ class GgufFile:
             at += inside
 
     def numbers(self, array: Array) -> array[int] | array[float]:
-        """The elements of an array of numbers; bytes for `bool`."""
+        """Return the elements of an array of numbers; bytes for `bool`."""
         return _numbers(array, self._pread(array.stop - array.start, array.start))
 
     def digest(self, array: Array) -> str:

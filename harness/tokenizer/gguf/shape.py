@@ -42,7 +42,7 @@ class Finding:
 def finding(
     file: GgufFile, where: str, code: str, severity: Severity, message: str, remedy: str = ""
 ) -> Finding:
-    """A finding about a key or a tensor of a file, with the byte at which that lies."""
+    """Return a finding about a key or a tensor of a file, with the byte at which that lies."""
     place = file.keys.get(where) or file.tensors.get(where)
     offset = place.offset if place is not None else -1
     return Finding(

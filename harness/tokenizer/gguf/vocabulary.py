@@ -68,7 +68,7 @@ class _Vocabulary:
     """The first id of each text."""
 
     def type(self, number: int) -> int:
-        """The type of a token; NORMAL where no types are stored."""
+        """Return the type of a token; NORMAL where no types are stored."""
         return int(self.types[number]) if self.types else NORMAL
 
 

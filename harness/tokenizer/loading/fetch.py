@@ -165,7 +165,7 @@ def _of_lock(
 def _pinned(
     repository: str | None, commit: str | None, *, source: str, revision: str | None
 ) -> str:
-    """The commit that a lock pins for a source."""
+    """Return the commit that a lock pins for a source."""
     if repository != source or commit is None:
         raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:
@@ -181,12 +181,12 @@ def promised_by(files: Sequence[FileRecord]) -> tuple[Promise, ...]:
 
 
 def snapshots() -> Path:
-    """The default folder of snapshots."""
+    """Return the default folder of snapshots."""
     return cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS")
 
 
 def checked_deadline(deadline: float, lock_timeout: float) -> Deadline:
-    """The one deadline.
+    """Return the one deadline.
 
     Raises:
         SourceRefused: one of the two is not a time.
@@ -200,7 +200,7 @@ def checked_deadline(deadline: float, lock_timeout: float) -> Deadline:
 
 
 def forbidden_by() -> str | None:
-    """The variable that forbids requests; None if none does.
+    """Return the variable that forbids requests; None if none does.
 
     Raises:
         SourceRefused: one of them is neither on nor off.
@@ -239,7 +239,9 @@ class Fetch:
     resolved: ResolvedRevision | None = None
 
     def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
-        """The commit to load: the lock's, the one given, or the one the branch points to now."""
+        """Return the commit to load: the lock's, the one given, or the one the branch points to
+        now.
+        """
         if lock is not None:
             return _pinned(
                 lock.repository, lock.commit, source=self.repository.name, revision=revision
@@ -277,7 +279,8 @@ class Fetch:
     def snapshot(
         self, commit: str, promised: tuple[Promise, ...] | None, *, seconds: float
     ) -> Snapshot:
-        """The verified snapshot of a commit: from the cache, from another process, or from the hub.
+        """Return the verified snapshot of a commit: from the cache, from another process, or from
+        the hub.
 
         Args:
             commit: 40 hex digits.
@@ -346,7 +349,7 @@ class Fetch:
 
 
 def stored_token(given: str | bool | None) -> str | None:
-    """The token to send: what was given, else HF_TOKEN or the stored one; None for none.
+    """Return the token to send: what was given, else HF_TOKEN or the stored one; None for none.
 
     Raises:
         SourceRefused: one was asked for, and there is none.

@@ -42,7 +42,10 @@ DIGESTS = {64: "sha256", 40: "blob"}
 
 
 def hub_cache() -> Path:
-    """The folder of huggingface_hub's cache, by its own variables; it is read, never written."""
+    """Return the folder of huggingface_hub's cache, by its own variables.
+
+    It is read, never written.
+    """
     if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(given).expanduser()
     if home := os.environ.get("HF_HOME"):
@@ -59,7 +62,7 @@ class HubCache:
 
     @classmethod
     def of_user(cls) -> HubCache:
-        """The cache that huggingface_hub's own variables name."""
+        """Return the cache that huggingface_hub's own variables name."""
         return cls(root=hub_cache())
 
     def blob(self, repository: HubRepository, commit: str, promise: Promise) -> Path | None:
@@ -209,7 +212,7 @@ def _way(path: Path) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _folders(path: Path) -> list[Path]:
-    """The folders of our snapshot that a path is in; none where it is in none."""
+    """Return the folders of our snapshot that a path is in; none where it is in none."""
     for folder in (path, *path.parents):
         if folder.name == "files" and _SNAPSHOT.fullmatch(folder.parent.name):
             return [
@@ -279,7 +282,7 @@ def _of_ours(place: Path) -> str | None:
 
 
 def _of_hub(repository: Path, path: Path) -> str | None:
-    """A file of huggingface_hub's cache, or the tokenizer files in a folder of it."""
+    """Return a file of huggingface_hub's cache, or the tokenizer files in a folder of it."""
     blobs = repository / "blobs"
     real = os.path.realpath(blobs)
     try:

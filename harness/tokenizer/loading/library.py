@@ -112,7 +112,7 @@ def package(folder: Path, files: Sequence[FileRecord]) -> str:
 
 
 def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> type:
-    """The class that an `auto_map` entry such as `tokenization_x.XTokenizer` names.
+    """Return the class that an `auto_map` entry such as `tokenization_x.XTokenizer` names.
 
     Raises:
         SourceRefused: the entry names another repository, or names no class.

@@ -277,7 +277,7 @@ def _wanted(expected: Identity | str | None) -> Identity | str | None:
 def _checked(
     tokenizer: object, expected: Identity | str | None, lock: Lock | None, remarks: list[str]
 ) -> Identity:
-    """The identity of what was built, compared with everything it has to be."""
+    """Return the identity of what was built, compared with everything it has to be."""
     try:
         identity = identify(
             tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap"

@@ -210,7 +210,7 @@ class ModelRecord(Model):
     commit: Commit | None = None
 
     def file(self) -> FileRecord:
-        """The file alone."""
+        """Return the file alone."""
         return FileRecord(path=self.path, size=self.size, sha256=self.sha256)
 
 
@@ -249,11 +249,11 @@ class Lock(Model):
     ] = ()
 
     def identified(self) -> Identity:
-        """The locked identity."""
+        """Return the locked identity."""
         return Identity.from_json(json.dumps(self.identity, ensure_ascii=False))
 
     def text(self) -> str:
-        """The file's text: stable, one fact a line, so that a review shows what changed."""
+        """Return the file's text: stable, one fact a line, so that a review shows what changed."""
         return self.model_dump_json(by_alias=True, indent=2) + "\n"
 
 

@@ -54,13 +54,13 @@ _NOBODY = "nobody"
 
 
 def new_partial(root: Path) -> Path:
-    """A new name for a folder of this process."""
+    """Return a new name for a folder of this process."""
     return root / f"{PARTIAL}{_pid_space()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def claim_partial(root: Path, place: Path) -> Path:
-    """A folder of this process's own to fetch into: one that was left behind for this snapshot, or
-    a new one.
+    """Return a folder of this process's own to fetch into: one that was left behind for this
+    snapshot, or a new one.
 
     A rename makes it this process's own, so that of two only one goes on from it, with locks or
     without.
@@ -100,7 +100,7 @@ def abandon_partial(partial: Path) -> None:
 
 
 def abandoned_partials(root: Path) -> list[Path]:
-    """The folders in which nobody works any more.
+    """Return the folders in which nobody works any more.
 
     Raises:
         OSError: the cache cannot be read.
@@ -136,7 +136,7 @@ def _age(folder: Path) -> float:
 
 
 def _snapshot_name(partial: Path) -> str | None:
-    """The snapshot that it is a part of; None where it does not say."""
+    """Return the snapshot that it is a part of; None where it does not say."""
     try:
         return read_regular(partial / SNAPSHOT_NAME, limit=4096, follow=False).decode()
     except (OSError, ValueError):
@@ -192,7 +192,7 @@ class Damaged(Exception):
 
 
 def manifest_of(place: Path) -> SnapshotManifest | None:
-    """The manifest of the snapshot at a place; None if there is none.
+    """Return the manifest of the snapshot at a place; None if there is none.
 
     Raises:
         Damaged: there is something else.
@@ -255,7 +255,8 @@ def _only_files(folder: Path, manifest: SnapshotManifest) -> None:
 
 
 def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
-    """The manifest of the snapshot at a place, where the place and every byte are what it says.
+    """Return the manifest of the snapshot at a place, where the place and every byte are what it
+    says.
 
     This is the one comparison: verifying the cache, loading, fetching and resolving all come
     through here.
@@ -297,7 +298,7 @@ class SnapshotStore:
         self.root = root
 
     def place(self, repository: HubRepository, commit: str, names: tuple[str, ...] = ()) -> Path:
-        """The folder of a snapshot, there or not.
+        """Return the folder of a snapshot, there or not.
 
         Two hubs never share one: each hub's word is verified for itself.
 
@@ -314,7 +315,8 @@ class SnapshotStore:
     def find(
         self, repository: HubRepository, commit: str, names: tuple[str, ...] = ()
     ) -> Snapshot | None:
-        """The snapshot, its bytes read and compared with its manifest; None if there is none.
+        """Return the snapshot, its bytes read and compared with its manifest; None if there is
+        none.
 
         Raises:
             Damaged: a file is missing, has other bytes or is one too many, or the manifest cannot
@@ -353,7 +355,7 @@ class SnapshotStore:
         )
 
     def lock(self, place: Path) -> Path:
-        """The lock file of a snapshot; its folder is made.
+        """Return the lock file of a snapshot; its folder is made.
 
         Raises:
             CacheFailed: the cache cannot be written.

@@ -110,7 +110,7 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubReposit
 
 
 def checked_repository(name: str) -> str:
-    """A repository's name, as in `org/model`.
+    """Return a repository's name, as in `org/model`.
 
     Raises:
         SourceRefused: it is none.
@@ -124,7 +124,7 @@ def checked_repository(name: str) -> str:
 
 
 def checked_endpoint(endpoint: str | None) -> str:
-    """The hub's address: what was given, else HF_ENDPOINT, else the public hub.
+    """Return the hub's address: what was given, else HF_ENDPOINT, else the public hub.
 
     Raises:
         SourceRefused: not an http or https address.
@@ -138,7 +138,7 @@ def checked_endpoint(endpoint: str | None) -> str:
 
 
 def checked_revision(revision: str) -> str:
-    """A branch, a tag or a commit that cannot leave the place it is put in.
+    """Return a branch, a tag or a commit that cannot leave the place it is put in.
 
     Raises:
         SourceRefused: it holds `..`, control characters or other things git does not allow in a
@@ -153,7 +153,7 @@ def checked_revision(revision: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """A file's path inside a repository that cannot leave the folder it is put in.
+    """Return a file's path inside a repository that cannot leave the folder it is put in.
 
     Raises:
         SourceRefused: absolute, with `..`, backslashes, control characters, or too long for a file
@@ -266,7 +266,7 @@ class Promise:
         return None
 
     def broken_by_file(self, path: Path) -> str | None:
-        """The same of a file.
+        """Return the same of a file.
 
         Raises:
             CacheFailed: it cannot be read.

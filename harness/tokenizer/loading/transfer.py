@@ -73,7 +73,7 @@ class Transfer:
         return self.record()
 
     def record(self) -> FileRecord:
-        """The file, once it is whole."""
+        """Return the file, once it is whole."""
         return FileRecord(
             path=self.promise.path, size=self.promise.size, sha256=self._sha256.hexdigest()
         )
@@ -107,7 +107,7 @@ class Transfer:
     # --- the part that the wire asks about
 
     def rest(self) -> dict[str, str]:
-        """The headers that ask for what is missing; none where all of it is."""
+        """Return the headers that ask for what is missing; none where all of it is."""
         if not self._have:
             return {}
         asked = {"Range": f"bytes={self._have}-"}
@@ -281,7 +281,7 @@ def writing(where: Path) -> Iterator[None]:
 
 
 def unwritable(where: Path, error: OSError) -> LoadError:
-    """The error that a place which cannot be written becomes."""
+    """Return the error that a place which cannot be written becomes."""
     return CacheFailed(
         f"cannot write {where}: {error.strerror}. Make room or pass cache= a folder that can be"
         " written; what was there before is unharmed"

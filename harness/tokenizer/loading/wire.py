@@ -53,7 +53,7 @@ class Route(NamedTuple):
 
 
 def route_to(address: str, *, timeout: float) -> Route:
-    """The way to an address, by the proxy that the environment names.
+    """Return the way to an address, by the proxy that the environment names.
 
     Each wait on it takes at most `timeout` s.
     """
@@ -91,7 +91,7 @@ def cut_connection(line: socket.socket) -> None:
 
 
 def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
-    """The header that tells a proxy the name and password of its address, where they are
+    """Return the header that tells a proxy the name and password of its address, where they are
     percent-encoded.
     """
     if proxy.username is None:
@@ -105,7 +105,7 @@ def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
 def _reached(
     place: tuple[str, int], timeout: float, source: tuple[str, int] | None = None
 ) -> socket.socket:
-    """A connected socket.
+    """Return a connected socket.
 
     Raises:
         OSError: no address of the host answered; TimeoutError if that took too long, or to look up
@@ -128,7 +128,7 @@ def _reached(
 
 
 def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]:
-    """The addresses of a host, looked up in a thread that is left to itself when the time is
+    """Return the addresses of a host, looked up in a thread that is left to itself when the time is
     over.
     """
     with contextlib.suppress(socket.gaierror):
@@ -216,7 +216,10 @@ class PartialBody(Protocol):
         """Bytes of it; more than before an attempt that failed is a reason for another."""
 
     def rest(self) -> dict[str, str]:
-        """The headers that ask for what is missing: Range and If-Range; empty to ask for all."""
+        """Return the headers that ask for what is missing: Range and If-Range.
+
+        Empty to ask for all.
+        """
 
 
 class Body:

@@ -23,12 +23,12 @@ FILLER = range(FIRST + 32, SIZE)
 
 
 def key_of(number: int) -> tuple[int, int]:
-    """The two tokens of a key, 0 <= number < KEYS."""
+    """Return the two tokens of a key, 0 <= number < KEYS."""
     return LEFT[number % 16], RIGHT[number // 16]
 
 
 def value_of(number: int) -> list[int]:
-    """The three tokens that the model answers a key with."""
+    """Return the three tokens that the model answers a key with."""
     digits = hashlib.sha256(f"recall {number}".encode()).digest()
     return [
         FIRST + int.from_bytes(digits[place : place + 2], "big") % (SIZE - FIRST)
@@ -45,5 +45,5 @@ def prompt_of(number: int, *, filler: int = 0, dice: random.Random | None = None
 
 
 def asked(value: list[int]) -> list[int]:
-    """The numbers of the keys that have this value: whose answer it is."""
+    """Return the numbers of the keys that have this value: whose answer it is."""
     return [number for number in range(KEYS) if value_of(number) == list(value)]

@@ -241,7 +241,7 @@ class Attendant:
 def _line_for(
     found: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
 ) -> tuple[Line | None, Refusal | None]:
-    """The line that waits for who greets so, or why none does."""
+    """Return the line that waits for who greets so, or why none does."""
     here, there = f"{found.peer[:SHOWN]!r}", f"{found.node[:SHOWN]!r}"
     if found.peer != node:
         words = (

@@ -59,7 +59,7 @@ class BareTokens:
         return _CHECKSUM.pack(digest_of(content)) + content
 
     def taken(self, data: Any) -> int:
-        """The id in a message, which is the next.
+        """Return the id in a message, which is the next.
 
         Raises:
             MessageCorrupt: it is not as its maker made it.
@@ -84,7 +84,7 @@ class BareTokens:
         return self._other(data, due)
 
     def _other(self, data: Any, due: int) -> int:
-        """What else came, in a chunk of its own, which says what it is."""
+        """Return what else came, in a chunk of its own, which says what it is."""
         chunk = chunk_of(data, peer=f"rank {self._maker}")
         found = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
         if chunk.source_device_rank != self._maker:

@@ -220,8 +220,8 @@ class DistributedBarrier:
         return found
 
     def _waited(self, timeout: float, retry_count: int, left: threading.Event) -> SyncResult | None:
-        """The same, until nobody waits for it any more: then it is broken for nobody, and may be
-        waited for again.
+        """Return the same, until nobody waits for it any more: then it is broken for nobody, and
+        may be waited for again.
         """
         if timeout <= 0 or retry_count < 0:
             raise Misused(
@@ -254,7 +254,7 @@ class DistributedBarrier:
         return await self._waits.wait(lambda left: self._waited(timeout, retry_count, left))
 
     async def validate_sync_state(self) -> bool:
-        """Whether every rank is still the one that this barrier was made with."""
+        """Return whether every rank is still the one that this barrier was made with."""
         return await Waits().wait(lambda _: self.is_valid())
 
     def is_valid(self) -> bool:

@@ -60,7 +60,7 @@ class Account:
 
     @property
     def is_valid(self) -> bool:
-        """Whether everything that was offered was validated and is valid, and there was
+        """Return whether everything that was offered was validated and is valid, and there was
         something.
         """
         return 0 < self.offered == self.validated and not self.failed and self.error is None
@@ -132,7 +132,7 @@ class ValidationBeside(Generic[Item]):
 
     @property
     def fell_behind(self) -> bool:
-        """Whether anything was passed over so far."""
+        """Return whether anything was passed over so far."""
         return self._passed > 0
 
     @property

@@ -317,7 +317,7 @@ class Conversation:
         self._acks.hurry(self.outgoing.offered)
 
     def silent(self, *, now: float) -> bool:
-        """Whether nothing was heard for so long that the connection is made anew."""
+        """Return whether nothing was heard for so long that the connection is made anew."""
         return (
             self.connected
             and self.ordered
@@ -400,7 +400,10 @@ class Conversation:
             self._acks.hasten()
 
     def take(self, *, now: float) -> Message | None:
-        """The next message, if it is there. What had arrived before a failure is given still."""
+        """Return the next message, if it is there.
+
+        What had arrived before a failure is given still.
+        """
         message = self.incoming.take()
         if message is not None:
             incoming = self.incoming
@@ -572,7 +575,7 @@ class Conversation:
         return message, self._acks.passed(length, frames=incoming.arrived, now=now)
 
     def quiet(self, now: float) -> bool:
-        """Whether there is a way, nothing is to be said, and no end is known."""
+        """Return whether there is a way, nothing is to be said, and no end is known."""
         acks = self._acks
         return not (
             not self._heard
@@ -586,7 +589,7 @@ class Conversation:
         )
 
     def owes(self, now: float) -> bool:
-        """Whether an acknowledgement is to be sent, or a question, or an answer."""
+        """Return whether an acknowledgement is to be sent, or a question, or an answer."""
         acks = self._acks
         return acks.asks or acks.answers or (acks.at is not None and now >= acks.at)
 
@@ -613,10 +616,10 @@ class Conversation:
 
     @property
     def delivered(self) -> bool:
-        """Whether all that was offered is acknowledged."""
+        """Return whether all that was offered is acknowledged."""
         return self.outgoing.oldest is None
 
     @property
     def joined(self) -> bool:
-        """Whether both know each other on this connection."""
+        """Return whether both know each other on this connection."""
         return self._heard

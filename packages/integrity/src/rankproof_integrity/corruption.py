@@ -125,7 +125,9 @@ class CorruptionReport:
 
     @property
     def recovery_possible(self) -> bool:
-        """Whether the text comes back without any token made again: the ids are here and good."""
+        """Return whether the text comes back without any token made again: the ids are here and
+        good.
+        """
         text_only = all(one.severity is CorruptionSeverity.TEXT for one in self.corruptions)
         return bool(self.corruptions) and text_only and TEXT_IDS in self.compared
 
@@ -229,8 +231,8 @@ class CorruptionDetector:
     def detect_encoding_issues(
         self, chunks: Iterable[EnhancedTokenChunk], *, cut: bool = False
     ) -> CorruptionReport:
-        """The same of chunks in their order: each against its checksum, all their text against
-        their ids.
+        """Return the same of chunks in their order: each against its checksum, all their text
+        against their ids.
         """
         every = list(chunks)
         report = self.analyze_output(
@@ -252,8 +254,8 @@ class CorruptionDetector:
         )
 
     def _spelled(self, ids: list[int], text: str, *, cut: bool) -> str | None:
-        """What the ids spell: of several readings the one that is the text, where there is such a
-        one.
+        """Return what the ids spell: of several readings the one that is the text, where there is
+        such a one.
         """
         if self._token_bytes is not None:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -371,7 +373,9 @@ def _middle(here: Sequence[object], there: Sequence[object]) -> tuple[int, int]:
 
 
 def _again(whole: Sequence[object], begin: int, end: int) -> bool:
-    """Whether what stands between begin and end is what stood before it, once or in turns."""
+    """Return whether what stands between begin and end is what stood before it, once or in
+    turns.
+    """
     return any(
         whole[begin - turn : end - turn] == whole[begin:end]
         for turn in range(1, min(begin, end - begin) + 1)

@@ -123,7 +123,7 @@ class DeviceCommunicationManager:
         return self.transport.send(chunk_bytes(chunk), to=name_of(to), timeout=timeout)
 
     def receive_token(self, *, source: int, timeout: float | None = None) -> EnhancedTokenChunk:
-        """The next message of a rank, which is a token.
+        """Return the next message of a rank, which is a token.
 
         Raises:
             MessageCorrupt: it is not as its maker made it.
@@ -137,7 +137,7 @@ class DeviceCommunicationManager:
         self.transport.renew(name_of(rank))
 
     def barrier(self, name: str = "barrier") -> DistributedBarrier:
-        """A barrier of all ranks of this group."""
+        """Return a barrier of all ranks of this group."""
         return DistributedBarrier(membership=self.membership, name=name)
 
     def health(self) -> list[LinkHealth]:
@@ -165,5 +165,5 @@ class DeviceCommunicationManager:
 
 @functools.cache
 def name_of(rank: int) -> str:
-    """The name under which a rank is known to others."""
+    """Return the name under which a rank is known to others."""
     return f"rank {rank}"

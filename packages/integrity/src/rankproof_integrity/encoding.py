@@ -62,7 +62,7 @@ class EncodingValidator:
         self._failed = VALID
 
     def feed(self, data: bytes | bytearray | memoryview) -> ValidationResult:
-        """The next bytes of the stream; they may end inside of a character.
+        """Return the next bytes of the stream; they may end inside of a character.
 
         The position of a failure is that of the first wrong byte in the whole stream.
         """
@@ -84,8 +84,8 @@ class EncodingValidator:
         return VALID
 
     def feed_token(self, token_id: int, text: str) -> ValidationResult:
-        """The next id, and the text that the detokenizer gave out at it, which may lag behind the
-        ids.
+        """Return the next id, and the text that the detokenizer gave out at it, which may lag
+        behind the ids.
 
         The position of a failure is that of the first wrong character in the whole text.
         """
@@ -199,7 +199,7 @@ class EncodingValidator:
 
 
 def validate_text(text: str) -> ValidationResult:
-    """Whether a text can be written as UTF-8: one with half of a surrogate pair cannot."""
+    """Return whether a text can be written as UTF-8: one with half of a surrogate pair cannot."""
     at = None if text.isascii() else _surrogate(text)
     if at is None:
         return VALID

@@ -123,7 +123,7 @@ class FallbackCoordinator:
 
     @property
     def proposed(self) -> bool:
-        """Whether somebody asked for the fallback, or, on one device, for the return.
+        """Return whether somebody asked for the fallback, or, on one device, for the return.
 
         Does not wait.
 
@@ -265,7 +265,7 @@ class FallbackCoordinator:
         return f"{self._name}/{self.generation}/{what}"
 
     def _once(self, what: str, value: str) -> str:
-        """What stands under this key: the value, if nobody wrote one before."""
+        """Return what stands under this key: the value, if nobody wrote one before."""
         return self._store.claim(self._key(what), value.encode()).decode()
 
     def _get(self, what: str) -> str | None:

@@ -94,7 +94,7 @@ def packed(
     length: int = 0,
     payload_digest: int | None = None,
 ) -> bytes:
-    """A header; without a digest it is that of no bytes."""
+    """Return a header; without a digest it is that of no bytes."""
     found = _EMPTY if payload_digest is None else payload_digest
     fields = _FIELDS.pack(
         MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found
@@ -103,7 +103,9 @@ def packed(
 
 
 def parsed(data: Any) -> Header | None:
-    """The header in the first 64 bytes of a buffer; None where it is not one, or has changed."""
+    """Return the header in the first 64 bytes of a buffer; None where it is not one, or has
+    changed.
+    """
     magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found, check = (
         _ALL.unpack_from(data)
     )
@@ -116,7 +118,7 @@ def parsed(data: Any) -> Header | None:
 
 
 def holds(header: Header, payload: Any) -> bool:
-    """Whether the payload is the one that the header was made for."""
+    """Return whether the payload is the one that the header was made for."""
     return header.length == len(payload) and digest_of(payload) == header.digest
 
 

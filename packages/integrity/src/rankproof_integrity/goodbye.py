@@ -13,8 +13,8 @@ from .problem import MessageLost, TransferFailed
 
 
 def interrupts(lines: Iterable[Line]) -> bool:
-    """Whether this thread is in the midst of a call of one: then a signal's handler asks, and that
-    call cannot end.
+    """Return whether this thread is in the midst of a call of one: then a signal's handler asks,
+    and that call cannot end.
     """
     known, frame = set(map(id, lines)), inspect.currentframe()
     while frame is not None:

@@ -32,7 +32,7 @@ class Greeting(NamedTuple):
 
 
 def greeting_of(payload: Any) -> Greeting:
-    """What a HELLO says, whatever it does."""
+    """Return what a HELLO says, whatever it does."""
     node, peer, message, *_ = [*bytes(payload).decode(errors="replace").split("\n"), "", "", ""]
     whole = message.isascii() and message.isdecimal() and len(message) < DIGITS
     return Greeting(node, peer, int(message) if whole else None)
@@ -77,7 +77,7 @@ def begun_before(node: NodeId, epoch: int, peer: NodeId, met: int) -> str:
 
 
 def too_long(node: NodeId, peer: NodeId, *, ours: int, both: int, size: int, message: int) -> str:
-    """A message that one of both does not take."""
+    """Return a message that one of both does not take."""
     whose = f"{node} may send" if both == ours else f"{peer} takes ({node}: {ours})"
     return (
         f"message {message} of {size} bytes for {peer} is longer than {both}, which is what"

@@ -93,7 +93,7 @@ class NetworkHealthMonitor:
         self._lock = threading.Lock()
 
     def link(self, peer: NodeId) -> tuple[RoundTrip, Counters]:
-        """What a conversation writes into."""
+        """Return what a conversation writes into."""
         with self._lock:
             if peer not in self._links:
                 self._links[peer] = (
@@ -114,7 +114,8 @@ class NetworkHealthMonitor:
         )
 
     def mended(self) -> dict[str, int]:
-        """What all links together met and made good, by name: frames, and connections made anew.
+        """Return what all links together met and made good, by name: frames, and connections made
+        anew.
 
         All 0 on clean ones.
 

@@ -38,8 +38,8 @@ _REPEATED = re.compile(rf"(?=\S)(.{{1,64}}?)\1{{{TURNS - 1},}}", re.DOTALL)
 
 
 def decoded_once_more(text: str) -> str | None:
-    """What a text was before its UTF-8 was read as Windows-1252 or Latin-1; None where it cannot
-    have been.
+    """Return what a text was before its UTF-8 was read as Windows-1252 or Latin-1; None where it
+    cannot have been.
     """
     try:
         raw = text.translate(_TO_BYTES).encode("latin-1")

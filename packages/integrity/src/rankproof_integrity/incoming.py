@@ -130,7 +130,7 @@ class Incoming:
         self.messages += 1
 
     def take(self) -> Message | None:
-        """The next message, which then counts as taken; None where none is whole yet."""
+        """Return the next message, which then counts as taken; None where none is whole yet."""
         if not self.waiting:
             return None
         message, size, upto = self.waiting.popleft()

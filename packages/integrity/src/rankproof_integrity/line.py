@@ -190,7 +190,7 @@ class Line:
             return number
 
     def receive(self, *, now: float, seconds: float) -> Message | None:
-        """The next message, where it is there, or comes by itself within so many seconds.
+        """Return the next message, where it is there, or comes by itself within so many seconds.
 
         Returns:
             The message; None where there was something else to do, and `until` has to see to it.
@@ -249,7 +249,9 @@ class Line:
             self._send(time.monotonic())
 
     def _ready(self, seconds: float) -> bool:
-        """Whether something can be read or sent, or the line was woken, within so many seconds."""
+        """Return whether something can be read or sent, or the line was woken, within so many
+        seconds.
+        """
         self._polling = True
         try:  # a signal's handler may raise after each of these
             # So that others send meanwhile, and the attendant looks at the clock.
@@ -397,7 +399,7 @@ class Line:
 
     @property
     def waits(self) -> bool:
-        """Whether its peer is to connect to us."""
+        """Return whether its peer is to connect to us."""
         return self._dial is None and self.conversation.ordered
 
     def take_wire(self, wire: Wire, first: Header, payload: Any) -> None:

@@ -119,7 +119,7 @@ class LoopCalls:
         return await _answer(one)
 
     async def receive(self, source: NodeId, receive: Callable[[], Message]) -> Message:
-        """The next message of a peer.
+        """Return the next message of a peer.
 
         Of one that was cancelled before, what came for it then or comes now.
 
@@ -173,7 +173,7 @@ class Waits:
         self._left: deque[Future[Any]] = deque()
 
     async def wait(self, work: Callable[[threading.Event], Answer | None]) -> Answer:
-        """What comes of the one before, or of this."""
+        """Return what comes of the one before, or of this."""
         import asyncio
 
         while True:
@@ -204,8 +204,8 @@ class Waits:
 
 
 async def _answer(one: Future[Answer]) -> Answer:
-    """What a thread answers. It does not matter to the thread who waits, or whether the loop is
-    there still.
+    """Return what a thread answers. It does not matter to the thread who waits, or whether the loop
+    is there still.
     """
     import asyncio
 

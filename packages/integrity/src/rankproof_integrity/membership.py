@@ -46,13 +46,13 @@ class Membership:
         self.epoch = next_epoch(store, f"{group}/{rank}")
 
     def epochs(self) -> tuple[int, ...]:
-        """The epoch of every rank now; 0 for one that has not begun."""
+        """Return the epoch of every rank now; 0 for one that has not begun."""
         return tuple(
             int(self.store.get(f"epoch/{self.group}/{rank}") or b"0")
             for rank in range(self.world_size)
         )
 
     def view(self) -> View | None:
-        """The view now; None while a rank has not begun."""
+        """Return the view now; None while a rank has not begun."""
         epochs = self.epochs()
         return View(epochs=epochs) if all(epochs) else None

@@ -111,7 +111,7 @@ class Sample:
     buckets: tuple[int, ...] = ()
 
     def record(self) -> dict[str, object]:
-        """The same as a row of JSON."""
+        """Return the same as a row of JSON."""
         row: dict[str, object] = {
             "name": self.name,
             "labels": dict(self.labels),

@@ -73,8 +73,8 @@ class Outgoing:
         self.ended = False
 
     def has_room(self, size: int) -> bool:
-        """Whether a message of so many bytes may be offered now: buffers are bounded, and a goodbye
-        is the last.
+        """Return whether a message of so many bytes may be offered now: buffers are bounded, and a
+        goodbye is the last.
         """
         if self.ended:
             return False
@@ -133,7 +133,7 @@ class Outgoing:
         return made
 
     def next(self, *, now: float) -> Pending | None:
-        """What is to be sent now; it counts as sent."""
+        """Return what is to be sent now; it counts as sent."""
         pending: Pending | None = None
         while self._again and pending is None:
             sequence = self._again.popleft()
@@ -229,13 +229,13 @@ class Outgoing:
 
     @property
     def ready(self) -> bool:
-        """Whether `next` would give something."""
+        """Return whether `next` would give something."""
         fresh = self._fresh < len(self._frames) and (self._ordered or self._fresh < self._flight)
         return bool(self._again) or fresh
 
     @property
     def oldest(self) -> Pending | None:
-        """What has waited longest for its acknowledgement."""
+        """Return what has waited longest for its acknowledgement."""
         return self._frames[0] if self._frames else None
 
     @property

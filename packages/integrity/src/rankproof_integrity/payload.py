@@ -21,7 +21,8 @@ complex number.)
 
 
 def unchanging(data: Any) -> Any:
-    """A view of a buffer that nobody can write to, or its bytes, in the order of its indices.
+    """Return a view of a buffer that nobody can write to, or its bytes, in the order of its
+    indices.
 
     Raises:
         Misused: it is not a buffer; or its bytes are not all that it holds, and mean something

@@ -28,7 +28,7 @@ class IntegrityError(Exception):
     failure: FailureClass = FailureClass.PERSISTENT
 
     def again(self) -> Self:
-        """The same, to be raised to one more caller.
+        """Return the same, to be raised to one more caller.
 
         One object that is raised to each would keep the frames of all, and whatever they hold, for
         as long as it lives.

@@ -122,7 +122,7 @@ class EnhancedTokenChunk(TokenChunk):
         stream: str = "",
         finish_reason: str | None = None,
     ) -> Self:
-        """A chunk as its maker makes it: with its checksum."""
+        """Return a chunk as its maker makes it: with its checksum."""
         content = _content(
             sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason
         )
@@ -141,7 +141,7 @@ class EnhancedTokenChunk(TokenChunk):
         return made
 
     def content(self) -> bytes:
-        """What the checksum covers: the same bytes for the same chunk, on every machine.
+        """Return what the checksum covers: the same bytes for the same chunk, on every machine.
 
         Lone surrogates pass as they are: whether a text is well formed is another question than
         whether it changed. What made a chunk of bytes, or bytes of a chunk, leaves them with it: no
@@ -162,7 +162,7 @@ class EnhancedTokenChunk(TokenChunk):
 
     @classmethod
     def from_content(cls, content: bytes, *, checksum: str) -> Self:
-        """The chunk of which these bytes are the content; with whatever checksum came along.
+        """Return the chunk of which these bytes are the content; with whatever checksum came along.
 
         Raises:
             ValueError, struct.error: they are not the content of any.
@@ -186,12 +186,12 @@ class EnhancedTokenChunk(TokenChunk):
         return made
 
     def computed_checksum(self) -> str:
-        """The checksum of what it holds now."""
+        """Return the checksum of what it holds now."""
         return hexadecimal(self.content())
 
     @property
     def intact(self) -> bool:
-        """Whether it holds what its maker made the checksum of.
+        """Return whether it holds what its maker made the checksum of.
 
         One that has none, or cannot have one, does not.
         """

@@ -105,7 +105,7 @@ class RecoveryResult:
 
     @property
     def recovered(self) -> bool:
-        """Whether the stream can go on."""
+        """Return whether the stream can go on."""
         return self.outcome is Outcome.RECOVERED
 
 

@@ -51,7 +51,7 @@ class SequenceIntegrityChecker:
         return self._ids.tolist()
 
     def id_at(self, position: int) -> int:
-        """The id at one of them."""
+        """Return the id at one of them."""
         return self._ids[position]
 
     @property
@@ -130,8 +130,8 @@ class SequenceIntegrityChecker:
         del self._digests[position + 1 :]
 
     def agree(self, *, length: int, digest: int) -> ValidationResult:
-        """Whether the other end, which holds `length` ids of that digest, holds what this one
-        holds, and no less.
+        """Return whether the other end, which holds `length` ids of that digest, holds what this
+        one holds, and no less.
 
         Equal lengths and equal digests are the only agreement: an end that has fewer ids is a gap.
         """
@@ -154,8 +154,8 @@ class SequenceIntegrityChecker:
         return VALID
 
     def first_difference(self, ask: Callable[[int], int], *, length: int) -> int | None:
-        """The first position whose ids differ, or that one end lacks; None where both ends hold the
-        same.
+        """Return the first position whose ids differ, or that one end lacks; None where both ends
+        hold the same.
 
         Args:
             ask: the other end's `digest_at`, asked log2 of the length times.

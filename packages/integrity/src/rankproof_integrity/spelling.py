@@ -23,8 +23,8 @@ HELD = 32
 
 
 def held_back(text: str, spelled: str, incomplete: int) -> bool:
-    """Whether the text is what the ids spell, with at most so many U+FFFD for a character that the
-    cut left incomplete.
+    """Return whether the text is what the ids spell, with at most so many U+FFFD for a character
+    that the cut left incomplete.
 
     Args:
         text: as it came.
@@ -36,7 +36,7 @@ def held_back(text: str, spelled: str, incomplete: int) -> bool:
 
 
 def without_replacements(text: str, spelled: str) -> bool:
-    """Whether the text is what the ids spell but for U+FFFD at the end.
+    """Return whether the text is what the ids spell but for U+FFFD at the end.
 
     A detokenizer that goes by what `decode` gives takes a U+FFFD of the text's own for half of a
     character, and holds it back: where the generation is cut there, it never comes.
@@ -61,8 +61,8 @@ class Spelling:
         self._silent: dict[int, bool] = {}
 
     def of(self, ids: Sequence[int], text: str, *, ongoing: bool = False, cut: bool = False) -> str:
-        """The reading of these ids that agrees with the text, or where none does, the one that is
-        nearest to it.
+        """Return the reading of these ids that agrees with the text, or where none does, the one
+        that is nearest to it.
 
         Args:
             ids: all ids of the output so far.
@@ -90,8 +90,8 @@ class Spelling:
     def _without_the_end(
         self, ids: list[int], spelled: str, text: str, *, ongoing: bool
     ) -> str | None:
-        """A reading that leaves away what a detokenizer holds back at the end; None where the text
-        is not one.
+        """Return a reading that leaves away what a detokenizer holds back at the end; None where
+        the text is not one.
 
         It gives out nothing while what it has ends in U+FFFD: an incomplete character, and whatever
         is spelled between that and the last end without one.
@@ -176,8 +176,8 @@ class Spelling:
         return runs
 
     def _broken(self, run: list[int]) -> list[tuple[int, int]]:
-        """The parts of a run that are not UTF-8: all, none, or those between tokens that are U+FFFD
-        themselves.
+        """Return the parts of a run that are not UTF-8: all, none, or those between tokens that are
+        U+FFFD themselves.
         """
         spelled = self._decode(run)
         if spelled == REPLACEMENT * len(run):
@@ -211,15 +211,15 @@ class Spelling:
         return set()
 
     def _is_low(self, one: int, high: list[int]) -> bool:
-        """Whether an id joins a run: behind half of a character an ASCII byte is U+FFFD too, a
-        letter stays one.
+        """Return whether an id joins a run: behind half of a character an ASCII byte is U+FFFD too,
+        a letter stays one.
         """
         if one not in self._low:
             self._low[one] = any(self._decode([other, one]) == REPLACEMENT * 2 for other in high)
         return self._low[one]
 
     def _characters(self, run: list[int]) -> list[str | None]:
-        """The characters of a run; None for a byte that belongs to none."""
+        """Return the characters of a run; None for a byte that belongs to none."""
         found: list[str | None] = []
         at = 0
         while at < len(run):
@@ -256,7 +256,7 @@ class _Match:
 
     @property
     def agrees(self) -> bool:
-        """Whether a reading of all ids is the text."""
+        """Return whether a reading of all ids is the text."""
         return self._ended or len(self._text) in self._places
 
     def literal(self, piece: str, *, may_end: bool = False) -> None:

@@ -30,7 +30,7 @@ class Store(Protocol):
     """Each method takes effect at once for everybody, in one order. Values are not empty."""
 
     def get(self, key: str) -> bytes | None:
-        """What is there now; None where nothing is. Never waits."""
+        """Return what is there now; None where nothing is. Never waits."""
         ...
 
     def set(self, key: str, value: bytes) -> None: ...
@@ -52,7 +52,7 @@ class Store(Protocol):
 
 
 def next_epoch(store: Store, who: str) -> int:
-    """A number greater than all that this name was given before: take one at each start."""
+    """Return a number greater than all that this name was given before: take one at each start."""
     return store.add(f"epoch/{who}", 1)
 
 

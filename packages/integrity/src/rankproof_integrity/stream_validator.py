@@ -70,7 +70,9 @@ class StreamValidator:
         return self._level if self._strictness is None else self._strictness.level
 
     def check(self, chunk: EnhancedTokenChunk) -> ValidationResult:
-        """The next chunk. One that is not valid is not taken, unless its text alone is wrong."""
+        """Return the next chunk. One that is not valid is not taken, unless its text alone is
+        wrong.
+        """
         level = self._level if self._strictness is None else self._strictness.level
         if level is Level.OFF:
             return UNCHECKED

@@ -44,7 +44,7 @@ class _Seals:
         self._received: dict[int, int] = {}
 
     def seal(self, data: Any, *, form: int, to: int) -> Words:
-        """What is sent after the bytes."""
+        """Return what is sent after the bytes."""
         sequence = self._sent.get(to, 0)
         self._sent[to] = sequence + 1
         number, found, size = sequence % 2**31, digest(data), memoryview(data).nbytes % WORD
@@ -269,7 +269,7 @@ def _no_tensor(tensor: Any, what: str, why: object) -> str:
 
 
 def torch_bytes(tensor: Any) -> memoryview:
-    """The bytes of a tensor of any shape, strides and dtype, in the order of its indices.
+    """Return the bytes of a tensor of any shape, strides and dtype, in the order of its indices.
 
     Those of a contiguous one in the CPU's memory are where they lie; others are copied.
 
@@ -332,7 +332,7 @@ class MlxTensors:
         mx.eval(mx.distributed.send(mx.array(list(seal), dtype=mx.uint32), to, group=self._group))
 
     def receive(self, *, shape: tuple[int, ...], dtype: Any, source: int) -> Any:
-        """An array of that shape and dtype from a rank.
+        """Return an array of that shape and dtype from a rank.
 
         Raises:
             MessageCorrupt: it is not what was sent.
@@ -354,7 +354,7 @@ class MlxTensors:
 
 
 def _mlx_bytes(array: Any) -> Any:
-    """The bytes of an evaluated array, in the order of its indices."""
+    """Return the bytes of an evaluated array, in the order of its indices."""
     import mlx.core as mx
 
     flat: Any = mx.contiguous(array).reshape(-1).view(mx.uint8)

@@ -62,8 +62,8 @@ class FallbackThreshold:
 
 
 def _least(trials: int, rate: float, error: float) -> int:
-    """The least number that so many or more of independent trials have with a probability below the
-    error.
+    """Return the least number that so many or more of independent trials have with a probability
+    below the error.
     """
     whole, log, other, tail = math.lgamma(trials + 1), math.log(rate), math.log1p(-rate), 0.0
     for k in range(trials, 0, -1):

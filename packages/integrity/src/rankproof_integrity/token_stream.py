@@ -177,7 +177,9 @@ class TokenStreamSynchronizer:
         return await Waits().wait(lambda left: self._waited(within, left))
 
     async def verify_token_ordering(self, tokens: Sequence[EnhancedTokenChunk]) -> bool:
-        """Whether the tokens follow each other: `disorder` says what is wrong where they do not."""
+        """Return whether the tokens follow each other: `disorder` says what is wrong where they do
+        not.
+        """
         return disorder(tokens) is None
 
     def _tell(self) -> None:
@@ -195,7 +197,8 @@ class TokenStreamSynchronizer:
 
 
 def disorder(tokens: Sequence[EnhancedTokenChunk]) -> str | None:
-    """What is first wrong with the order of tokens, in words; None where they follow each other.
+    """Return what is first wrong with the order of tokens, in words; None where they follow each
+    other.
 
     Right is: of one stream, positions one after the other, no token of an earlier epoch of its rank
     after one of a later, and nothing after the one that finished.

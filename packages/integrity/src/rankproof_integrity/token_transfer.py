@@ -21,7 +21,7 @@ class TokenTransferValidator:
         return hexadecimal(token_data)
 
     def validate_transfer(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> bool:
-        """Whether what came is what was sent, and each is what its maker made.
+        """Return whether what came is what was sent, and each is what its maker made.
 
         The original comes from the sender, by another way than the received one: an object held
         against itself says nothing. Where it is not at hand, `received.intact` says what its own
@@ -30,7 +30,7 @@ class TokenTransferValidator:
         return received.intact and original.intact and self.difference(original, received) is None
 
     def difference(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> str | None:
-        """The first field that is not the same, with both values; None where all are."""
+        """Return the first field that is not the same, with both values; None where all are."""
         for one in fields(EnhancedTokenChunk):
             sent, came = getattr(original, one.name), getattr(received, one.name)
             if one.name not in _IGNORED and sent != came:
@@ -39,7 +39,7 @@ class TokenTransferValidator:
 
 
 def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
-    """A chunk as a message: its checksum as its maker computed it, then what that covers.
+    """Return a chunk as a message: its checksum as its maker computed it, then what that covers.
 
     Raises:
         Misused: it has none, or is not what its checksum was made of: what is wrong here is not
@@ -55,7 +55,7 @@ def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
 
 
 def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
-    """The chunk in a message, whose checksum is the one its maker gave it.
+    """Return the chunk in a message, whose checksum is the one its maker gave it.
 
     Raises:
         MessageCorrupt: it is not a chunk, or not as its maker made it.

@@ -76,8 +76,8 @@ class TokenValidator:
         special: Mapping[int, Place] | None = None,
         longest: int | None = None,
     ) -> Self:
-        """The validator of a tokenizer of `tokenizers` or transformers: its ids, without the holes
-        between them.
+        """Return the validator of a tokenizer of `tokenizers` or transformers: its ids, without the
+        holes between them.
 
         Args:
             tokenizer: anything with `get_vocab()`, from token to id.
@@ -107,7 +107,7 @@ class TokenValidator:
         return self._judged(token_id, position)
 
     def validate_token(self, chunk: EnhancedTokenChunk) -> ValidationResult:
-        """The id and the position of a chunk.
+        """Return the id and the position of a chunk.
 
         Whether it changed on its way is another question: `chunk.intact`.
         """
@@ -153,7 +153,7 @@ class TokenValidator:
         return SequenceValidationResult(length=len(ids), failures=tuple(failures))
 
     def ends(self, token_id: int) -> bool:
-        """Whether this id ends its stream."""
+        """Return whether this id ends its stream."""
         return self._place.get(token_id) is Place.LAST
 
     def _array(self, ids: Any, start: int) -> SequenceValidationResult:

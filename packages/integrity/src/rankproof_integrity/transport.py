@@ -256,7 +256,7 @@ class ReliableMessageTransport:
         return number
 
     def receive(self, *, source: NodeId, timeout: float | None = None) -> Message:
-        """The next message of a peer.
+        """Return the next message of a peer.
 
         Args:
             source: the peer.
@@ -355,7 +355,7 @@ class ReliableMessageTransport:
         return f" ({state}, {conversation.counters.connections} connections so far{trouble})"
 
     def connected(self, peer: NodeId) -> bool:
-        """Whether both know each other, and no error ended it."""
+        """Return whether both know each other, and no error ended it."""
         conversation = self._line(peer).conversation
         return conversation.joined and conversation.problem is None
 
@@ -397,7 +397,7 @@ class ReliableMessageTransport:
         return await self._calls.send(destination, offer, then)
 
     async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
-        """The next message of a peer, its digest checked.
+        """Return the next message of a peer, its digest checked.
 
         Of several who wait, who asked first is given the first.
 

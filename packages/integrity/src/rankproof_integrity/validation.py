@@ -118,7 +118,7 @@ class ValidationResult:
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is known to be wrong: all facts that were looked at hold.
+        """Return whether nothing is known to be wrong: all facts that were looked at hold.
 
         Whether any was says `status`.
         """
@@ -133,7 +133,7 @@ class ValidationResult:
 
     @property
     def suggested_action(self) -> RecoveryAction:
-        """What helps first."""
+        """Return what helps first."""
         return RecoveryAction.NONE if self.error_type is None else SUGGESTED[self.error_type]
 
     def __bool__(self) -> bool:
@@ -160,7 +160,7 @@ class SequenceValidationResult:
 
     @property
     def is_valid(self) -> bool:
-        """Whether everything holds, of at least one token: of nothing, nothing holds."""
+        """Return whether everything holds, of at least one token: of nothing, nothing holds."""
         return self.length > 0 and not self.failures
 
     def __bool__(self) -> bool:

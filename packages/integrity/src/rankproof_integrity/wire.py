@@ -59,12 +59,12 @@ class Wire(Protocol):
     def fileno(self) -> int: ...
 
     def receive(self) -> Iterator[Received]:
-        """What has come; raises Torn where nothing will come any more."""
+        """Return what has come; raises Torn where nothing will come any more."""
         ...
 
     def single(self) -> tuple[Header, Any] | None:
-        """What has come, where it is one whole frame alone; None: whatever it is, `receive` gives
-        it; raises Torn.
+        """Return what has come, where it is one whole frame alone; None: whatever it is, `receive`
+        gives it; raises Torn.
         """
         ...
 
@@ -81,7 +81,7 @@ class Wire(Protocol):
 
     @property
     def holds_more(self) -> bool:
-        """Whether something was read that `receive` has not given yet."""
+        """Return whether something was read that `receive` has not given yet."""
         ...
 
     def close(self) -> None: ...
@@ -322,7 +322,7 @@ class DatagramWire:
 
 
 def _after(parts: Sequence[Any], sent: int) -> list[memoryview]:
-    """What is left of the parts when so many bytes are gone."""
+    """Return what is left of the parts when so many bytes are gone."""
     left = []
     for part in parts:
         if sent < len(part):
@@ -332,7 +332,7 @@ def _after(parts: Sequence[Any], sent: int) -> list[memoryview]:
 
 
 def address_of(given: Any) -> Address:
-    """What a caller gives for an address, as one.
+    """Return what a caller gives for an address, as one.
 
     Raises:
         Misused: it is none; or a text that would be a file of that name where a host and a port
@@ -351,7 +351,7 @@ def address_of(given: Any) -> Address:
 
 
 def family(address: Address) -> int:
-    """The family of sockets that an address is of."""
+    """Return the family of sockets that an address is of."""
     if isinstance(address, str):
         return socket.AF_UNIX
     return int(socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0])
@@ -391,7 +391,7 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
 
 
 def listening(address: Address, *, insecure: bool = False) -> socket.socket:
-    """A stream socket that listens.
+    """Return a stream socket that listens.
 
     Raises:
         OSError: it cannot.
@@ -412,7 +412,7 @@ def listening(address: Address, *, insecure: bool = False) -> socket.socket:
 
 
 def dialled(address: Address) -> socket.socket:
-    """A stream socket that is being connected.
+    """Return a stream socket that is being connected.
 
     Raises:
         OSError: it cannot be, which is known at once.
