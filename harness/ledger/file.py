@@ -39,9 +39,12 @@ NUMBER = struct.Struct("<Q")
 NUMBER_AT = RECORD.size - NUMBER.size
 SLOTS = 1 << 15
 """Calls that a rank's file holds: 2 MiB. Of more, the last ones."""
-TEXTS_LIMIT, TEXTS_MOST, TEXT_LIMIT = 128 * 1024, 4000, 300
+TEXTS_LIMIT = 128 * 1024
+TEXTS_MOST = 4000
+TEXT_LIMIT = 300
 """Bytes and number of the texts of a ledger, and bytes of each."""
-TEXT, TEXT_HIDDEN = re.compile(rb"[ -~]+"), re.compile(r"[^ -~]")
+TEXT = re.compile(rb"[ -~]+")
+TEXT_HIDDEN = re.compile(r"[^ -~]")
 LARGEST_BARE = HEADER.size + TEXTS_LIMIT + SLOTS * RECORD.size
 LARGEST = LARGEST_BARE + DIGESTS * PART.size
 """Bytes of the largest ledger, without and with digests."""
@@ -72,7 +75,8 @@ COLLECTIVES = frozenset(
         *("all_to_all", "all_to_all_single", "all_sum", "all_max", "all_min", "sum_scatter"),
     }
 )
-SEND, RECEIVE = "send", "recv"
+SEND = "send"
+RECEIVE = "recv"
 OPERATIONS = COLLECTIVES | {SEND, RECEIVE}
 
 State = Literal["open", "ended", "failed", "started"]
@@ -374,7 +378,8 @@ def encode(ledger: Ledger) -> bytes:
         records += RECORD.pack(
             *numbers, *(texts.number(word) for word in words), call.thread, state, call.number
         )
-    why, undigested_why = texts.number(ledger.why), texts.number(ledger.undigested_why)
+    why = texts.number(ledger.why)
+    undigested_why = texts.number(ledger.undigested_why)
     held = bytes(texts.data)
     places = (HEADER.size, len(held), len(held), HEADER.size + len(held))
     who = (MAGIC, RECORD.size, ledger.rank, ledger.size, why, ledger.pid, ledger.room)
@@ -428,7 +433,8 @@ class Texts:
 
 def _texts(data: bytes) -> list[str]:
     """Return the texts of a table, the first of them at 1."""
-    texts, at = [""], 0
+    texts = [""]
+    at = 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 2], "little")
         piece = data[at + 2 : at + 2 + length]

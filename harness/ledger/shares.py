@@ -76,7 +76,8 @@ def unpacked(held: int, text: Callable[[int], str], *, operation: str, members: 
         return NONE
     if held < 0:
         raise NotShares(f"{held} names no texts")
-    halves, members = (held & 0xFFFF, held >> 16), 0 if operation in BUNDLES else members
+    halves = (held & 0xFFFF, held >> 16)
+    members = 0 if operation in BUNDLES else members
     gives, takes = (
         () if half in (0, UNHELD) else _read(text(half), members=members) for half in halves
     )

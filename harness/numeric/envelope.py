@@ -225,7 +225,8 @@ def envelope(
     """
     import numpy as np
 
-    worst, tops = [], dict.fromkeys(variants, 0.0)
+    worst = []
+    tops = dict.fromkeys(variants, 0.0)
     for prompt in sorted(reference.of):
         expected = reference.rows(prompt)
         far = np.zeros(expected.shape[0])
@@ -276,10 +277,14 @@ def departure(
     """
     import numpy as np
 
-    far, places, identical = [np.zeros(0)], [], True
+    far = [np.zeros(0)]
+    places = []
+    identical = True
     for prompt in sorted(reference.of):
         demand_alike(found, reference, prompt)
-        ours, theirs, many = found.rows(prompt), reference.rows(prompt), keep[prompt]
+        ours = found.rows(prompt)
+        theirs = reference.rows(prompt)
+        many = keep[prompt]
         far.append(distances(ours, theirs)[:many])
         places += [Place(prompt=prompt, position=position) for position in range(many)]
         identical = identical and ours[:many].tobytes() == theirs[:many].tobytes()

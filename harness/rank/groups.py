@@ -22,7 +22,8 @@ from harness.ledger.inside import hook_mlx, hook_torch
 from harness.ledger.inside.book import Book
 
 MADE = "group.made"
-TORCH, MLX = "torch.distributed", "mlx.core"
+TORCH = "torch.distributed"
+MLX = "mlx.core"
 # Where torch keeps the function by name; what a subject imports later, it imports from one of
 # these.
 PLACES = (TORCH, "torch.distributed.distributed_c10d", "torch.distributed.device_mesh")

@@ -132,7 +132,8 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     other, _ = compared(scenario.subject.arms)
     if not run.environments or other not in run.arguments or missing(scenario, run):
         return []
-    before, after = installed(run, other), installed(run, "candidate")
+    before = installed(run, other)
+    after = installed(run, "candidate")
     lines = [] if before[0] == after[0] else [f"-python {before[0]}", f"+python {after[0]}"]
     sides = [
         set(run.environments[arm].versions)
@@ -140,7 +141,8 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
         if arm in run.environments
     ]
     for name in sorted(set[str]().union(*sides)):
-        old, new = before[1].get(name), after[1].get(name)
+        old = before[1].get(name)
+        new = after[1].get(name)
         if old != new:
             lines += [f"-{name} {old}"] if old else []
             lines += [f"+{name} {new}"] if new else []

@@ -44,7 +44,8 @@ from harness.stats.verdict import Judgement
 FOLDER = "evidence/artefacts"
 LARGE = 1 << 30
 """Bytes of the largest file that is an artefact."""
-PER_TRIAL, PER_RUN = 32 << 20, 256 << 20
+PER_TRIAL = 32 << 20
+PER_RUN = 256 << 20
 """Bytes of artefacts that the evidence holds.
 
 Of what is beyond, it holds digest, shape and comparison.
@@ -193,7 +194,8 @@ class Arrays(TrialReader):
                 if (found := artefact_found(history, rank, fault.what)) is None:
                     continue
                 for seen in history.said(rank, TOLD):
-                    told, values = seen.event.values, found.event.values
+                    told = seen.event.values
+                    values = found.event.values
                     if (
                         told.get("fault") != fault.id
                         or "why" in told
@@ -234,14 +236,17 @@ class Arrays(TrialReader):
         """What ranks kept: each once by its name, of the size that its shape asks, and stored where
         there was room.
         """
-        stored, left_out = dict[str, int](), list[tuple[str, int]]()
+        stored = dict[str, int]()
+        left_out = list[tuple[str, int]]()
         for rank in range(history.size):
             names = set()
             for seen in history.noted(ARTEFACT_FOUND, rank):
-                values, place = seen.event.values, f"{evidence}, line {seen.line}"
+                values = seen.event.values
+                place = f"{evidence}, line {seen.line}"
                 if "artefact" not in values:
                     continue
-                name, many = str(values["artefact"]), values.get("bytes")
+                name = str(values["artefact"])
+                many = values.get("bytes")
                 if name in names or not isinstance(many, int) or not 0 <= many <= LARGE:
                     raise RecordError(
                         f"{place}: {name} was found twice, or has a size that none can have"
@@ -283,7 +288,8 @@ class Arrays(TrialReader):
                 f"{odd[0]} is " + ("missing" if odd[0] in self._stored else "of no rank")
             )
         for name in sorted(there):
-            content, (place, values) = self._read(name), self._stored[name]
+            content = self._read(name)
+            (place, values) = self._stored[name]
             if name.removeprefix(f"{FOLDER}/").partition(".")[0] != sha256(content):
                 raise RecordError(f"{name} is not what its rank kept ({place})")
             if any(values.get(key) != value for key, value in _said_of(name, content).items()):
@@ -321,7 +327,8 @@ class Arrays(TrialReader):
                 self._known[key] = check.compare(files[0], files[1])
             except NotAnArray as error:
                 self._known[key] = str(error)
-        found, comparison = self._known[key], stated.get("comparison")
+        found = self._known[key]
+        comparison = stated.get("comparison")
         if isinstance(found, str):
             return stated.get("why") is None or comparison is not None
         if not isinstance(comparison, dict):

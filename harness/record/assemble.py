@@ -265,7 +265,8 @@ def _comparison(
 def _arms(
     scenario: Scenario, run: RunFacts, read: Read, names: Collection[str]
 ) -> dict[str, ArmSummary]:
-    subject, expected = scenario.subject, list(scenario.subject.arms)
+    subject = scenario.subject
+    expected = list(scenario.subject.arms)
     if sorted(run.arguments) != sorted(expected):
         raise RecordError(
             f"the run has the arms {sorted(run.arguments)}, the scenario {sorted(expected)}"
@@ -309,7 +310,8 @@ def _revision(
     """Where an arm was laid out from: it must be what the scenario asks for, and the patch the one
     that is kept.
     """
-    found, file = run.revisions.get(name), f"{PATCH_FOLDER}/{name}.patch"
+    found = run.revisions.get(name)
+    file = f"{PATCH_FOLDER}/{name}.patch"
     if (found is not None) != arm.is_laid_out:
         raise RecordError(f"the {name}'s code is not from where the scenario says")
     if found is None:
@@ -378,10 +380,8 @@ def difference(stated: bytes, worked_out: bytes) -> str | None:
     """Return the first line in which two records differ, or None."""
     if stated == worked_out:
         return None
-    left, right = (
-        stated.decode(errors="replace").splitlines(),
-        worked_out.decode(errors="replace").splitlines(),
-    )
+    left = stated.decode(errors="replace").splitlines()
+    right = worked_out.decode(errors="replace").splitlines()
     for number, (one, other) in enumerate(zip(left, right, strict=False), start=1):
         if one != other:
             return (

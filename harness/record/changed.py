@@ -15,14 +15,16 @@ from harness.record.trial_reader import TrialReader
 from harness.scenario import CALLED
 
 LINES = 200
-FILE_LINES, LOADED_LINES = 200, 600
+FILE_LINES = 200
+LOADED_LINES = 600
 
 
 class Changed(TrialReader):
     """The files in which two arms differ, and which of them ranks loaded; heard trial by trial."""
 
     def __init__(self, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
-        self._arms, self._read = arms, read
+        self._arms = arms
+        self._read = read
         self._loaded: set[str] = set()
 
     def hear(self, evidence: str, history: History) -> None:
@@ -45,7 +47,8 @@ class Changed(TrialReader):
         other, _ = compared(self._arms)
         if other not in self._arms:
             return []
-        before, after = self._arms[other], self._arms["candidate"]
+        before = self._arms[other]
+        after = self._arms["candidate"]
         lines: list[str] = []
         if before.arguments != after.arguments:
             lines += [f"-with: {before.arguments}", f"+with: {after.arguments}"]

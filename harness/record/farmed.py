@@ -143,7 +143,8 @@ class Places:
         Raises:
             Contradiction: it cannot have been there.
         """
-        number, lost = about.get("node"), about.get(LOST)
+        number = about.get("node")
+        lost = about.get(LOST)
         here: dict[str, JSON] = {
             "host": self._run.environment.host,
             "harness_pid": self._run.harness_pid,

@@ -51,7 +51,8 @@ class Frames(TrialReader):
                 continue
             loaded = loaded_files(history, rank)
             for frame in _frames(seen.event):
-                file, line = frame.get("file"), frame.get("line")
+                file = frame.get("file")
+                line = frame.get("line")
                 if not isinstance(file, str) or not isinstance(line, int) or file not in files:
                     continue
                 if loaded.get(file) != files[file]:

@@ -88,10 +88,13 @@ class Hangs(TrialReader):
         """
         if arm not in self._arms or event.rank is None:
             return
-        loaded, files = loaded_files(history, event.rank), self._arms[arm].files
+        loaded = loaded_files(history, event.rank)
+        files = self._arms[arm].files
         for thread in _listed(event.values.get("threads")):
             for frame in _listed(thread.get("frames")):
-                file, line, function = frame.get("file"), frame.get("line"), frame.get("function")
+                file = frame.get("file")
+                line = frame.get("line")
+                function = frame.get("function")
                 if (
                     frame.get("subject") is not True
                     or not isinstance(file, str)
@@ -164,7 +167,8 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
         )
     if not isinstance(values.get(WATCHED), bool):
         yield "the proof does not say whether the trial was watched"
-    waits, ranks = values.get("waits"), values.get("ranks")
+    waits = values.get("waits")
+    ranks = values.get("ranks")
     if (
         not isinstance(waits, dict)
         or not isinstance(ranks, list)
@@ -172,7 +176,8 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
     ):
         yield "the proof does not say what each of its ranks waited in"
         return
-    busy, ends = values.get("busy"), values.get("ends")
+    busy = values.get("busy")
+    ends = values.get("ends")
     for rank, call in waits.items():
         loops = isinstance(busy, list) and any(str(one) == rank for one in busy)
         if loops and not stated.spins and call == "none":

@@ -28,7 +28,9 @@ TEXT_LIMIT = 256 * 1024
 """Bytes of a module whose text is kept."""
 BUDGET = 4 * 2**20
 """Bytes that are kept of a run."""
-MODULE_LINES, RUN_LINES, LINE_LIMIT = 100, 600, 500
+MODULE_LINES = 100
+RUN_LINES = 600
+LINE_LIMIT = 500
 """Lines of difference that are shown of a module and of a run, and characters of a line."""
 LINES_COMPARED = 20_000
 
@@ -134,7 +136,8 @@ def difference(before: bytes, after: bytes) -> list[str]:
     Lines end at line feeds alone, so that whatever else ends a line is seen; what is not UTF-8 is
     escaped. Tables of very many short lines are not compared: that takes minutes.
     """
-    old, new = _lines(before), _lines(after)
+    old = _lines(before)
+    new = _lines(after)
     if max(len(old), len(new)) > LINES_COMPARED:
         return [f"more than {LINES_COMPARED} lines: not compared"]
     diff = difflib.unified_diff(old, new, lineterm="", n=3)
@@ -306,7 +309,8 @@ def _shown(diffs: Mapping[tuple[str, str], Sequence[str]]) -> dict[tuple[str, st
 
     The short ones first: a long one must not push them out.
     """
-    shown, room = dict[tuple[str, str], int](), RUN_LINES
+    shown = dict[tuple[str, str], int]()
+    room = RUN_LINES
     for _, place in sorted((len(lines), place) for place, lines in diffs.items()):
         shown[place] = min(len(diffs[place]), MODULE_LINES, room)
         room -= shown[place]

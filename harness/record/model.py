@@ -191,7 +191,8 @@ def _indented(value: JSON, *, depth: int) -> str:
     """
     if not isinstance(value, _HOLDS) or not value:
         return _encoder(depth).encode(value)
-    here, inner = "\n" + " " * depth, "\n" + " " * (depth + 1)
+    here = "\n" + " " * depth
+    inner = "\n" + " " * (depth + 1)
     children = value.values() if isinstance(value, dict) else value
     if not [child for child in children if isinstance(child, _HOLDS) and child]:
         text = _encoder(depth).encode(value)

@@ -120,7 +120,8 @@ def _unknown(tree: dict[Any, Any]) -> Iterator[str]:
     schema = tree.get("schema")
     if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
         yield f"schema {schema}"
-    subject, matrix = tree.get("subject"), tree.get("matrix")
+    subject = tree.get("subject")
+    matrix = tree.get("matrix")
     if isinstance(subject, dict):
         yield from _beyond("subject", [subject.get("use")], READY)
     if isinstance(matrix, dict):

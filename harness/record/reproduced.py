@@ -145,7 +145,8 @@ def compare(
     scenario: Scenario, reproduced: ReproducedRun, run: RunFacts, now: Sequence[CellProfile]
 ) -> Comparison:
     """Hold a run against the one that it reproduces."""
-    then, here = reproduced.environment, run.environment
+    then = reproduced.environment
+    here = run.environment
     before, after = ({one.name: one.record for one in side.packages} for side in (then, here))
     same = sum(
         name in after and digest is not None and after[name] == digest
@@ -188,7 +189,8 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
         first: the setting of one run.
         second: that of the other.
     """
-    then, here = first.environment, second.environment
+    then = first.environment
+    here = second.environment
     deciding = _decides(needs) if needs is not None else set()
     rows: list[Difference] = []
 
@@ -217,7 +219,8 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
         )
     before, after = ({one.name.lower(): one for one in side.packages} for side in (then, here))
     for name in sorted(before.keys() | after.keys()):
-        one, other = before.get(name), after.get(name)
+        one = before.get(name)
+        other = after.get(name)
         if one == other or (
             one and other and one.version == other.version and None in (one.record, other.record)
         ):
@@ -254,11 +257,13 @@ def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None,
     sides.
     """
     for arm in sorted((first.environments or {}).keys() & (second.environments or {}).keys()):
-        then, here = (first.environments or {})[arm], (second.environments or {})[arm]
+        then = (first.environments or {})[arm]
+        here = (second.environments or {})[arm]
         yield f"python of the {arm}", then.python, here.python
         before, after = ({one.name: one for one in side.packages} for side in (then, here))
         for name in sorted(before.keys() | after.keys()):
-            one, other = before.get(name), after.get(name)
+            one = before.get(name)
+            other = after.get(name)
             twins = one is not None and other is not None and one.version == other.version
             yield (
                 f"package {name} of the {arm}",
@@ -275,7 +280,8 @@ def _version(package: Package | Installed | None, *, files: bool) -> str | None:
 
 def is_shown(change: ChangeFacts, run: RunFacts) -> bool:
     """Return whether the run's own facts hold the changed value."""
-    what, after = change.what, change.after
+    what = change.what
+    after = change.after
     if what == SEEDS or what.startswith(SETTING):
         # The last one given is the one that holds.
         said = [given for given in run.overrides if given.startswith(f"{override_key(what)}=")]

@@ -94,7 +94,9 @@ class ResultsFolder:
             ) from None
         if not path.is_dir():
             raise ResultsError(f"{path} is not there; name the folder as the run left it")
-        self.path, self._scenario, self.root = path, path.parent, path.parent.parent
+        self.path = path
+        self._scenario = path.parent
+        self.root = path.parent.parent
         self.digests, self._lock = {}, threading.Lock()
         return self
 

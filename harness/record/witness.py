@@ -34,7 +34,8 @@ from harness.stats.verdict import Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies
 # only: of what is told of a program, and of what a rank says, which may be in a loop.
-FRAME, LIFE = 5, 8
+FRAME = 5
+LIFE = 8
 FEWEST = 3
 LONG = 1_000_000
 # The run rounds its seconds to a tenth.
@@ -110,7 +111,8 @@ class Witness(TrialReader):
         self._found.setdefault(word, message)
 
     def _hear_order(self, evidence: str, history: History, ns: Sequence[int]) -> None:
-        first, last = history.seen[0].event, history.seen[-1].event
+        first = history.seen[0].event
+        last = history.seen[-1].event
         for seen, name in ((first, "world.begin"), (last, "world.end")):
             if (seen.by, seen.name) != ("harness", name) or len(history.noted(name)) != 1:
                 self._refuse(
@@ -228,7 +230,8 @@ class Witness(TrialReader):
 
     def _measure_those(self, spans: Sequence[tuple[int, int, int, str]], *, lanes: int) -> None:
         seconds = self._run.seconds
-        begin, end = min(spans)[0], max(map(itemgetter(1), spans))
+        begin = min(spans)[0]
+        end = max(map(itemgetter(1), spans))
         if end - begin > seconds * 1e9 + ROUNDED:
             took = f"its trials took {(end - begin) / 1e9:.1f} s, from the first to the last"
             self._refuse(

@@ -272,8 +272,11 @@ def ignore_results(here: Path, results: str = "results") -> Path | None:
 
 
 def _scenario(answers: Answers) -> str:
-    subject, control, trials = OF_CODE, "with: {fixed: false}", 5
-    fail, must_fail = "fail like this", f"check: works, ranks: {answers.failing}"
+    subject = OF_CODE
+    control = "with: {fixed: false}"
+    trials = 5
+    fail = "fail like this"
+    must_fail = f"check: works, ranks: {answers.failing}"
     backend = f", backend: [{answers.backend}]"
     match answers.kind:
         case "error":
@@ -284,19 +287,18 @@ def _scenario(answers: Answers) -> str:
             )
             must_fail = f"{must_fail}, error: {answers.error}, {line}"
         case "hang":
-            fail, must_fail = (
-                "hang here, on these ranks",
-                "hang: {source: dist.all_reduce(total)}, ranks: [0], within: 10s",
-            )
+            fail = "hang here, on these ranks"
+            must_fail = "hang: {source: dist.all_reduce(total)}, ranks: [0], within: 10s"
             trials = 3
         case "program":
-            subject, must_fail, backend = OF_A_PROGRAM, f"{must_fail}, code: {CODE}", ""
+            subject = OF_A_PROGRAM
+            must_fail = f"{must_fail}, code: {CODE}"
+            backend = ""
         case "package":
-            subject, control = (
-                _of_package(OF_A_PACKAGE, answers),
-                "environment: {packages: {PACKAGE: CONTROL}}",
-            )
-            control, backend = _of_package(control, answers), ", backend: [none]"
+            subject = _of_package(OF_A_PACKAGE, answers)
+            control = "environment: {packages: {PACKAGE: CONTROL}}"
+            control = _of_package(control, answers)
+            backend = ", backend: [none]"
             line = _quoted(f"assert release != {_quoted(answers.control)}")
             must_fail = f"check: works, ranks: every, error: AssertionError, source: {line}"
     return SCENARIO.format(

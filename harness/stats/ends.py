@@ -145,11 +145,13 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
     }
     by_rank = {}
     for rank in range(history.size):
-        error, end = history.error(rank), history.exit(rank)
+        error = history.error(rank)
+        end = history.exit(rank)
         if error is None and end is None:
             continue
         values = end.event.values if end is not None else {}
-        code, signal = values.get("code"), values.get("signal")
+        code = values.get("code")
+        signal = values.get("signal")
         ns = min(seen.event.ns for seen in (error, end) if seen is not None)
         if (
             rank in faults

@@ -58,7 +58,8 @@ def hang_deviation(
     if not (proved := history.noted("world.still")):
         return DeviationCode.NO_HANG, f"it did not hang: {_how_it_went(history)}"
     still = proved[0].event
-    seconds, started = still.values.get("seconds"), history.noted("world.start")
+    seconds = still.values.get("seconds")
+    started = history.noted("world.start")
     if not isinstance(seconds, int | float) or seconds < needed:
         return (
             DeviationCode.HANG_MOVING,
@@ -193,7 +194,8 @@ def _is_at(stated: HangsAt, frame: Mapping[str, JSON], line_of: LineOf) -> bool:
 
 def text_of(frame: Mapping[str, JSON], line_of: LineOf) -> str | None:
     """Return the source line of a frame of the subject, from the arm's own file."""
-    file, line = frame.get("file"), frame.get("line")
+    file = frame.get("file")
+    line = frame.get("line")
     return line_of(file, line) if isinstance(file, str) and isinstance(line, int) else None
 
 

@@ -13,7 +13,8 @@ from harness.history import History, hub_log_flaw, hub_requests
 from harness.scenario import Measure
 from harness.stats.outcome import Arm
 
-BEGIN, END = "subject.begin", "subject.end"
+BEGIN = "subject.begin"
+END = "subject.end"
 PROBED = "rank.measured"
 FIELDS = {
     "rss": "private_bytes",
@@ -125,7 +126,8 @@ def summarise(values: Sequence[float]) -> Summary:
     count = len(ordered)
     # So many values may lie outside on each side that this is not likelier than what is left of the
     # confidence.
-    outside, chance = 0, 0.5**count
+    outside = 0
+    chance = 0.5**count
     while chance <= (1 - CONFIDENCE) / 2:
         outside += 1
         chance += math.comb(count, outside) * 0.5**count
@@ -136,7 +138,8 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def _between(row: Measure, history: History, rank: int) -> float | None:
-    begins, ends = history.said(rank, f"{row.event}.begin"), history.said(rank, f"{row.event}.end")
+    begins = history.said(rank, f"{row.event}.begin")
+    ends = history.said(rank, f"{row.event}.end")
     if not begins or not ends or ends[0].event.ns < begins[0].event.ns:
         return None
     return (ends[0].event.ns - begins[0].event.ns) / 1e9
@@ -148,7 +151,8 @@ def _growth(row: Measure, history: History, rank: int) -> float | None:
         seen.event.values.get("at"): seen.event.values.get(field)
         for seen in history.noted(PROBED, rank)
     }
-    begin, end = probes.get(BEGIN), probes.get(END)
+    begin = probes.get(BEGIN)
+    end = probes.get(END)
     return (
         float(end - begin)
         if isinstance(begin, int | float) and isinstance(end, int | float)

@@ -285,7 +285,8 @@ def moments_of(
             if values.get("code") != 0 or history.returned(rank) is None:
                 seen = end
         if seen is not None:
-            ns, what = seen.event.ns, how_it_ended(history, rank)
+            ns = seen.event.ns
+            what = how_it_ended(history, rank)
             if rank in faults:
                 struck = noted(history, STRUCK, fault=faults[rank], rank=rank)
                 if struck is not None and seen is end:

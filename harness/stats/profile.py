@@ -123,7 +123,8 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
     """Return the signature of a trial that failed; None for one that passed or is void."""
     if trial.outcome != "fail":
         return None
-    cause, ranks = "", None
+    cause = ""
+    ranks = None
     if trial.first is not None:
         if trial.first.rank is None:
             cause = "the deadline"
@@ -144,10 +145,8 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
             if trial.apart:
                 # Which machine was first is nobody's to say: all that failed is told, whatever
                 # their clocks.
-                cause, ranks = (
-                    "; ".join(sorted({_cause(history, rank) for rank in failed})),
-                    sorted(failed),
-                )
+                cause = "; ".join(sorted({_cause(history, rank) for rank in failed}))
+                ranks = sorted(failed)
     checks = []
     for failure in trial.failures:
         where = (

@@ -169,7 +169,8 @@ class Ran:
         unproved: set[str] = set()
         for rank in range(history.size) if not history.is_of_programs else ():
             said = history.said(rank, "subject.loaded")
-            end, ended = history.said(rank, "subject.end"), history.exit(rank)
+            end = history.said(rank, "subject.end")
+            ended = history.exit(rank)
             well = bool(end) and ended is not None and ended.event.values.get("code") == 0
             if well and not any(seen.line > end[0].line for seen in said):
                 unproved.add(f"{arm}: a rank did not tell at its end what it had loaded")
@@ -198,7 +199,8 @@ def judge(listing: bytes, source: Source) -> Judgement:
     made: dict[str, str] = {}
     try:
         loaded = strict_json(listing)
-        installed, others = dict(loaded["installed"]), list(loaded["others"])
+        installed = dict(loaded["installed"])
+        others = list(loaded["others"])
         for package, names in installed.items():
             unproven.update(_silent(str(package), str(names).split(", "), source))
         unproven.update(_untold(loaded, installed, source))
@@ -417,7 +419,8 @@ def _judge(
 
     And those that need no proof, with why.
     """
-    record, distribution = other["record"], other["distribution"]
+    record = other["record"]
+    distribution = other["distribution"]
     if (built := source.checkouts.get(distribution)) is not None:
         return _built(distribution, built, files)
     places = _places_of(other, files, source)
@@ -460,7 +463,8 @@ def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Sourc
     """Return the places in the repository of which the files of one package are copies, where its
     import name has any.
     """
-    known, distribution = source.counterparts, other["distribution"]
+    known = source.counterparts
+    distribution = other["distribution"]
     if distribution in source.named or (other["record"] == "tool" and TOOL not in source.declared):
         return []
     package = str(other["package"])
@@ -479,7 +483,8 @@ def _held(
 
     Where only its build wrote it, words that say so.
     """
-    known, package = source.counterparts, top_of(file)
+    known = source.counterparts
+    package = top_of(file)
     if not places:
         # Of a distribution that the repository declares, a copy in any of its folders proves
         # nothing.
@@ -518,7 +523,9 @@ def _built(
 
 
 def _words(other: Mapping[str, Any], failed: list[str], source: Source) -> str:
-    name, version, record = other["distribution"], other["version"], other["record"]
+    name = other["distribution"]
+    version = other["version"]
+    record = other["record"]
     what = failed[0] + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
     if (built := source.checkouts.get(name)) is not None:
         if other["files"][failed[0]] not in built.wheel:

@@ -71,7 +71,8 @@ def least_trials(settles: Callable[[int], bool], *, more_than: int) -> int | Non
             them.
         more_than: how many there are.
     """
-    low, high = more_than, max(1, more_than)
+    low = more_than
+    high = max(1, more_than)
     while not settles(high):
         high *= 2
         if high > MOST:
@@ -90,7 +91,8 @@ def trials_to_tell(rate_a: float, rate_b: float) -> int | None:
     if difference == 0:
         return None
     middle = (rate_a + rate_b) / 2
-    chance, power = _z(1 - SIGNIFICANT / 2), _z(POWER)
+    chance = _z(1 - SIGNIFICANT / 2)
+    power = _z(POWER)
     spread = chance * math.sqrt(2 * middle * (1 - middle))
     spread += power * math.sqrt(rate_a * (1 - rate_a) + rate_b * (1 - rate_b))
     plain = (spread / difference) ** 2
@@ -159,7 +161,8 @@ def wilson(failures: int, trials: int, *, confidence: float) -> tuple[float, flo
     if trials == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    rate, spread = failures / trials, z * z / trials
+    rate = failures / trials
+    spread = z * z / trials
     centre = (rate + spread / 2) / (1 + spread)
     half = z * math.sqrt(rate * (1 - rate) / trials + spread / (4 * trials)) / (1 + spread)
     return max(0.0, centre - half), min(1.0, centre + half)
@@ -174,7 +177,8 @@ def fisher(failed_a: int, trials_a: int, failed_b: int, trials_b: int) -> float:
     """
     _demand(failed_a, trials_a, 0.5)
     _demand(failed_b, trials_b, 0.5)
-    total, failed = trials_a + trials_b, failed_a + failed_b
+    total = trials_a + trials_b
+    failed = failed_a + failed_b
     ways = math.comb(total, failed)
     most = min(trials_a, failed)
     more = sum(
@@ -189,7 +193,8 @@ def binomial_at_most(successes: int, trials: int, rate: float) -> float:
         return 1.0
     if rate >= 1.0:
         return 0.0
-    log_rate, log_rest = math.log(rate), math.log1p(-rate)
+    log_rate = math.log(rate)
+    log_rest = math.log1p(-rate)
     log_ways = 0.0
     total = 0.0
     for k in range(successes + 1):
@@ -199,7 +204,8 @@ def binomial_at_most(successes: int, trials: int, rate: float) -> float:
 
 
 def _bisect(is_low: Callable[[float], bool]) -> float:
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if is_low(middle) else (low, middle)

@@ -133,7 +133,8 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
             continue
         # Of a world of one, whichever ranks are compared with it.
         for rank in (0,) if scenario.subject.compare is None else check.ranks.of(last.size):
-            part, where = check.judge_rank(last, rank), f" on rank {rank}" if last.size > 1 else ""
+            part = check.judge_rank(last, rank)
+            where = f" on rank {rank}" if last.size > 1 else ""
             if part.missing:
                 why = (
                     f"{who} did not give what check {check.id} compares with{where}: {part.reason}"

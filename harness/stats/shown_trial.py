@@ -262,18 +262,18 @@ def hung_trial(
     """Where the ranks of a trial stood, or None where the trial ended by itself."""
     if not any(history.noted(name) for name in HUNG):
         return None
-    proof, line = "", None
+    proof = ""
+    line = None
     if proved := history.noted("world.still"):
         values = proved[0].event.values
         verb = "was silent" if values.get("spins") is True else "stood still"
         if values.get("spins") is True and values.get("busy"):
             verb = "looped, busy for 90 % of the time or more and within the same lines,"
-        proof, line = f"The world {verb} for {values.get('seconds')} s.", proved[0].line
+        proof = f"The world {verb} for {values.get('seconds')} s."
+        line = proved[0].line
     if unproved := history.noted("world.unproved"):
-        proof, line = (
-            f"That it hangs is not proved: {unproved[0].event.values.get('why')}.",
-            unproved[0].line,
-        )
+        proof = f"That it hangs is not proved: {unproved[0].event.values.get('why')}."
+        line = unproved[0].line
     ranks = [
         standing
         for rank in range(history.size)

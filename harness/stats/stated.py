@@ -154,7 +154,8 @@ def stated_ends(
     reasons = {part.rank: part.reason for part in finding.ranks}
     ways: dict[tuple[str, str, str], list[int]] = {}
     for rank in wanted:
-        error, end = history.error(rank), history.exit(rank)
+        error = history.error(rank)
+        end = history.exit(rank)
         if not must_fail.says_how:
             way = (
                 f"check {must_fail.check} does not hold",
@@ -162,10 +163,8 @@ def stated_ends(
                 short(reasons.get(rank, "")),
             )
         elif error is not None:
-            source, message = (
-                source_of(error.event.values, must_fail.file),
-                error.event.values.get("message"),
-            )
+            source = source_of(error.event.values, must_fail.file)
+            message = error.event.values.get("message")
             where = "at" if source else "saying" if message else ""
             way = (
                 short(str(error.event.values.get("type"))),

@@ -189,7 +189,8 @@ def _doubt(
         reason = "the scenario has no control: nothing shows that these checks can fail"
         yield VerdictReason(VerdictCode.NO_CONTROL, reason)
         return
-    as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share
+    as_stated = control.as_stated or 0
+    share = scenario.subject.control.must_fail.share
     who = scenario.subject.named("control")
     if control.counted < scenario.trials.control:
         counted = (

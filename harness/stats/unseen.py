@@ -100,7 +100,8 @@ def _prompts(history: History) -> Iterator[str]:
     """Prompts that are one, and phases and positions that are not there."""
     assert history.reference is not None
     digests: defaultdict[str, list[int]] = defaultdict(list)
-    rows, phases = list[object](), set[str]()
+    rows = list[object]()
+    phases = set[str]()
     for seen in history.reference.noted(ARTEFACT_FOUND, 0):
         values = seen.event.values
         match = NAME.fullmatch(str(values.get("artefact")))
@@ -137,7 +138,8 @@ def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) ->
             continue
         if isinstance(shape, list) and len(shape) == 2 and isinstance(shape[0], int):
             rows[match["phase"]][int(match["prompt"])] = shape[0]
-    read, steps = rows[PHASES[0]], rows[PHASES[1]]
+    read = rows[PHASES[0]]
+    steps = rows[PHASES[1]]
     places = []
     if read and max(read.values()):
         places.append(f"positions 0 to {max(read.values()) - 1} of {plural(len(read), 'prompt')}")
@@ -204,10 +206,8 @@ def _replicated(check: object, history: History) -> str:
         for one in shards_of(history, rank) or ():
             held[one.tensor, one.bounds].add(rank)
     sizes = {place: math.prod(end - begin for begin, end in place[1]) for place in held}  # type: ignore[attr-defined]
-    total, shared = (
-        sum(sizes.values()),
-        sum(size for place, size in sizes.items() if len(held[place]) > 1),
-    )
+    total = sum(sizes.values())
+    shared = sum(size for place, size in sizes.items() if len(held[place]) > 1)
     if not total or shared / total < MOSTLY:
         return ""
     # Of a trial that passed: what is no plan would have failed.

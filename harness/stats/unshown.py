@@ -411,7 +411,8 @@ class Unshown:
                     seen = artefact_found(history, rank, artefact)
                     values = [seen.event.values.get("sha256")] if seen is not None else []
                 else:
-                    event, key = str(getattr(check, "event", "")), str(getattr(check, "key", ""))
+                    event = str(getattr(check, "event", ""))
+                    key = str(getattr(check, "key", ""))
                     values = [value for value, _ in history.values(rank, event, key)]
                 for value in values:
                     first = self._first.setdefault(check.id, value)

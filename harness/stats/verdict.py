@@ -435,7 +435,8 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
             modules = values.get("modules")
             for module in modules if isinstance(modules, list) else ():
-                file, digest = module.get("file"), module.get("sha256")
+                file = module.get("file")
+                digest = module.get("sha256")
                 if code.files.get(file) != digest:
                     unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
     yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in unproved)

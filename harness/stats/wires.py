@@ -79,7 +79,8 @@ class Wires(Model):
 
 def wires(history: History) -> Wires | None:
     """Return what the events tell of them; None of a trial without test hosts."""
-    made, placed = history.served(None, "hosts.made"), history.about().get("hosts")
+    made = history.served(None, "hosts.made")
+    placed = history.about().get("hosts")
     told = made[0].event.values.get("hosts") if made else None
     if not isinstance(told, list) or not isinstance(placed, list):
         return None
@@ -120,7 +121,8 @@ def wires(history: History) -> Wires | None:
 
 def _strike(history: History, rank: int, seen: Seen, *, count: int) -> ShownStrike | None:
     values = seen.event.values
-    named, fault = values.get("links"), values.get("fault")
+    named = values.get("links")
+    fault = values.get("fault")
     links = [link for link in (named if isinstance(named, list) else ()) if _is_link(link, count)]
     if not links or not isinstance(fault, str):
         return None

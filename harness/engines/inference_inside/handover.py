@@ -49,7 +49,9 @@ class Handover:
     """What it raises of messages that are lost or changed; each says of which."""
 
     def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
-        self._distributed, self._rank, self._size = distributed, rank, size
+        self._distributed = distributed
+        self._rank = rank
+        self._size = size
 
     def begin(self, *, vocabulary: int) -> None:
         """A prompt begins.
@@ -150,7 +152,8 @@ class Carried(Handover):
 
         self.failures = (TransferFailed,)
         # Asked for once: the library looks its names up each time.
-        self._out_of_step, self._bytes = OutOfStep, torch_bytes
+        self._out_of_step = OutOfStep
+        self._bytes = torch_bytes
         self._room = torch.empty(0)
         self._view = self._bytes(self._room)
         self._lines = DeviceCommunicationManager(

@@ -14,7 +14,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-WIDTH, VOCABULARY, PROMPT, STEPS = 64, 24, 16, 4
+WIDTH = 64
+VOCABULARY = 24
+PROMPT = 16
+STEPS = 4
 # In the checkpoint: where its one tensor begins.
 DATA = 128
 LOUDER = 1.5
@@ -57,10 +60,8 @@ def whole(context: Any, *, backend: str) -> None:
         backend: of the world that is compared with it.
     """
     library = library_of(backend)
-    head, states = (
-        drawn(library, "head", WIDTH, VOCABULARY),
-        drawn(library, "states", PROMPT + STEPS, WIDTH),
-    )
+    head = drawn(library, "head", WIDTH, VOCABULARY)
+    states = drawn(library, "states", PROMPT + STEPS, WIDTH)
     context.keep("checkpoint", checkpoint(head))
     for number, parts in enumerate((1, 4, 8, 16)):
         size = WIDTH // parts
@@ -79,8 +80,10 @@ def score(context: Any) -> None:
 
     At last the prompt once more for each rank, with that rank's half made louder.
     """
-    library, size = library_of(context.backend), WIDTH // context.size
-    begin, end = context.rank * size, (context.rank + 1) * size
+    library = library_of(context.backend)
+    size = WIDTH // context.size
+    begin = context.rank * size
+    end = (context.rank + 1) * size
     context.emit("work.begin")
     file = Path(context.shared, "cache", "model.safetensors")
     if context.rank == 0:

@@ -40,7 +40,8 @@ def exchange(context: Any, *, rounds: int = 4, work: float = 0.0, defect: str = 
             first.
     """
     context.emit("work.begin")
-    wrong, digest = [], hashlib.sha256()
+    wrong = []
+    digest = hashlib.sha256()
     for number in range(rounds):
         context.emit("round", number=number)
         compute(work)
@@ -63,7 +64,8 @@ def reduce(context: Any, *, rounds: int = 4, defect: str = "") -> None:
             first.
     """
     context.emit("work.begin")
-    wrong, digest = [], hashlib.sha256()
+    wrong = []
+    digest = hashlib.sha256()
     for number in range(rounds):
         context.emit("round", number=number)
         had = number - 1 if defect == "stale" and context.rank == 1 and number else number

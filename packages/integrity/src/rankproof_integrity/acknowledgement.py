@@ -32,7 +32,9 @@ class Acknowledgement:
     """
 
     def __init__(self, *, limits: Limits, round_trip: RoundTrip, ordered: bool) -> None:
-        self._limits, self._round_trip, self._ordered = limits, round_trip, ordered
+        self._limits = limits
+        self._round_trip = round_trip
+        self._ordered = ordered
         self._delay = limits.unhurried if ordered else limits.delay
         self.asked_at = 0.0
         self.renew()
@@ -94,7 +96,8 @@ class Acknowledgement:
     def heard(self, *, flags: int, sequence: int, now: float) -> None:
         """The peer asked, up to a frame, or answered."""
         if flags & ASKS:
-            self._wanted, self.answers = max(self._wanted, sequence), True
+            self._wanted = max(self._wanted, sequence)
+            self.answers = True
         if flags & ANSWERS:
             # Of two questions nobody knows which is answered.
             if self._unanswered == 1:
@@ -121,7 +124,9 @@ class Acknowledgement:
         flags = ASKS * self.asks | ANSWERS * self.answers
         self.answers = False
         if self.asks:
-            self.asks, self._asked_upto, self.asked_at = False, sequence, now
+            self.asks = False
+            self._asked_upto = sequence
+            self.asked_at = now
             self._unanswered += 1
         return flags
 

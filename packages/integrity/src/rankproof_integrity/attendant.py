@@ -24,7 +24,8 @@ from .wire import StreamWire, Torn
 THREAD = "integrity-attendant"
 STRANGER = 5.0
 """Seconds that whoever connects has to say who it is."""
-STRANGERS, GREETING = 64, 64 * 1024
+STRANGERS = 64
+GREETING = 64 * 1024
 """How many of them may be silent at once, and the bytes that the first frame of one may have:
 nobody knows him yet.
 """
@@ -64,7 +65,9 @@ class Attendant:
     """
 
     def __init__(self, *, node: NodeId, lines: Mapping[NodeId, Line], limits: Limits) -> None:
-        self._node, self._lines, self._limits = node, lines, limits
+        self._node = node
+        self._lines = lines
+        self._limits = limits
         self.refused = ""
         self.until = math.inf
         self._watched: dict[int, Line] = {}
@@ -242,7 +245,8 @@ def _line_for(
     found: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
 ) -> tuple[Line | None, Refusal | None]:
     """Return the line that waits for who greets so, or why none does."""
-    here, there = f"{found.peer[:SHOWN]!r}", f"{found.node[:SHOWN]!r}"
+    here = f"{found.peer[:SHOWN]!r}"
+    there = f"{found.node[:SHOWN]!r}"
     if found.peer != node:
         words = (
             f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"

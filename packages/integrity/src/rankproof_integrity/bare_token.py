@@ -38,7 +38,8 @@ class BareTokens:
         self, *, tokens: TokenValidator, maker: int, stream: str = "", epoch: int = 0
     ) -> None:
         self.sequence = SequenceIntegrityChecker(stream=stream, epoch=epoch)
-        self._tokens, self._maker = tokens, maker
+        self._tokens = tokens
+        self._maker = maker
         self._name = stream.encode(errors="surrogatepass")
         self._tail = (maker, len(self._name), 0, -1)
 
@@ -65,7 +66,8 @@ class BareTokens:
             MessageCorrupt: it is not as its maker made it.
             OutOfStep: it is another one than is due, or not of the vocabulary.
         """
-        sequence, view = self.sequence, memoryview(data)
+        sequence = self.sequence
+        view = memoryview(data)
         due = sequence.position
         if len(view) == _CHECKSUM.size + CHUNK_HEAD.size + len(self._name):
             position, epoch, token_id, *tail = CHUNK_HEAD.unpack_from(view, _CHECKSUM.size)

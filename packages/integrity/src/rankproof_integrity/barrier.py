@@ -20,7 +20,8 @@ from .membership import Membership, View
 from .problem import BarrierBroken, Misused
 from .records import BarrierStatus, SyncState
 
-FIRST_LOOK, LAST_LOOK = 0.0005, 0.02
+FIRST_LOOK = 0.0005
+LAST_LOOK = 0.02
 """Seconds between two looks at the store: they become longer while nothing happens."""
 
 
@@ -53,7 +54,9 @@ class DistributedBarrier:
     """
 
     def __init__(self, *, membership: Membership, name: str = "barrier") -> None:
-        self._membership, self._store, self._name = membership, membership.store, name
+        self._membership = membership
+        self._store = membership.store
+        self._name = name
         self._view: View | None = None
         self.sequence = 0
         self._arrived = False
@@ -171,7 +174,9 @@ class DistributedBarrier:
         began again.
         """
         with self._lock:
-            self._view, self.sequence, self._arrived = None, 0, False
+            self._view = None
+            self.sequence = 0
+            self._arrived = False
 
     def state(self, *, remaining: float = 0.0) -> SyncState:
         """How it stands, for people and records; `remaining` in seconds."""
@@ -228,7 +233,9 @@ class DistributedBarrier:
                 f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries"
             )
         with self._lock:
-            begin, number, pause = time.monotonic(), self.sequence, FIRST_LOOK
+            begin = time.monotonic()
+            number = self.sequence
+            pause = FIRST_LOOK
             until = begin + timeout * (retry_count + 1)
             while self.look():
                 if left.is_set():

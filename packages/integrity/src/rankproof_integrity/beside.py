@@ -96,15 +96,20 @@ class ValidationBeside(Generic[Item]):
     ) -> None:
         if capacity < 1:
             raise Misused(f"a capacity of {capacity} items validates nothing: give at least 1")
-        self._check, self._capacity, self._skipped, self._told = check, capacity, skipped, failed
+        self._check = check
+        self._capacity = capacity
+        self._skipped = skipped
+        self._told = failed
         self._metrics = metrics
         self._queue: SimpleQueue[tuple[int, float, Item] | Behind | None] = SimpleQueue()
         self._offered = self._passed = self._taken = self._validated = self._failed = 0
-        self._first, self._since = -1, 0.0
+        self._first = -1
+        self._since = 0.0
         self._failures: list[tuple[int, ValidationResult]] = []
         self._behind: list[Behind] = []
         self._error: BaseException | None = None
-        self._seconds, self._closed = 0.0, False
+        self._seconds = 0.0
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="validation beside", daemon=True)
         self._thread.start()
 

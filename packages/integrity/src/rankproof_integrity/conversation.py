@@ -52,17 +52,25 @@ class Conversation:
     ) -> None:
         if not 0 < epoch < 2**64:
             raise Misused(f"an epoch is greater than 0 and less than 2^64: {epoch}")
-        self.node, self.peer, self.epoch, self.limits = node, peer, epoch, limits
+        self.node = node
+        self.peer = peer
+        self.epoch = epoch
+        self.limits = limits
         self.round_trip, self.counters = monitor.link(peer)
-        self.ordered, self._largest = ordered, largest
-        self.longest, self.settled, self._refused = limits.message, False, False
+        self.ordered = ordered
+        self._largest = largest
+        self.longest = limits.message
+        self.settled = False
+        self._refused = False
         self.peer_epoch = 0
         self.problem: TransferFailed | None = None
-        self.wanted, self.trouble = False, ""
+        self.wanted = False
+        self.trouble = ""
         self._acks = Acknowledgement(limits=limits, round_trip=self.round_trip, ordered=ordered)
         self._new_halves()
         self.connected = self._heard = False  # heard: a HELLO on this connection that knows us
-        self._hello, self._hellos = False, 0
+        self._hello = False
+        self._hellos = 0
         self._hello_at = self._heard_at = self._said_at = 0.0
         self._next_epoch = 0
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
@@ -84,10 +92,13 @@ class Conversation:
 
     def begin(self, *, now: float) -> None:
         """There is a connection, a new one; for datagrams there is one from the start."""
-        self.connected, self.wanted = True, False
+        self.connected = True
+        self.wanted = False
         self.counters.connections += 1
         # Told: on this connection, of a problem.
-        self._heard, self._hello, self._told = False, True, False
+        self._heard = False
+        self._hello = True
+        self._told = False
         self._refused = False
         self._heard_at = self._said_at = now
         self._hellos = 0
@@ -134,7 +145,8 @@ class Conversation:
             ):
                 self._hello = True  # it speaks to somebody who was here before, or we have not met
             return
-        self._heard_at, self._met = now, True
+        self._heard_at = now
+        self._met = True
         self.counters.received += 1
         self.counters.received_bytes += len(payload)
         if header.kind is Kind.FAIL:
@@ -250,14 +262,16 @@ class Conversation:
             self._give_up(self._too_long(size, message))
 
     def _too_long(self, size: int, message: int) -> str:
-        ours, both = self.limits.message, self.longest
+        ours = self.limits.message
+        both = self.longest
         return too_long(self.node, self.peer, ours=ours, both=both, size=size, message=message)
 
     def _refuse(self, header: Header, words: str) -> None:
         """Nobody there talks to us."""
         if header.toward != self.epoch or self._heard or self.problem is not None:
             return
-        self._refused, self.trouble = True, words
+        self._refused = True
+        self.trouble = words
         if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
             self.problem = self._lost("nobody there talks to it")
 
@@ -266,7 +280,8 @@ class Conversation:
         self._next_epoch = max(epoch, self._next_epoch)
         if self.problem is not None:
             return
-        incoming, lost = self.incoming, self.outgoing.untaken
+        incoming = self.incoming
+        lost = self.outgoing.untaken
         sent = "everything sent to it had been taken"
         if lost is not None:
             sent = (
@@ -299,7 +314,8 @@ class Conversation:
         if not self._heard and now >= self._hello_at + self.round_trip.timeout(
             doubled=self._hellos
         ):
-            self._hello, self._hellos = True, self._hellos + 1
+            self._hello = True
+            self._hellos = self._hellos + 1
         if self.silent(now=now):
             self.wanted, self.trouble = True, f"nothing was heard for {self._silence():g} s"
         elif self._heard and not self.incoming.ended and now >= self._sign_at():
@@ -307,7 +323,8 @@ class Conversation:
 
     def _sign_at(self) -> float:
         """When to give a sign of life; or to ask, in time, whether the oldest frame came."""
-        at, oldest = self._said_at + self.limits.silence / 3, self.outgoing.oldest
+        at = self._said_at + self.limits.silence / 3
+        oldest = self.outgoing.oldest
         if oldest is None or not oldest.times:
             return at
         return min(at, max(oldest.sent_at, self._acks.asked_at) + self.limits.deadline / 3)
@@ -335,19 +352,24 @@ class Conversation:
 
     def _lost(self, why: str) -> MessageLost:
         """This side tries no longer; with what is known of it, in words."""
-        out, incoming, connections = self.outgoing, self.incoming, self.counters.connections
-        oldest, untaken = out.oldest, out.untaken
+        out = self.outgoing
+        incoming = self.incoming
+        connections = self.counters.connections
+        oldest = out.oldest
+        untaken = out.untaken
         if oldest is not None:
-            message, which, tried = (
-                oldest.message,
-                f"to {self.peer}",
-                f"sent {oldest.times} times, ",
-            )
+            message = oldest.message
+            which = f"to {self.peer}"
+            tried = f"sent {oldest.times} times, "
         elif incoming.ended:
             # The one that somebody is about to send.
-            message, which, tried = out.messages, f"to {self.peer}", ""
+            message = out.messages
+            which = f"to {self.peer}"
+            tried = ""
         else:
-            message, which, tried = incoming.messages, f"from {self.peer}", ""
+            message = incoming.messages
+            which = f"from {self.peer}"
+            tried = ""
         last = f"; last trouble: {self.trouble}" if self.trouble else ""
         if untaken is not None and oldest is None:
             last += (
@@ -447,7 +469,8 @@ class Conversation:
         if not self.connected:
             return None
         if self._hello:
-            self._hello, self._hello_at = False, now
+            self._hello = False
+            self._hello_at = now
             payload = Greeting(self.node, self.peer, self.limits.message).packed()
             flags = 0 if self._heard else frame.UNHEARD
             return self._frame(
@@ -463,7 +486,8 @@ class Conversation:
             return self._frame(Kind.AGAIN, now, sequence=sequence, flags=int(damaged))
         pending = self.outgoing.next(now=now)
         if pending is not None:
-            flags, payload = frame.MORE if pending.more else 0, pending.payload
+            flags = frame.MORE if pending.more else 0
+            payload = pending.payload
             return self._frame(
                 pending.kind,
                 now,
@@ -472,7 +496,8 @@ class Conversation:
                 payload=payload,
                 made=pending.digest,
             )
-        acks, offered = self._acks, self.outgoing.offered
+        acks = self._acks
+        offered = self.outgoing.offered
         if not (acks.asks or acks.answers or (acks.at is not None and now >= acks.at)):
             return None
         return self._frame(
@@ -513,7 +538,8 @@ class Conversation:
             Its header, which is to be sent with it, and its number; None where nothing was done:
             `offer` it.
         """
-        acks, incoming = self._acks, self.incoming
+        acks = self._acks
+        incoming = self.incoming
         # What is to be asked or answered too would wait for another step: the general way says
         # both.
         if (
@@ -552,7 +578,8 @@ class Conversation:
             Its message, where that is the next, and so taken; and whether something is to be said
             now.
         """
-        incoming, message = self.incoming, None
+        incoming = self.incoming
+        message = None
         kind, flags, length, sequence, epoch, toward, acknowledged, taken, _ = header
         if payload is None:
             self.damaged(header, now=now)
@@ -568,7 +595,8 @@ class Conversation:
             self.came(header, payload, now=now)
         if message is None:
             return None, False  # who waits says what there is to say
-        self._heard_at, self._met = now, True
+        self._heard_at = now
+        self._met = True
         self.counters.received += 1
         self.counters.received_bytes += length
         self.outgoing.heard(acknowledged=acknowledged, taken=taken, now=now)

@@ -152,7 +152,9 @@ class CorruptionDetector:
     ) -> None:
         if token_bytes is not None and decode is not None:
             raise Misused("give token_bytes or decode: the text is compared with one of them")
-        self._tokens, self._token_bytes, self._decode = tokens, token_bytes, decode
+        self._tokens = tokens
+        self._token_bytes = token_bytes
+        self._decode = decode
 
     def analyze_output(
         self,
@@ -184,10 +186,8 @@ class CorruptionDetector:
             raise Misused(
                 "give the ids that arrived with what was sent: there is nothing to compare it with"
             )
-        compared, found = (
-            ["text, UTF-8"] if not validate_text(text).is_valid else [],
-            list(_halves(text)),
-        )
+        compared = ["text, UTF-8"] if not validate_text(text).is_valid else []
+        found = list(_halves(text))
         known = ids is None or self._tokens is None
         if ids is not None and self._tokens is not None:
             compared.append("ids, vocabulary")
@@ -260,7 +260,8 @@ class CorruptionDetector:
         if self._token_bytes is not None:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             # Characters that a detokenizer gave out by the last id at which it held back none.
-            spelled, given = "", 0
+            spelled = ""
+            given = 0
             for one in ids:
                 spelled += decoder.decode(self._token_bytes(one))
                 pending, _ = decoder.getstate()
@@ -312,7 +313,8 @@ def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
         return
     at, end = _middle(text, spelled)
     there = spelled[at : len(spelled) - (len(text) - end)]
-    here, kind = text[at:end], CorruptionType.TEXT_DIFFERS
+    here = text[at:end]
+    kind = CorruptionType.TEXT_DIFFERS
     if decoded_once_more(text) == spelled or decoded_once_more(here) == there:
         kind = CorruptionType.MOJIBAKE
     elif text.count(REPLACEMENT) > spelled.count(REPLACEMENT):

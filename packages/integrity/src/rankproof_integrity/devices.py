@@ -66,7 +66,8 @@ class DeviceCommunicationManager:
                 " others reach"
             )
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)
-        self._store, self._group = store, group
+        self._store = store
+        self._group = group
         # Not the membership's: a line that is renewed needs a later one too, and the group's view
         # is still the same.
         later = functools.partial(next_epoch, store, f"lines/{group}/{rank}")

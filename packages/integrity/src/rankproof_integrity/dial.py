@@ -29,7 +29,8 @@ class Dial:
     """
 
     def __init__(self, make: Callable[[], socket.socket], *, patience: float) -> None:
-        self._make, self._patience = make, patience
+        self._make = make
+        self._patience = patience
         self._socket: socket.socket | None = None
         self._at = self._until = 0.0
         self._tries = self._reached = 0
@@ -75,7 +76,8 @@ class Dial:
             self.trouble = f"connecting: {os.strerror(code)}"
             self.close()
             return None
-        made, self._socket = self._socket, None
+        made = self._socket
+        self._socket = None
         return made
 
     def joined(self, reached: int, *, now: float) -> None:
@@ -87,7 +89,8 @@ class Dial:
             now: of the monotonic clock.
         """
         if self._tries and (reached != self._reached or now >= self._at + LIVED):
-            self._tries, self._reached = 0, reached
+            self._tries = 0
+            self._reached = reached
 
     def close(self) -> None:
         """Give up the try that was begun."""

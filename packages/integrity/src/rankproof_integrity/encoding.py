@@ -49,11 +49,15 @@ class EncodingValidator:
     ) -> None:
         if token_bytes is not None and decode is not None:
             raise Misused("give token_bytes or decode: the text is compared with one of them")
-        self._token_bytes, self._interval = token_bytes, interval
+        self._token_bytes = token_bytes
+        self._interval = interval
         self._spelling = None if decode is None else Spelling(decode)
-        self._offset, self._tail = 0, b""
+        self._offset = 0
+        self._tail = b""
         self._spelled = codecs.getincrementaldecoder("utf-8")("replace")
-        self._due, self._seen = "", 0  # spelled by ids and not seen as text; characters that were
+        # spelled by ids and not seen as text; characters that were
+        self._due = ""
+        self._seen = 0
         # Characters at the end that a detokenizer holds back, for they may be half of one.
         self._held = 0
         self._ahead = ""  # U+FFFD that came as text for a character that is not complete
@@ -80,7 +84,8 @@ class EncodingValidator:
             near = whole[max(0, error.start - SHOWN) : error.start + SHOWN]
             words = f"byte {at} is not UTF-8 ({error.reason}): …{near.hex(' ')}…"
             return self._fail(ValidationError.NOT_UTF8, words, at)
-        self._offset, self._tail = self._offset + used, whole[used:]
+        self._offset = self._offset + used
+        self._tail = whole[used:]
         return VALID
 
     def feed_token(self, token_id: int, text: str) -> ValidationResult:
@@ -139,7 +144,8 @@ class EncodingValidator:
 
     def _compared(self, spelled: str, text: str) -> ValidationResult:
         if spelled == text and not self._due and not self._ahead:
-            self._seen, self._held = self._seen + len(text), 0
+            self._seen = self._seen + len(text)
+            self._held = 0
             return VALID
         due = self._due + spelled
         is_open = bool(self._spelled.getstate()[0]) or due.endswith(REPLACEMENT)
@@ -161,9 +167,11 @@ class EncodingValidator:
         pending, _ = self._spelled.getstate()
         rest = text[len(due) :]
         if due.startswith(text):
-            self._due, self._ahead = due[len(text) :], ""
+            self._due = due[len(text) :]
+            self._ahead = ""
         elif text.startswith(due) and len(rest) <= len(pending) and not rest.strip(REPLACEMENT):
-            self._due, self._ahead = "", rest
+            self._due = ""
+            self._ahead = rest
         else:
             return self._differs(due, text, before)
         self._seen = before + len(text)
@@ -185,7 +193,8 @@ class EncodingValidator:
 
     def _differs(self, spelled: str, text: str, before: int) -> ValidationResult:
         at = common_prefix(spelled, text)
-        here, there = text[at : at + SHOWN], spelled[at : at + SHOWN]
+        here = text[at : at + SHOWN]
+        there = spelled[at : at + SHOWN]
         words = f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}"
         return self._fail(ValidationError.TEXT_DIFFERS, words, before + at)
 

@@ -21,7 +21,8 @@ from .problem import IntegrityError, Misused
 from .records import FailureClass
 from .store import Store
 
-FIRST_LOOK, LAST_LOOK = 0.001, 0.05
+FIRST_LOOK = 0.001
+LAST_LOOK = 0.05
 
 
 class Mode(StrEnum):
@@ -95,14 +96,15 @@ class FallbackCoordinator:
     ) -> None:
         if not (0 <= rank < size and 0 <= prefer < size):
             raise Misused(f"rank {rank}, which prefers rank {prefer}, is not in a world of {size}")
-        self._store, self.rank, self.size, self._prefer, self._name = (
-            store,
-            rank,
-            size,
-            prefer,
-            name,
-        )
-        self.mode, self.generation, self._requests, self._metrics = Mode.DISTRIBUTED, 0, 0, metrics
+        self._store = store
+        self.rank = rank
+        self.size = size
+        self._prefer = prefer
+        self._name = name
+        self.mode = Mode.DISTRIBUTED
+        self.generation = 0
+        self._requests = 0
+        self._metrics = metrics
         self.decisions: list[Decision] = []
         self._catch_up()
 
@@ -216,7 +218,8 @@ class FallbackCoordinator:
 
     def _answers(self, what: str, timeout: float) -> dict[int, int]:
         """Positions by rank, of those who answered in time."""
-        end, pause = time.monotonic() + timeout, FIRST_LOOK
+        end = time.monotonic() + timeout
+        pause = FIRST_LOOK
         while True:
             found = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
             left = end - time.monotonic()

@@ -33,12 +33,15 @@ MORE = 1
 """Flag: the message goes on in the next frame."""
 UNHEARD = 1
 """Flag of a HELLO: its sender waits for one."""
-ASKS, ANSWERS = 1, 2
+ASKS = 1
+ANSWERS = 2
 """Flags of an ACK: its sender waits for one, up to the frame `sequence`.
 
 It is the one that was waited for.
 """
-REFUSED, ANOTHER, BEFORE = 1, 2, 4
+REFUSED = 1
+ANOTHER = 2
+BEFORE = 4
 """Flags of a FAIL: it answers a greeting; that was to another node.
 
 Of an epoch before one that is known.

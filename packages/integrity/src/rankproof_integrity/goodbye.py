@@ -16,7 +16,8 @@ def interrupts(lines: Iterable[Line]) -> bool:
     """Return whether this thread is in the midst of a call of one: then a signal's handler asks,
     and that call cannot end.
     """
-    known, frame = set(map(id, lines)), inspect.currentframe()
+    known = set(map(id, lines))
+    frame = inspect.currentframe()
     while frame is not None:
         if (
             frame.f_globals.get("__package__") == __package__

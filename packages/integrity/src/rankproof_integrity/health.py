@@ -19,7 +19,8 @@ class RoundTrip:
     """
 
     def __init__(self, *, shortest: float = 0.05, longest: float = 5.0) -> None:
-        self._shortest, self._longest = shortest, longest
+        self._shortest = shortest
+        self._longest = longest
         self.smoothed: float | None = None
         self.deviation = 0.0
 
@@ -28,7 +29,8 @@ class RoundTrip:
         answered (Karn).
         """
         if self.smoothed is None:
-            self.smoothed, self.deviation = seconds, seconds / 2
+            self.smoothed = seconds
+            self.deviation = seconds / 2
         else:
             self.deviation += (abs(self.smoothed - seconds) - self.deviation) / 4
             self.smoothed += (seconds - self.smoothed) / 8
@@ -88,7 +90,8 @@ class NetworkHealthMonitor:
     """The links of one node. Safe to ask from any thread."""
 
     def __init__(self, *, shortest: float = 0.05, longest: float = 5.0) -> None:
-        self._shortest, self._longest = shortest, longest
+        self._shortest = shortest
+        self._longest = longest
         self._links: dict[NodeId, tuple[RoundTrip, Counters]] = {}
         self._lock = threading.Lock()
 

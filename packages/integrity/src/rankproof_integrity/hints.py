@@ -15,7 +15,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-LEAST_REPEATED, TURNS = 48, 10  # characters that repeat, in at least so many turns
+# characters that repeat, in at least so many turns
+LEAST_REPEATED = 48
+TURNS = 10
 MOJIBAKE_SHARE = 0.5  # of the characters that are not ASCII
 
 

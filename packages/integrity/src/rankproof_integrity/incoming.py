@@ -54,7 +54,8 @@ class Incoming:
     """
 
     def __init__(self, *, source: NodeId, epoch: int, limits: Limits) -> None:
-        self._source, self._epoch = source, epoch
+        self._source = source
+        self._epoch = epoch
         self._bound = limits.window + limits.message
         self._longest = limits.message
         self.arrived = self.taken = self.messages = 0
@@ -126,7 +127,8 @@ class Incoming:
             Message, (memoryview(whole), self._source, self.messages, self._epoch)
         )
         self.waiting.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
-        self._parts, self._partial = [], 0
+        self._parts = []
+        self._partial = 0
         self.messages += 1
 
     def take(self) -> Message | None:

@@ -38,7 +38,8 @@ LONG = 3600.0
 
 Who waits longer asks again.
 """
-IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
+IN = select.POLLIN
+OUT = select.POLLIN | select.POLLOUT
 
 
 class Watcher(Protocol):
@@ -129,7 +130,8 @@ class Line:
             Misused: the transport was closed meanwhile.
         """
         with self._lock:
-            now, looked = time.monotonic(), False
+            now = time.monotonic()
+            looked = False
             self._callers += 1
             try:
                 while True:
@@ -270,7 +272,8 @@ class Line:
         """
         if self._polling:  # another thread reads
             return self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
-        wire, conversation = self._prepare(), self.conversation
+        wire = self._prepare()
+        conversation = self.conversation
         if not conversation.ordered and (due := conversation.due) is not None:
             seconds = min(seconds, max(0.0, due - time.monotonic()))
         ready = self._ready(min(seconds, LONG))
@@ -288,7 +291,8 @@ class Line:
 
     def _prepare(self) -> Wire | None:
         """Have the caller's poll wait for what the wire needs now, and the attendant not."""
-        wire, (before, events) = self.wire, self._polled
+        wire = self.wire
+        (before, events) = self._polled
         if wire is not None:
             self._unwatch()  # without one it watches what is dialled
         needs = OUT if wire is not None and wire.pending else IN
@@ -449,17 +453,20 @@ class Line:
         self.conversation.begin(now=now)
 
     def _receive(self, now: float) -> None:
-        wire, conversation = self.wire, self.conversation
+        wire = self.wire
+        conversation = self.conversation
         if wire is None:
             return
         try:
-            size, whole = 0, False
+            size = 0
+            whole = False
             for header, payload in wire.receive():
                 if header is None or payload is None:
                     conversation.damaged(header, now=now)
                     continue
                 conversation.came(header, payload, now=now)
-                size, whole = size + len(payload), True
+                size = size + len(payload)
+                whole = True
                 if size >= ENOUGH and conversation.incoming.waiting and not wire.holds_more:
                     break  # what has come is handed on while it lies in the processor's cache
         except Torn as torn:
@@ -474,7 +481,8 @@ class Line:
             )
 
     def _send(self, now: float) -> None:
-        wire, conversation = self.wire, self.conversation
+        wire = self.wire
+        conversation = self.conversation
         if wire is None:
             return
         try:

@@ -177,7 +177,8 @@ class Waits:
         import asyncio
 
         while True:
-            left, one = threading.Event(), self._left.popleft() if self._left else None
+            left = threading.Event()
+            one = self._left.popleft() if self._left else None
             if one is None:
                 one = self._begun(work, left)
             try:

@@ -42,7 +42,10 @@ class Membership:
     def __init__(self, *, store: Store, rank: int, world_size: int, group: str = "world") -> None:
         if not 0 <= rank < world_size:
             raise Misused(f"rank {rank} is not in a group of {world_size}")
-        self.store, self.group, self.rank, self.world_size = store, group, rank, world_size
+        self.store = store
+        self.group = group
+        self.rank = rank
+        self.world_size = world_size
         self.epoch = next_epoch(store, f"{group}/{rank}")
 
     def epochs(self) -> tuple[int, ...]:

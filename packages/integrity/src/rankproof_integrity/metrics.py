@@ -128,7 +128,8 @@ class _Histogram:
     __slots__ = ("counts", "sum")
 
     def __init__(self) -> None:
-        self.counts, self.sum = [0] * (len(BUCKETS) + 1), 0.0
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.sum = 0.0
 
 
 class Metrics:
@@ -212,7 +213,8 @@ class Metrics:
         said = ""
         for sample in self.samples():
             if sample.name != said:
-                said, known = sample.name, KNOWN[sample.name]
+                said = sample.name
+                known = KNOWN[sample.name]
                 lines += [f"# HELP {said} {known.words}", f"# TYPE {said} {known.kind}"]
             if sample.count is None:
                 lines.append(f"{said}{_braces(sample.labels)} {sample.value!r}")

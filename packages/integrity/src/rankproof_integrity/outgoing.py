@@ -59,8 +59,11 @@ class Outgoing:
         ordered: bool,
         largest: int,
     ) -> None:
-        self._limits, self._round_trip, self._counters = limits, round_trip, counters
-        self._ordered, self._largest = ordered, largest
+        self._limits = limits
+        self._round_trip = round_trip
+        self._counters = counters
+        self._ordered = ordered
+        self._largest = largest
         self.room = limits.window
         self.acknowledged = self.taken = self.offered = self.messages = 0
         self._frames: deque[Pending] = deque()
@@ -117,7 +120,8 @@ class Outgoing:
             or (self._outstanding and self._outstanding + size > self.room)
         ):
             return None
-        sequence, message = self.offered, self.messages
+        sequence = self.offered
+        message = self.messages
         until = now + self._limits.deadline
         # Not more.
         made = Pending(
@@ -127,7 +131,8 @@ class Outgoing:
         self._untaken.append((sequence, size, message))
         self._fresh += 1
         self._outstanding += size
-        self.offered, self.messages = sequence + 1, message + 1
+        self.offered = sequence + 1
+        self.messages = message + 1
         self._counters.sent += 1
         self._counters.sent_bytes += len(payload)
         return made

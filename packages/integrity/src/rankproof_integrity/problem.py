@@ -62,7 +62,9 @@ class TransferFailed(IntegrityError):
         self, words: str, *, peer: str, sequence: int | None = None, epoch: int | None = None
     ) -> None:
         super().__init__(words)
-        self.peer, self.sequence, self.epoch = peer, sequence, epoch
+        self.peer = peer
+        self.sequence = sequence
+        self.epoch = epoch
 
 
 class MessageCorrupt(TransferFailed):

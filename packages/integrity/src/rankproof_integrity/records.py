@@ -169,7 +169,9 @@ class EnhancedTokenChunk(TokenChunk):
         """
         position, epoch, token_id, rank, named, spelled, why = CHUNK_HEAD.unpack_from(content)
         texts = content[CHUNK_HEAD.size :]
-        first, second, last = named, named + spelled, named + spelled + max(why, 0)
+        first = named
+        second = named + spelled
+        last = named + spelled + max(why, 0)
         if len(texts) != last or why < -1:
             raise ValueError(f"{last} bytes of text are announced, and {len(texts)} came")
         made = cls(
@@ -204,7 +206,8 @@ class EnhancedTokenChunk(TokenChunk):
 def _content(
     position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None
 ) -> bytes:
-    name, spelled = stream.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
+    name = stream.encode(errors="surrogatepass")
+    spelled = text.encode(errors="surrogatepass")
     if reason is None:
         return (
             CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), -1)

@@ -160,14 +160,15 @@ class RecoveryManager:
             one: tuple(step for step in plan.get(one, ()) if step in actions)
             for one in FailureClass
         }
-        self._actions, self._budget, self._wait, self._recorded = (
-            dict(actions),
-            budget,
-            wait,
-            recorded,
-        )
-        self._first, self._longest, self._metrics = first_wait, longest_wait, metrics
-        self._lock, self._inside = threading.Lock(), 0
+        self._actions = dict(actions)
+        self._budget = budget
+        self._wait = wait
+        self._recorded = recorded
+        self._first = first_wait
+        self._longest = longest_wait
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._inside = 0
         # Which step of the plan comes next, by place.
         self._next: Counter[tuple[int, FailureClass]] = Counter()
         self.attempts: list[Attempt] = []
@@ -218,7 +219,8 @@ class RecoveryManager:
 
     def _recover(self, mode: FailureMode) -> RecoveryResult:
         done: list[Attempt] = []
-        place, steps = (mode.position, mode.failure), self._plan[mode.failure]
+        place = (mode.position, mode.failure)
+        steps = self._plan[mode.failure]
         while self._next[place] < len(steps) and self.left > 0:
             step = self._next[place]
             self._next[place] += 1  # before the attempt: whatever ends it, it was one
@@ -240,11 +242,14 @@ class RecoveryManager:
         pause = min(self._longest, self._first * 2 ** (turn - 1)) if turn else 0.0
         if pause:
             self._wait(pause)
-        outcome, words, begin = Outcome.FAILED, "interrupted", time.monotonic()
+        outcome = Outcome.FAILED
+        words = "interrupted"
+        begin = time.monotonic()
         number = len(self.attempts) + 1
         try:
             self._actions[action](mode, number)
-            outcome, words = Outcome.RECOVERED, ""
+            outcome = Outcome.RECOVERED
+            words = ""
         # Whatever an engine raises, the next step is there for.
         except Exception as error:  # noqa: BLE001
             words = f"{type(error).__name__}: {error}"

@@ -36,7 +36,8 @@ class SequenceIntegrityChecker:
     """
 
     def __init__(self, *, stream: str = "", epoch: int = 0) -> None:
-        self.stream, self.epoch = stream, epoch
+        self.stream = stream
+        self.epoch = epoch
         self._ids = array("q")
         self._digests = array("Q", [digest(stream.encode(errors="surrogatepass"))])
 
@@ -88,7 +89,8 @@ class SequenceIntegrityChecker:
 
         One that is not next is not taken, and changes nothing.
         """
-        at, due = chunk.sequence_position, len(self._ids)
+        at = chunk.sequence_position
+        due = len(self._ids)
         if chunk.stream != self.stream or chunk.epoch != self.epoch:
             return self._elsewhere(chunk)
         if at != due:
@@ -168,7 +170,8 @@ class SequenceIntegrityChecker:
             raise OutOfStep(
                 f"the other end does not hold stream {self.stream!r}: its chain begins otherwise"
             )
-        same, differs = 0, min(length, self.position) + 1
+        same = 0
+        differs = min(length, self.position) + 1
         if ask(differs - 1) == self._digests[differs - 1]:
             return None if length == self.position else differs - 1
         while differs - same > 1:
@@ -181,10 +184,8 @@ class SequenceIntegrityChecker:
 
     def _elsewhere(self, chunk: EnhancedTokenChunk) -> ValidationResult:
         if chunk.stream != self.stream:
-            error, words = (
-                ValidationError.ANOTHER_STREAM,
-                f"a chunk of stream {chunk.stream!r} came to {self.stream!r}",
-            )
+            error = ValidationError.ANOTHER_STREAM
+            words = f"a chunk of stream {chunk.stream!r} came to {self.stream!r}"
         elif chunk.epoch < self.epoch:
             error = ValidationError.STALE_EPOCH
             words = (
@@ -203,15 +204,18 @@ class SequenceIntegrityChecker:
         at = chunk.sequence_position
         if at > due:
             last = "" if at == due + 1 else f" to {at - 1}"
-            error, words = ValidationError.GAP, f"position {at} came: position {due}{last} did not"
+            error = ValidationError.GAP
+            words = f"position {at} came: position {due}{last} did not"
             at = due
         elif at >= 0 and self._ids[at] == chunk.token_id:
-            error, words = ValidationError.DUPLICATE, f"position {at} came again, with the same id"
+            error = ValidationError.DUPLICATE
+            words = f"position {at} came again, with the same id"
         elif at >= 0:
             error = ValidationError.CONFLICT
             words = (
                 f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}"
             )
         else:
-            error, words = ValidationError.GAP, f"position {at} came: positions count from 0"
+            error = ValidationError.GAP
+            words = f"position {at} came: positions count from 0"
         return ValidationResult(error_type=error, words=words, position=at)

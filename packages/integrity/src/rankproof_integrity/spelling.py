@@ -126,7 +126,8 @@ class Spelling:
                 self._silent[one] = not self._decode([one] * 3)
         ids = [one for one in ids if not self._silent[one]]
         match = _Match(text, ongoing=ongoing)
-        nearest, at = [], 0
+        nearest = []
+        at = 0
         runs = self._broken_runs(ids)
         starts = self._starts(ids, spelled, runs)
         for (begin, end), start in zip(runs, starts, strict=True):
@@ -167,7 +168,8 @@ class Spelling:
         if not high:
             return []
         joins = [self._high[one] or self._is_low(one, high) for one in ids]
-        runs, at = [], 0
+        runs = []
+        at = 0
         for is_byte, group in itertools.groupby(joins):
             size = len(list(group))
             if is_byte:
@@ -185,7 +187,8 @@ class Spelling:
         if REPLACEMENT not in spelled:
             return []
         own = self._own(run)
-        parts, begin = [], 0
+        parts = []
+        begin = 0
         for is_own, group in itertools.groupby(run, own.__contains__):
             end = begin + len(list(group))
             if not is_own and self._decode(run[begin:end]) == REPLACEMENT * (end - begin):
@@ -250,7 +253,8 @@ class _Match:
     """
 
     def __init__(self, text: str, *, ongoing: bool) -> None:
-        self._text, self._ongoing = text, ongoing
+        self._text = text
+        self._ongoing = ongoing
         self._places = {0}
         self._ended = False
 
@@ -291,7 +295,8 @@ class _Match:
         """
         plain = self._places
         # Behind U+FFFD for characters alone, and for a byte of none too.
-        whole, broken = set[int](), set[int]()
+        whole = set[int]()
+        broken = set[int]()
         left = set[int]()
         for character in characters:
             if may_end and character is None:
@@ -301,12 +306,14 @@ class _Match:
             begun = {end for place in plain if (end := self._behind(place, size)) > place}
             if character is None:
                 broken |= whole | begun
-                plain, whole = set(), set()
+                plain = set()
+                whole = set()
             else:
                 kept = {
                     place + 1 for place in plain | broken if self._text.startswith(character, place)
                 }
-                plain, whole = kept, whole | begun
+                plain = kept
+                whole = whole | begun
         self._places = left | plain | broken
 
     def _behind(self, place: int, size: int) -> int:

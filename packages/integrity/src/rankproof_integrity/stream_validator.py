@@ -55,7 +55,8 @@ class StreamValidator:
             strictness,
             metrics,
         )
-        self._token_bytes, self._decode = token_bytes, decode
+        self._token_bytes = token_bytes
+        self._decode = decode
         self._compares = token_bytes is not None or decode is not None
         self._encoding = self._new_encoding()
         self._texts: list[str] = []
@@ -102,14 +103,17 @@ class StreamValidator:
         """
         self.sequence.begin(epoch=epoch, position=position)
         del self._texts[position:]
-        self._encoding, self._fed, self._end = self._new_encoding(), 0, None
+        self._encoding = self._new_encoding()
+        self._fed = 0
+        self._end = None
 
     def decoded_again(self, text: str) -> ValidationResult:
         """The text of all ids so far was made again: take this one for it, and compare it."""
         self._texts = [""] * self.sequence.position
         if self._texts:
             self._texts[-1] = text
-        self._encoding, self._fed = self._new_encoding(), 0
+        self._encoding = self._new_encoding()
+        self._fed = 0
         return self._compared()
 
     def passed_over(self, stretch: Behind) -> None:
@@ -184,7 +188,8 @@ class StreamValidator:
             return result
         self._texts.append(chunk.text)
         if chunk.finish_reason is not None or self._tokens.ends(chunk.token_id):
-            self._end, self._cut = chunk.sequence_position, chunk.finish_reason == "length"
+            self._end = chunk.sequence_position
+            self._cut = chunk.finish_reason == "length"
         return self._compared() if level is Level.FULL and self._compares else VALID
 
     def _compared(self) -> ValidationResult:

@@ -47,7 +47,9 @@ class AdaptiveStrictness:
             )
         self.floor = self.level = Level(floor)
         self.enough = math.ceil(math.log(1 - confidence) / math.log1p(-rate))
-        self._patience, self._times, self._clean = patience, 1, 0
+        self._patience = patience
+        self._times = 1
+        self._clean = 0
 
     @property
     def remaining(self) -> int:
@@ -64,7 +66,8 @@ class AdaptiveStrictness:
             if self._clean >= self.enough * self._times:
                 if self.level is self.floor:
                     self._times = 1
-                self.level, self._clean = self.floor, 0
+                self.level = self.floor
+                self._clean = 0
         return self.level
 
     def failed(self) -> Level:
@@ -72,5 +75,6 @@ class AdaptiveStrictness:
         if self.floor is Level.LIGHT:
             if self.level is Level.FULL:
                 self._times = min(self._patience, self._times * 2)
-            self.level, self._clean = Level.FULL, 0
+            self.level = Level.FULL
+            self._clean = 0
         return self.level

@@ -20,7 +20,8 @@ SEAL = 7
 """Words of 32 bits: sequence, epoch, length in bytes modulo 2^32, digest in two, form, xor of the
 six before.
 """
-WORD, SALT = 2**32, 0x5EA1
+WORD = 2**32
+SALT = 0x5EA1
 TOGETHER = 64 * 1024
 """Bytes of a tensor up to which torch sends the seal with it in one message: a call costs more than
 a copy.
@@ -39,7 +40,8 @@ class _Seals:
     """The numbers of what goes to and comes from each rank."""
 
     def __init__(self, *, rank: int, epoch: int) -> None:
-        self.rank, self.epoch = rank, epoch % 2**31
+        self.rank = rank
+        self.epoch = epoch % 2**31
         self._sent: dict[int, int] = {}
         self._received: dict[int, int] = {}
 
@@ -47,8 +49,11 @@ class _Seals:
         """Return what is sent after the bytes."""
         sequence = self._sent.get(to, 0)
         self._sent[to] = sequence + 1
-        number, found, size = sequence % 2**31, digest(data), memoryview(data).nbytes % WORD
-        high, low = found // WORD, found % WORD
+        number = sequence % 2**31
+        found = digest(data)
+        size = memoryview(data).nbytes % WORD
+        high = found // WORD
+        low = found % WORD
         return [
             number,
             self.epoch,
@@ -69,7 +74,8 @@ class _Seals:
         """
         sequence = self._received.get(source, 0)
         self._received[source] = sequence + 1
-        size, found = memoryview(data).nbytes, digest(data)
+        size = memoryview(data).nbytes
+        found = digest(data)
         number, epoch, length, high, low, sealed, check = words
         if number ^ epoch ^ length ^ high ^ low ^ sealed ^ SALT != check:
             number = -1
@@ -168,8 +174,10 @@ class TorchTensors:
                 both, data, place, like, form = room
                 like.copy_(tensor.detach() if tensor.requires_grad else tensor)
             else:
-                room, whole = None, tensor.detach().resolve_conj().resolve_neg().contiguous()
-                data, form = torch_bytes(whole), form_of(tensor)
+                room = None
+                whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
+                data = torch_bytes(whole)
+                form = form_of(tensor)
         except (AttributeError, TypeError, RuntimeError) as error:
             raise Misused(_no_tensor(tensor, "sent", error)) from error
         words = self._seals.seal(data, form=form, to=to)
@@ -206,7 +214,8 @@ class TorchTensors:
                     "a tensor that is to be filled must be contiguous; this one has strides"
                     f" {tensor.stride()}"
                 )
-            small, cpu = tensor.nbytes <= TOGETHER, tensor.is_cpu
+            small = tensor.nbytes <= TOGETHER
+            cpu = tensor.is_cpu
             key = tensor.shape, tensor.dtype
             room = (self._rooms.pop(key, None) or self._room(tensor)) if small else None
             refused = tensor.layout is not torch.strided or (not cpu and tensor.is_meta)

@@ -65,7 +65,10 @@ def _least(trials: int, rate: float, error: float) -> int:
     """Return the least number that so many or more of independent trials have with a probability
     below the error.
     """
-    whole, log, other, tail = math.lgamma(trials + 1), math.log(rate), math.log1p(-rate), 0.0
+    whole = math.lgamma(trials + 1)
+    log = math.log(rate)
+    other = math.log1p(-rate)
+    tail = 0.0
     for k in range(trials, 0, -1):
         tail += math.exp(
             whole

@@ -15,7 +15,8 @@ from .problem import MessageLate, Misused, OutOfStep
 from .records import EnhancedTokenChunk
 from .store import Store
 
-FIRST_LOOK, LAST_LOOK = 0.0005, 0.02
+FIRST_LOOK = 0.0005
+LAST_LOOK = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,13 @@ class TokenStreamSynchronizer:
                 f"stage {stage} of {stages}, epoch {epoch}, lead {lead}: each counts from its"
                 " beginning"
             )
-        self._store, self._stream, self._stages, self._lead = store, stream, stages, lead
-        self.stage, self.epoch, self.position = stage, epoch, 0
+        self._store = store
+        self._stream = stream
+        self._stages = stages
+        self._lead = lead
+        self.stage = stage
+        self.epoch = epoch
+        self.position = 0
         self._seen: dict[int, StagePosition] = {}
         self._tell()
 
@@ -151,7 +157,8 @@ class TokenStreamSynchronizer:
         return self._waited(timeout, threading.Event())
 
     def _waited(self, timeout: float, left: threading.Event) -> GenerationCoordination:
-        until, pause = time.monotonic() + timeout, FIRST_LOOK
+        until = time.monotonic() + timeout
+        pause = FIRST_LOOK
         while not (found := self.look()).may_go_on and not left.is_set():
             if (now := time.monotonic()) >= until:
                 who = ", ".join(

@@ -32,7 +32,8 @@ class TokenTransferValidator:
     def difference(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> str | None:
         """Return the first field that is not the same, with both values; None where all are."""
         for one in fields(EnhancedTokenChunk):
-            sent, came = getattr(original, one.name), getattr(received, one.name)
+            sent = getattr(original, one.name)
+            came = getattr(received, one.name)
             if one.name not in _IGNORED and sent != came:
                 return f"{one.name} was sent as {sent!r} and came as {came!r}"
         return None

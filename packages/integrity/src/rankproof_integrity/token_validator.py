@@ -51,7 +51,8 @@ class TokenValidator:
         special: Mapping[int, Place] | None = None,
         longest: int | None = None,
     ) -> None:
-        self.vocabulary, self.longest = vocabulary, sys.maxsize if longest is None else longest
+        self.vocabulary = vocabulary
+        self.longest = sys.maxsize if longest is None else longest
         self._unassigned = frozenset(unassigned)
         self._place = {
             one: Place(place) for one, place in (special or {}).items() if place != Place.ANYWHERE
@@ -117,7 +118,9 @@ class TokenValidator:
         """All chunks of a stream, in the order given: each by itself, and that none stands behind
         one that ends it.
         """
-        failures, length, end = [], 0, None
+        failures = []
+        length = 0
+        end = None
         for chunk in chunks:
             length += 1
             result = self.validate_token(chunk)

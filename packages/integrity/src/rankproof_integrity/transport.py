@@ -238,7 +238,8 @@ class ReliableMessageTransport:
         if type(payload) is bytes and (sent := line.send(payload)) is not None:
             return sent
         wait = self.limits.deadline if timeout is None else timeout
-        conversation, until = line.conversation, time.monotonic() + wait
+        conversation = line.conversation
+        until = time.monotonic() + wait
         number = line.until(
             lambda now: conversation.offer(payload, now=now), deadline=until, sends=True
         )
@@ -268,7 +269,8 @@ class ReliableMessageTransport:
                 was given.
         """
         line = self._line(source)
-        wait, begin = self.limits.deadline if timeout is None else timeout, time.monotonic()
+        wait = self.limits.deadline if timeout is None else timeout
+        begin = time.monotonic()
         message = line.receive(now=begin, seconds=wait)
         return self._received(line, source, wait, begin) if message is None else message
 
@@ -375,8 +377,10 @@ class ReliableMessageTransport:
         Raises:
             TransferFailed: as `send` and `flush`.
         """
-        line, payload = self._line(destination), unchanging(data)
-        begin, before = time.monotonic(), line.conversation.counters.sent_again
+        line = self._line(destination)
+        payload = unchanging(data)
+        begin = time.monotonic()
+        before = line.conversation.counters.sent_again
         until = begin + self.limits.deadline
 
         def offer() -> int:
@@ -384,7 +388,8 @@ class ReliableMessageTransport:
 
         def then(number: int) -> TransferResult:
             self.flush(to=destination)
-            conversation, seconds = line.conversation, time.monotonic() - begin
+            conversation = line.conversation
+            seconds = time.monotonic() - begin
             again = conversation.counters.sent_again - before
             return TransferResult(
                 peer=destination,
@@ -406,7 +411,8 @@ class ReliableMessageTransport:
         Raises:
             TransferFailed: as `receive`.
         """
-        line, begin = self._line(source), time.monotonic()
+        line = self._line(source)
+        begin = time.monotonic()
         return await self._calls.receive(
             source, lambda: self._received(line, source, self.limits.deadline, begin)
         )
@@ -434,7 +440,8 @@ class ReliableMessageTransport:
             return
         with self._end:
             if self._closing:
-                failed, self._failed = self._failed, None
+                failed = self._failed
+                self._failed = None
                 if failed is not None:
                     raise failed
                 return

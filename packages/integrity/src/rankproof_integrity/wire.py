@@ -106,7 +106,8 @@ class StreamWire:
         connected.setblocking(False)
         with contextlib.suppress(OSError):  # a socket of the system's own family has none
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket, self.longest = connected, longest
+        self._socket = connected
+        self.longest = longest
         self._scratch = memoryview(bytearray(SCRATCH))
         self._begin = self._end = 0
         self._header: Header | None = None
@@ -131,7 +132,8 @@ class StreamWire:
             while self._filled < header.length:
                 if self._filled >= enough or not self._fill(header.length - self._filled):
                     return
-            payload, chunks = self._payload, self._chunks
+            payload = self._payload
+            chunks = self._chunks
             self._header = self._chunks = None
             self._ahead = SCRATCH if chunks is None else frame.SIZE
             found = digest_of(payload) if chunks is None else chunks.digest()
@@ -154,7 +156,8 @@ class StreamWire:
         self._begin = self._end = size
         header = frame.parsed(scratch) if size >= frame.SIZE else None
         if header is None or header.length != size - frame.SIZE or header.length > self.longest:
-            self._begin, self.stirred = 0, True
+            self._begin = 0
+            self.stirred = True
             return None
         payload = memoryview(bytearray(scratch[frame.SIZE : size]))
         return header, payload if digest_of(payload) == header.digest else None
@@ -164,7 +167,8 @@ class StreamWire:
         if self._begin:
             kept = self._end - self._begin
             self._scratch[:kept] = self._scratch[self._begin : self._end]
-            self._begin, self._end = 0, kept
+            self._begin = 0
+            self._end = kept
         while self._end < frame.SIZE:
             size = self._read(self._scratch[self._end : max(self._ahead, self._end + 1)])
             if not size:
@@ -234,7 +238,9 @@ class StreamWire:
             raise Torn(error.strerror or str(error)) from error
         if sent == size:
             return True
-        self._rest, self._left, self.pending = _after((header, payload), sent), size - sent, True
+        self._rest = _after((header, payload), sent)
+        self._left = size - sent
+        self.pending = True
         return self.flush()
 
     def flush(self) -> bool:
@@ -249,7 +255,8 @@ class StreamWire:
             self._left -= sent
             if self._left:
                 self._rest = _after(self._rest, sent)
-        self._rest, self.pending = (), False
+        self._rest = ()
+        self.pending = False
         return True
 
     @property
@@ -298,7 +305,8 @@ class DatagramWire:
 
     def put(self, header: bytes, payload: Any) -> bool:
         assert self._waiting is None
-        self._waiting, self.pending = (header, payload), True
+        self._waiting = (header, payload)
+        self.pending = True
         return self.flush()
 
     def flush(self) -> bool:
@@ -310,7 +318,8 @@ class DatagramWire:
             return False
         except OSError:
             pass  # as if it were lost on its way
-        self._waiting, self.pending = None, False
+        self._waiting = None
+        self.pending = False
         return True
 
     @property
