@@ -304,8 +304,8 @@ def test_the_shipped_scenario_says_in_which_call_each_rank_hung(tmp_path: Path) 
     ran = run_command(tmp_path, "run", str(ROOT / "scenarios" / "one-sided-cancel"), *few)
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "by its ledger in barrier #7 at subject.py:22" in report
-    assert "by its ledger in all_reduce #7 of 8 float32 (sum) at subject.py:42" in report
+    assert "by its ledger in barrier #7 at subject.py:24" in report
+    assert "by its ledger in all_reduce #7 of 8 float32 (sum) at subject.py:44" in report
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
     (failure,) = [one for one in cell.control.trials[0].failures if one.check == "in-step"]
