@@ -39,6 +39,27 @@ FREE = {
     ): "the metadata of an editable install may be older than its code",
     (RUN, "", "provenance.candidate.declared.*"): "a gate asks the commit what it declares",
     (RUN, "", "provenance.control.declared.*"): "a gate asks the commit what it declares",
+    (
+        RUN,
+        "",
+        "provenance.candidate.installed.*.name",
+    ): "of a distribution whose files decide nothing here: a gate asks the commit",
+    (
+        RUN,
+        "",
+        "provenance.candidate.installed.*.version",
+    ): "of a distribution whose files decide nothing here: a gate asks the commit",
+    (
+        RUN,
+        "",
+        "provenance.control.installed.*.name",
+    ): "of a distribution whose files decide nothing here: a gate asks the commit",
+    (
+        RUN,
+        "",
+        "provenance.control.installed.*.version",
+    ): "of a distribution whose files decide nothing here: a gate asks the commit",
+    ("events", "rank.exited", "max_rss_kib"): "two ranks may have held as much memory",
     ("events", "world.begin", "recipe"): "is worked out again by the forger",
     ("events", "rank.error", "module"): "the module of an error's class is no text of the arm",
     (

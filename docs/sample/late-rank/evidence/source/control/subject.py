@@ -1,7 +1,8 @@
 """A health check before the first request: every rank tells rank 0 that it is ready, within a time.
 
-Rank 0 waits for the others with gloo's monitored barrier, which names the rank that is missing. With too short a time a
-rank that is only late, because it still loads or the machine is busy, is taken for a dead one: the service goes down.
+Rank 0 waits for the others with gloo's monitored barrier, which names the rank that is missing.
+With too short a time a rank that is only late, because it still loads or the machine is busy, is
+taken for a dead one: the service goes down.
 """
 
 from datetime import timedelta
