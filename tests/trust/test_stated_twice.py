@@ -72,23 +72,16 @@ FREE = {
         "rank.error",
         "frames.*.line",
     ): "of a library, whose text the evidence does not hold",
-    (
-        "events",
-        "rank.stack",
-        "threads.*.frames.*.line",
-    ): "of a library, whose text the evidence does not hold",
     ("events", "gate.opened", "gate"): "decides nothing: a fault is proved by what was struck",
     ("events", "world.signalled", "signal"): "a proof compares it where it needs it",
     ("events", "rank.error", "file"): "code may name any file of its own making",
     ("events", "rank.error", "frames.*.file"): "code may name any file of its own making",
-    ("events", "rank.stack", "threads.*.frames.*.file"): "code may name any file of its own making",
     ("events", "rank.error", "mro.*"): "the classes of an error are no text of the arm",
     (
         "events",
         "rank.error",
         "frames.*.function",
     ): "code objects may be renamed; file, line and text are held",
-    ("events", "rank.stack", "threads.*.frames.*.function"): "held in the proof of a hang",
     ("events", "subject.loaded", "entry"): "the judgement changes, and the verdict does not",
     (
         "events",
