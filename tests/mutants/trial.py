@@ -207,6 +207,8 @@ def _start(order: Order, perform: Callable[[Order, Path], dict[str, object]], fo
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
+        # A mutant that takes a relative path for an absolute one writes here, not into the checkout.
+        os.chdir(folder)
         told = perform(order, folder)
         # Written beside and renamed: a session that is killed while it writes says nothing, not half.
         (folder / "telling.json").write_text(json.dumps(told))
