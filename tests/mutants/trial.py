@@ -90,11 +90,21 @@ def name_of(path: str) -> str:
 
 
 class Heard:
-    """Keeps which tests fail and which pass: a plug-in of pytest."""
+    """Keeps which tests fail and which pass: a plug-in of pytest.
 
-    def __init__(self) -> None:
+    Args:
+        folder: the working folder of the tests. A mutant that takes a relative path for an absolute
+            one writes there, not into the checkout.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.failed: list[str] = []
         self.passed: list[str] = []
+
+    def pytest_collection_finish(self) -> None:
+        """Leave the checkout, now that pytest has found the tests by their relative names."""
+        os.chdir(self._folder)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test fails with its fixtures; it passes if it was called."""
@@ -207,8 +217,6 @@ def _start(order: Order, perform: Callable[[Order, Path], dict[str, object]], fo
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        # A mutant that takes a relative path for an absolute one writes here, not into the checkout.
-        os.chdir(folder)
         told = perform(order, folder)
         # Written beside and renamed: a session that is killed while it writes says nothing, not half.
         (folder / "telling.json").write_text(json.dumps(told))
@@ -223,7 +231,7 @@ def imported(order: Order, folder: Path) -> dict[str, object]:
     """Run tests in a process that has imported nothing of ours, and import the mutant in it."""
     mutated = Mutated(order.mutant)
     sys.meta_path.insert(0, mutated)
-    heard = Heard()
+    heard = Heard(folder)
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
     if order.stops:
         options.append("-x")
@@ -279,7 +287,9 @@ class Collected:
     def perform(self, order: Order, folder: Path) -> dict[str, object]:
         """Run tests with the mutant's code in the place of that of the functions that are there."""
         is_loaded = swap(order.mutant, self._there[str(ROOT / order.mutant.path)])
-        heard = Heard()
+        # The tests were collected before, so no hook tells this one to leave the checkout.
+        os.chdir(folder)
+        heard = Heard(folder)
         items = [self._items[name] for name in order.tests]
         config = items[0].config
         config.pluginmanager.register(heard)
