@@ -299,8 +299,10 @@ class PacketDrop(PacketFault):
 
 
 class PacketReset(PacketFault):
-    """Every connection of which a segment comes by is ended at both ends, as if each heard of it
-    from the other.
+    """Every connection that ranks use is ended at both ends, as if each heard of it from the other.
+
+    An acknowledgement of what was sent before the fault is no use of it: where that ended the
+    connection, no work of a rank would have met the fault.
     """
 
     does = "reset"
@@ -317,12 +319,17 @@ class PacketReset(PacketFault):
                 self._begun.add(part.flow)
             yield due, link, packet
             return
+        takes = _takes(packet, link)
+        is_used = takes or part.flow in self._begun or part.flow in self._flows
+        if not is_used:
+            yield due, link, packet
+            return
         self._hit(packet, link)
         # A connection that a rank began meanwhile is ended by what follows its SYN, often before it
         # has any payload.
         if part.flow in self._begun:
             self._begun.remove(part.flow)
-            self.payload += not _takes(packet, link)
+            self.payload += not takes
         self._flows[part.flow] = None
         there, here = resets(packet, part)
         yield due, link, there

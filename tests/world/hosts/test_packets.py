@@ -333,6 +333,24 @@ def test_a_flip_of_what_is_sent_again_is_not_made() -> None:
     assert (passed, fault.struck) == (BEFORE[1], 0)
 
 
+def test_an_acknowledgement_of_what_was_sent_before_resets_nothing() -> None:
+    """On a busy machine it comes by after the fault: the connection is ended by the next payload,
+    so that the work of a rank meets the fault.
+    """
+    fault, link = a_fault("reset")
+    for one in BEFORE:
+        link.count(one)
+    for name in ("acknowledgement", "keep-alive-without", "sent-again"):
+        assert [passed for _, _, passed in sent(link, NOT_WORK[name], now=0)] == [NOT_WORK[name]]
+    assert (fault.matched, fault.struck, fault.payload) == (3, 0, 0)
+    passed = [passed for _, _, passed in sent(link, WORK["two-bytes"], now=0)]
+    assert WORK["two-bytes"] not in passed
+    assert (fault.struck, fault.payload) == (1, 1)
+    # The connection is gone: what still comes of it is answered like that.
+    sent(link, NOT_WORK["acknowledgement"], now=0)
+    assert (fault.struck, fault.payload) == (2, 1)
+
+
 def test_a_reset_of_a_connection_that_began_meanwhile_counts() -> None:
     """A rank connects and is reset before it could send a byte: that is its work, and each
     connection counts once.
