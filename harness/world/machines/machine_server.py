@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import secrets
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness.backends import Over, Rendezvous
+from harness.forms.process import start_apart
 from harness.world.below.leftovers import remove
 from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.control.launch import Launch
 from harness.world.control.names import ROOT
+from harness.world.control.room import base
 from harness.world.control.server_handle import ServerFailed
 from harness.world.machines.fleet import Cables, Fleet
 from harness.world.machines.node_channel import PlacedMachines, ShareOrder
@@ -53,7 +56,16 @@ class MachineServer:
         self._relaying = contextlib.ExitStack()
         self._relay: Relay | None = None
         self._mark = ""
-        self.scratch = Path(tempfile.mkdtemp(prefix="rankproof-"))
+        self.scratch = base() / f"rankproof-{secrets.token_hex(8)}"
+        # Only named yet: who removes it when this process is killed has to be there before it is.
+        self._remover = start_apart(
+            ["sh", "-c", 'cat; exec rm -rf -- "$1"', "sh", str(self.scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+        )
+        self.scratch.mkdir(mode=0o700)
 
     def take_code(self, folder: Path) -> Path:
         """Have the arm's code on every machine."""
@@ -173,6 +185,9 @@ class MachineServer:
         self._relaying.close()
         self._relay = None
         remove(self.scratch)
+        assert self._remover.stdin is not None
+        self._remover.stdin.close()
+        self._remover.wait()
 
 
 class MachinePool(Fleet):

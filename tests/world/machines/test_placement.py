@@ -5,6 +5,9 @@ trial.
 from __future__ import annotations
 
 import argparse
+import os
+import select
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -389,3 +392,42 @@ def test_an_environment_below_tmp_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         pytest.skip(why)
     monkeypatch.setattr(sys, "prefix", "/tmp/clone/.nox/env")  # noqa: S108
     assert "lies in ours: /tmp/clone/.nox/env" in test_machines.refusal()
+
+
+HOLDS = """
+import sys
+from harness.world.machines.machine_server import MachineServer
+
+server = MachineServer(None)
+(server.scratch / "rank-0").mkdir()
+print(server._remover.pid, server.scratch, flush=True)
+sys.stdin.read()
+if sys.argv[1] == "ends":
+    server.end()
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "ends"])
+def test_a_world_over_machines_leaves_no_folder_here(how: str, tmp_path: Path) -> None:
+    """What its ranks left is laid out here; it goes however the process ends that asked for it."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    with holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        pid, scratch = holder.stdout.readline().split()
+        remover = os.pidfd_open(int(pid))
+        assert list(Path(scratch).iterdir())
+        if how == "killed":
+            holder.kill()
+        else:
+            holder.stdin.close()
+    # Readable when the process has ended.
+    select.select([remover], [], [], 30.0)
+    os.close(remover)
+    assert not Path(scratch).exists()
