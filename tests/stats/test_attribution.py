@@ -14,6 +14,7 @@ from harness.events import Event
 from harness.history import History
 from harness.scenario import Cell, parse_scenario
 from harness.stats.attribution import TOKENS, Attribution, attribute, climb, on_rungs
+from harness.stats.cell_keepers import AttributionKeeper, JudgedTrial
 from harness.stats.outcome import Failure, Trial
 from harness.stats.tally import Tally
 
@@ -119,6 +120,42 @@ def counts(*, wrong: str = "", trials: int = 2) -> Tally:
         voids=0,
         upper=1.0,
         upper_with_voids=1.0,
+    )
+
+
+def trial(index: int, outcome: str) -> JudgedTrial:
+    """A trial of the candidate; one that is not "pass" had the wrong output too."""
+    is_wrong = outcome != "pass"
+    same = WRONG if is_wrong else finding("same", "equivalent")
+    others = [finding("in-step", "ledger-agrees"), finding("alike", "environment-agrees")]
+    found = counts(wrong="same" if is_wrong else "").trials[0]
+    return JudgedTrial(
+        cell=cell(2),
+        arm="candidate",
+        trial=found.model_copy(update={"index": index, "outcome": outcome}),
+        findings=[same, *others],
+        history=History([], size=2),
+        line_of=lambda *_: "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "first"),
+    [
+        (["pass", "fail", "fail"], 1),
+        (["fail", "pass", "fail"], 0),
+        (["void", "fail"], 1),
+        (["pass", "void"], None),
+    ],
+)
+def test_the_first_trial_that_failed_is_attributed(outcomes: list[str], first: int | None) -> None:
+    """One that counts and passed, or does not count, is not; nor is a later one."""
+    keeper = AttributionKeeper(SCENARIO)
+    for index, outcome in enumerate(outcomes):
+        keeper.take(trial(index, outcome))
+    attributions = keeper.fields()["attributions"]
+    assert {arm: one.index for arm, one in attributions.items()} == (
+        {} if first is None else {"candidate": first}
     )
 
 
