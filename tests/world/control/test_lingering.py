@@ -95,6 +95,8 @@ WORDS = {
     "outside_ends": "the end of a process outside of the world",
     "hundred_threads": "which threads",
 }
+# Who wakes often is seen awake where it waits for a processor, and that is a doubt as good.
+OR_ELSE = dict.fromkeys(("naps", "naps_in_a_thread"), ("is in state R",))
 # Long enough for a busy machine to start a rank that is seen to wait.
 PATIENT = Hang(window=0.8, within=8.0)
 
@@ -122,7 +124,7 @@ def test_no_other_way_of_being_slow_is_proved_hung(
     missed = {
         way: (why(found[way]), found[way].error(1))
         for way in ways
-        if WORDS[way] not in why(found[way])
+        if not any(words in why(found[way]) for words in (WORDS[way], *OR_ELSE.get(way, ())))
     }
     assert missed == {}
 

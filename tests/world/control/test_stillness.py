@@ -50,6 +50,12 @@ KEEPER = (
 )
 
 
+def kill(pid: int) -> None:
+    """End a process, which may have ended with its child."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 @pytest.fixture
 def family() -> Iterator[Family]:
     """Start processes below a keeper of their own, one for each code, and return their pids in
@@ -63,7 +69,7 @@ def family() -> Iterator[Family]:
             assert child.stdout is not None
             pids = [int(pid) for pid in child.stdout.readline().split()]
             for pid in (child.pid, *pids):
-                started.callback(os.kill, pid, signal.SIGKILL)
+                started.callback(kill, pid)
             return pids
 
         yield start
