@@ -1,4 +1,5 @@
-"""Children with a session of their own, and the memory cgroups of Linux (version 1 and 2).
+"""Children with a session of their own, names of signals, and the memory cgroups of Linux (version 1
+and 2).
 
 Standard library only.
 """
@@ -6,6 +7,7 @@ Standard library only.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -37,6 +39,18 @@ def started_apart() -> set[int]:
     """Pids of the children that were not waited for yet."""
     with _STARTING:
         return {child.pid for child in _STARTED if child.returncode is None}
+
+
+def signal_name(number: int) -> str:
+    """Name a signal: `SIGKILL` for 9, `SIGRTMIN+3` for a real-time signal.
+
+    One that this system does not know is named by its number.
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        first = getattr(signal, "SIGRTMIN", None)
+        return f"SIGRTMIN+{number - first}" if first is not None and number > first else str(number)
 
 
 CONTROLLER = "memory"

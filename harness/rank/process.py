@@ -61,18 +61,6 @@ def prctl(option: int, value: int) -> bool:
     return bool(_LIBRARY.prctl(option, value, 0, 0, 0) == 0)
 
 
-def signal_name(number: int) -> str:
-    """Name a signal: `SIGKILL` for 9, `SIGRTMIN+3` for a real-time signal.
-
-    One that this system does not know is named by its number.
-    """
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        first = getattr(signal, "SIGRTMIN", None)
-        return f"SIGRTMIN+{number - first}" if first is not None and number > first else str(number)
-
-
 def lives_on(pid: int) -> bool:
     """Return True if the kernel has not begun to end a process; False where that is not known.
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from harness.forms.process import signal_name
 from harness.forms.text import visible
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.problem import Absent, Forbidden, NotComparable, Unreadable
@@ -114,13 +115,8 @@ def ask(
 def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
         return f"needs more than {seconds} s of CPU time to read, and no tokenizer does"
-    name = (
-        signal.Signals(number).name
-        if number in {known.value for known in signal.Signals}
-        else str(number)
-    )
     return (
-        f"the process that read it died of {name}: the tokenizers library crashed on it, or wanted"
+        f"the process that read it died of {signal_name(number)}: the tokenizers library crashed on it, or wanted"
         f" more than {memory} bytes"
     )
 

@@ -15,7 +15,6 @@ import importlib.util
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.forms.distribution import missing
+from harness.forms.process import signal_name
 from harness.forms.text import visible
 from harness.tokenizer.engines.adapters import Ids, Mode
 from harness.tokenizer.isolation import environment
@@ -245,5 +245,5 @@ class Engine:
 
     def _death(self) -> EngineFailed:
         code = self._process.wait()
-        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        how = f"died of {signal_name(-code)}" if code < 0 else f"ended with {code}"
         return EngineFailed(f"{self.where}: {self.name} {how} while it was asked")

@@ -26,8 +26,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.forms.process import signal_name
 from harness.forms.strict_json import JSON
-from harness.rank.process import die_with_parent, keep_private, signal_name
+from harness.rank.process import die_with_parent, keep_private
 from harness.world.below.grip import PRESSED, Grip
 from harness.world.below.leftovers import adopt_orphans, child_alarm, descendants, extinguish
 from harness.world.below.rank_start import RankStart, WorldOrder, proof

@@ -16,8 +16,9 @@ from typing import Any
 from harness.backends import prepare
 from harness.events import Event
 from harness.forms.digest import mark
+from harness.forms.process import signal_name
 from harness.forms.strict_json import JSON
-from harness.rank.process import lives_on, signal_name
+from harness.rank.process import lives_on
 from harness.world.below.grip import PRESSED
 from harness.world.below.leftovers import remove
 from harness.world.control.capture import Capture, Recorder

@@ -204,6 +204,11 @@ def test_an_engine_that_dies_is_said(tmp_path: Path) -> None:
         with pytest.raises(EngineFailed, match="died of SIGKILL"):
             engine.encode(["a"], "plain")
     with Engine(file) as engine:
+        # A real-time signal: Python's enumeration of signals has no name for it.
+        os.kill(engine._process.pid, signal.SIGRTMIN + 3)
+        with pytest.raises(EngineFailed, match=r"died of SIGRTMIN\+3"):
+            engine.encode(["a"], "plain")
+    with Engine(file) as engine:
         os.kill(engine._process.pid, signal.SIGSTOP)
         engine._seconds = 1
         with pytest.raises(EngineFailed, match="gave no answer in 1 s"):
