@@ -24,10 +24,12 @@ from harness.cli.streams import print_styled
 from harness.forms.git import git, refusal
 from harness.forms.source import expanded
 from harness.forms.text import visible
+from harness.reason import RefusalWord
 from harness.record.model import PATH, Record, RecordError
 from harness.run.replay import RecordReplay
 from harness.trust import sshsig
 from harness.trust.folder import LARGEST_FILE, Folder, UnreadableFile, read_signers, verify_folder
+from harness.trust.key import own_keys
 from harness.trust.replay import Replay
 from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalformed, parse_at
 from harness.trust.sshsig import SshsigError
@@ -95,6 +97,11 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", action=_Elsewhere, help=argparse.SUPPRESS)
     parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
     signers(parser)
+    parser.add_argument(
+        "--mine",
+        action="store_true",
+        help="accept reports signed by your own key, which no list mentions (never under CI)",
+    )
 
 
 class _Elsewhere(argparse.Action):
@@ -125,8 +132,12 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _verified(options: argparse.Namespace, report: Path) -> int:
+    own = own_keys() if options.mine else ()
+    if options.mine and not own:
+        why = "CI is set" if os.environ.get("CI") else "you have no key yet"
+        return give_up("verify", f"--mine: {why}: use --signer or --allowed-signers", USAGE)
     try:
-        accepted = policy_of(options)
+        accepted = policy_of(options, own=own)
         verification = verify_folder(report, policy=accepted, replay=replay_of(report))
     except OSError as error:
         if error.filename is None:
@@ -144,11 +155,17 @@ def _verified(options: argparse.Namespace, report: Path) -> int:
     )
     print_steps(verification)
     shown = report if options.report.is_dir() else options.report
+    if verification.ok and verification.is_mine:
+        print(f"{shown}: verified: MINE, signed by your own key {verification.fingerprint}")
+        return PASS
     if verification.ok:
         signer = f"{verification.signer} ({verification.fingerprint})"
         print(f"{shown}: verified: {verification.word}, signed by {signer}, allowed by {allowed}")
         return PASS
     print(f"{shown}: REFUSED: {verification.word}")
+    is_unknown = verification.word == RefusalWord.UNKNOWN_SIGNER
+    if is_unknown and not options.signer and verification.fingerprint in own_keys():
+        print(f"It is signed by your own key. To accept it: rankproof verify --mine {shown}")
     return REFUSED
 
 
@@ -169,8 +186,12 @@ def replay_of(report: Path) -> Replay:
     return RecordReplay()
 
 
-def policy_of(options: argparse.Namespace) -> SignerPolicy:
+def policy_of(options: argparse.Namespace, *, own: tuple[str, ...] = ()) -> SignerPolicy:
     """Whose signature the command line, or else the repository, accepts.
+
+    Args:
+        options: of the command.
+        own: fingerprints of the reader's own keys, where they are accepted too.
 
     Raises:
         OSError, Unreadable: a list cannot be read.
@@ -184,6 +205,7 @@ def policy_of(options: argparse.Namespace) -> SignerPolicy:
         allowed_from=str(allowed or "allowed_signers"),
         fingerprints=tuple(_fingerprint(given) for given in options.signer),
         revoked=read_signers(options.revoked) if options.revoked else None,
+        own=own,
         at=_at(options.at),
     )
 
@@ -318,6 +340,7 @@ def _signature(report: Path) -> str:
         policy = SignerPolicy(
             allowed=read_signers(listed) if listed else None,
             allowed_from=str(listed or "allowed_signers"),
+            own=own_keys(),
         )
         content = report.read_bytes()
         verifier = Verifier(sshsig, policy, datetime.now(UTC))
@@ -328,6 +351,8 @@ def _signature(report: Path) -> str:
         return f"{refused.word}: {refused.message}"
     except (OSError, sshsig.SshsigError) as error:
         return visible(f"not checked: {error}")
+    if verifier.is_mine:
+        return f"good, MINE: made with your own key {verifier.fingerprint}"
     return f"good, by {verifier.fingerprint}, whom {policy.allowed_from} lists as {verifier.signer}"
 
 
@@ -360,7 +385,7 @@ def _compare(options: argparse.Namespace) -> int:
     from harness.reproduce.comparison import OtherScenario, as_json, blocks, compare
 
     try:
-        policy = policy_of(options)
+        policy = policy_of(options, own=own_keys())
         first, good = _record_of(options.first, policy, unverified=options.unverified)
         second, better = _record_of(options.second, policy, unverified=options.unverified)
         result = compare(first, second)

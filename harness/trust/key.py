@@ -17,7 +17,8 @@ import os
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -136,17 +137,43 @@ def find_signer(
         raise KeyProblem("; ".join((*passed_over, str(problem))), named=False) from None
 
 
-def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
+def own_keys(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Fingerprints of the keys with which this user's runs are signed unless `--key` names one.
+
+    They are RANKPROOF_SIGNING_KEY, the signing key of git's global configuration, and this
+    machine's key. A repository's own git configuration is not asked: it may be a stranger's. Under
+    CI there are none, because a job runs other people's code as the user who owns the keys.
+
+    Args:
+        environ: the environment to look into; by default this process's.
+    """
+    known = dict(os.environ if environ is None else environ)
+    if known.get("CI", "").lower() not in ("", "0", "false"):
+        return ()
+    named = [known.get(VARIABLE), _git_signing_key(known, scope=("--global",))]
+    with suppress(KeyProblem):
+        named.append(str(_machine_key_path(known)))
+    found = []
+    for value in filter(None, named):
+        with suppress(KeyProblem):
+            _, _, public = _public_half(value, "")
+            found.append(fingerprint(base64.b64decode(public.split()[1])))
+    return tuple(dict.fromkeys(found))
+
+
+def _public_half(value: str, origin: str) -> tuple[Path | None, str, str]:
+    """File of a key as it is named, its name in messages, and its public half."""
     literal = value.removeprefix("key::")
     if literal != value or literal.startswith(("ssh-", "ecdsa-", "sk-")):
-        key_file = None
         where = f"{origin} (an agent's key)"
-        public = _public_line(literal.encode(), where)
-    else:
-        path = expanded(value)
-        key_file = path
-        where = f"{origin} ({value})"
-        public = _public_key(path, where)
+        return None, where, _public_line(literal.encode(), where)
+    path = expanded(value)
+    where = f"{origin} ({value})"
+    return path, where, _public_key(path, where)
+
+
+def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
+    key_file, where, public = _public_half(value, origin)
     _refuse_type(public, where)
     blob = base64.b64decode(public.split()[1])
     signer = SshSigner(key_file, public, fingerprint(blob), where, environ)
@@ -249,26 +276,20 @@ def _has_passphrase(path: Path) -> bool:
         return False
 
 
-def _git_signing_key(environ: Mapping[str, str]) -> str | None:
-    if _git_config(["gpg.format"], environ) != "ssh":
+def _git_signing_key(environ: Mapping[str, str], *, scope: Sequence[str] = ()) -> str | None:
+    if _git_config([*scope, "--get", "gpg.format"], environ) != "ssh":
         return None
-    return _git_config(["--type=path", "user.signingKey"], environ)
+    return _git_config([*scope, "--type=path", "--get", "user.signingKey"], environ)
 
 
 def _git_config(arguments: list[str], environ: Mapping[str, str]) -> str | None:
-    done = git("config", "--get", *arguments, environ=environ)
+    done = git("config", *arguments, environ=environ)
     return done.stdout.decode(errors="replace").removesuffix("\n") or None
 
 
 def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
     where = "this machine's key"
-    base = environ.get("XDG_DATA_HOME", "")
-    home = environ.get("HOME", "")
-    if not base.startswith("/"):  # the XDG specification says to ignore a relative path
-        if not home.startswith("/"):
-            _refuse(where, "has no place to lie: HOME is not set", f"set {VARIABLE} or HOME")
-        base = f"{home}/.local/share"
-    key = Path(base, "rankproof", "signing_key")
+    key = _machine_key_path(environ)
     if not make and not key.exists():
         _refuse(where, "is not made yet", "nothing: the first run makes it, and says so")
     try:
@@ -285,6 +306,17 @@ def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
             f"set {VARIABLE} or XDG_DATA_HOME",
         )
     return replace(_usable(str(key), where, environ), made_now=made_now)
+
+
+def _machine_key_path(environ: Mapping[str, str]) -> Path:
+    where = "this machine's key"
+    base = environ.get("XDG_DATA_HOME", "")
+    home = environ.get("HOME", "")
+    if not base.startswith("/"):  # the XDG specification says to ignore a relative path
+        if not home.startswith("/"):
+            _refuse(where, "has no place to lie: HOME is not set", f"set {VARIABLE} or HOME")
+        base = f"{home}/.local/share"
+    return Path(base, "rankproof", "signing_key")
 
 
 def _make(key: Path, environ: Mapping[str, str]) -> None:

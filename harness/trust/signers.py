@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -49,6 +49,8 @@ class SignerPolicy:
     """SHA256:… of keys that are accepted."""
     revoked: bytes | None = None
     """A list of public keys, or a key revocation list, none of which is accepted."""
+    own: tuple[str, ...] = ()
+    """SHA256:… of the reader's own keys: accepted, and called MINE, where no list mentions them."""
     at: datetime | Literal["now", "report"] = "now"
     """When the signer must have been allowed. `report` believes the time that the signer wrote."""
 
@@ -65,6 +67,7 @@ class AllowedLine:
     after: datetime | None
     before: datetime | None
     public_key: bytes
+    is_own: bool = False
 
     @property
     def name(self) -> str | None:
@@ -103,6 +106,8 @@ def choose(
             f"signed by {shown}, which is not the key asked for ({wanted})",
         )
     if policy.allowed is None:
+        if _is_own(signature, policy) and not policy.fingerprints:
+            return replace(_line_of(signature), is_own=True)
         if not policy.fingerprints:
             return SignatureRefusal(
                 RefusalWord.UNKNOWN_SIGNER,
@@ -114,10 +119,7 @@ def choose(
                 " allowed_signers"
             )
             return SignatureRefusal(RefusalWord.UNKNOWN_SIGNER, message)
-        text = f'{shown} namespaces="{NAMESPACE_REPORT}" {signature.public_line}'
-        return AllowedLine(
-            0, text, shown, False, NAMESPACE_REPORT, None, None, signature.public_key
-        )
+        return _line_of(signature)
     try:
         lines = read(policy.allowed)
     except SignersMalformed as problem:
@@ -156,6 +158,18 @@ def name_of(content: bytes, key: str) -> str | None:
         return None
 
 
+def _is_own(signature: SshSignature, policy: SignerPolicy) -> bool:
+    # Of a certificate not: its authority may have named anybody in it.
+    return signature.certifier is None and signature.fingerprint in policy.own
+
+
+def _line_of(signature: SshSignature) -> AllowedLine:
+    """Line that accepts a key by its fingerprint, for reports, at any time."""
+    name = signature.fingerprint
+    text = f'{name} namespaces="{NAMESPACE_REPORT}" {signature.public_line}'
+    return AllowedLine(0, text, name, False, NAMESPACE_REPORT, None, None, signature.public_key)
+
+
 def _nearest(
     signature: SshSignature, policy: SignerPolicy, when: datetime, lines: list[AllowedLine]
 ) -> AllowedLine | SignatureRefusal:
@@ -163,6 +177,8 @@ def _nearest(
     key = signature.public_key if signature.certifier is None else signature.certifier
     certified = signature.certifier is not None
     mine = [line for line in lines if line.public_key == key and line.certifies == certified]
+    if not mine and _is_own(signature, policy):
+        return replace(_line_of(signature), is_own=True)
     if not mine:
         message = f"signed by {shown}, which {policy.allowed_from} does not list. {_how(signature)}"
         return SignatureRefusal(RefusalWord.UNKNOWN_SIGNER, message)

@@ -136,6 +136,8 @@ class Verification:
     message: str
     signer: str | None
     fingerprint: str | None
+    is_mine: bool = False
+    """Whether only the policy's own keys accept it, and no list or fingerprint that was given."""
     key: str | None = None
     """Fingerprint of the key that signed: another one than `fingerprint` where that is a
     certificate's.
@@ -154,6 +156,7 @@ class Verifier:
     now: datetime
     signer: str | None = None
     fingerprint: str | None = None
+    is_mine: bool = False
     _footer: Footer | None = None
     _signature: SshSignature | None = None
     _digest: str = ""
@@ -242,6 +245,10 @@ class Verifier:
             )
             raise self._refusal(RefusalWord.SIGNER_REVOKED, message)
         self.signer = name
+        self.is_mine = line.is_own
+        if line.is_own:
+            self._pass(f"MINE: signed by your own key, {signature.fingerprint}")
+            return
         self._pass(f"{name} may sign reports, as of {when:%Y-%m-%d %H:%M:%S} UTC{of_whom}")
 
     def take_manifest(self, data: bytes | None, problem: str = "") -> dict[str, str]:
@@ -405,7 +412,16 @@ class Verifier:
             f"signed by {self.signer} ({self.fingerprint})" if complete else "not every step ran"
         )
         key = self._signature.key_fingerprint if self._signature is not None else None
-        return Verification(steps, ok, first.word, message, self.signer, self.fingerprint, key)
+        return Verification(
+            steps,
+            ok,
+            first.word,
+            message,
+            self.signer,
+            self.fingerprint,
+            is_mine=self.is_mine,
+            key=key,
+        )
 
     @property
     def _the_footer(self) -> Footer:

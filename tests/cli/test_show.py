@@ -219,3 +219,33 @@ def test_the_repository_that_was_run_may_list_the_signer(
     assert signer.name == "release"
     said = (ran.folder / "report.md").read_text().split("\n## ")[0]
     assert f"`{signer.key}`, listed for release in the repository that was run" in said
+
+
+@pytest.mark.slow
+def test_my_own_report_is_mine_to_look_at_and_to_verify_if_i_say_so(
+    made: tuple[Path, Path, Path], rankproof: Run
+) -> None:
+    """`verify X && deploy` passes on nobody's word by accident; under CI no key is anybody's."""
+    folder, _, key = made
+    report = str(folder / "report.md")
+    mine = {"RANKPROOF_SIGNING_KEY": str(key), "CI": ""}
+    refused = rankproof("verify", report, env=mine)
+    assert refused.code == 3
+    assert refused.out.splitlines()[-1] == (
+        f"It is signed by your own key. To accept it: rankproof verify --mine {report}"
+    )
+    accepted = rankproof("verify", "--mine", report, env=mine)
+    assert accepted.code == 0
+    assert "verified: MINE, signed by your own key SHA256:" in accepted.out
+    assert "MINE" in rankproof("show", report, env=mine).out
+    # Too few trials to tell, but not refused.
+    assert rankproof("compare", str(folder), str(folder), env=mine).code == 2
+    # Of somebody else's key nothing is said, and nothing is accepted.
+    others = rankproof("verify", "--mine", report, env={"CI": ""})
+    assert others.code in (3, 64)
+    assert "your own key" not in others.out
+    under_ci = rankproof("verify", "--mine", report, env={**mine, "CI": "true"})
+    assert under_ci.code == 64
+    assert "CI is set" in under_ci.err
+    assert "your own" not in rankproof("verify", report, env={**mine, "CI": "true"}).out
+    assert rankproof("compare", str(folder), str(folder), env={**mine, "CI": "true"}).code == 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.trust import sshsig
-from harness.trust.key import VARIABLE, KeyProblem, find_signer
+from harness.trust.key import VARIABLE, KeyProblem, find_signer, own_keys
 from harness.trust.sshsig import NAMESPACE_REPORT, NoSshKeygen, parse
 
 if TYPE_CHECKING:
@@ -210,3 +210,48 @@ def test_no_ssh_keygen(home: dict[str, str], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NoSshKeygen, match="install OpenSSH"):
         find_signer(environ=home)
+
+
+def test_own_keys_are_those_that_sign_without_being_named(
+    tmp_path: Path, home: dict[str, str]
+) -> None:
+    """The variable's, that of git's global configuration and this machine's; none of them is made
+    or tried for it.
+    """
+    assert own_keys(home) == ()
+    assert not (tmp_path / "home" / ".local").exists()
+    keys = {name: _make(tmp_path / name) for name in ("variable", "git")}
+    wanted = [find_signer(environ=home).fingerprint]
+    assert own_keys(home) == tuple(wanted)
+    _git(home, gpg_format="ssh", user_signingKey=str(keys["git"]))
+    wanted.insert(0, find_signer(environ=home).fingerprint)
+    home[VARIABLE] = str(keys["variable"])
+    wanted.insert(0, find_signer(environ=home).fingerprint)
+    assert own_keys(home) == tuple(wanted)
+
+
+def test_a_repository_cannot_name_a_key_as_mine(
+    tmp_path: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever unpacks a stranger's repository has its `.git/config` too."""
+    theirs = _make(tmp_path / "theirs")
+    subprocess.run(["git", "init", "-q", tmp_path / "repo"], env=home, check=True)
+    monkeypatch.chdir(tmp_path / "repo")
+    for name, value in (("gpg.format", "ssh"), ("user.signingKey", str(theirs))):
+        subprocess.run(["git", "config", name, value], env=home, check=True)
+    assert find_signer(environ=home).origin.startswith("git's")
+    assert own_keys(home) == ()
+
+
+@pytest.mark.parametrize(("value", "is_ci"), [("true", True), ("1", True), ("false", False)])
+def test_no_key_is_mine_under_ci(home: dict[str, str], value: str, *, is_ci: bool) -> None:
+    """A job runs other people's code as the user who owns the keys."""
+    signer = find_signer(environ=home)
+    assert own_keys({**home, "CI": value}) == (() if is_ci else (signer.fingerprint,))
+
+
+def test_a_key_that_others_can_read_is_not_mine(tmp_path: Path, home: dict[str, str]) -> None:
+    """Then anybody of this machine may have signed with it."""
+    find_signer(environ=home)
+    (tmp_path / "home/.local/share/rankproof/signing_key").chmod(0o644)
+    assert own_keys(home) == ()

@@ -81,3 +81,51 @@ def test_a_key_is_accepted_from_a_time_until_before_another(
 ) -> None:
     """The first moment counts, the last one does not."""
     assert word(line(options=options)) == (None if is_accepted else RefusalWord.SIGNER_EXPIRED)
+
+
+MINE = (fingerprint(KEY),)
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_mine"),
+    [
+        (SignerPolicy(own=MINE), True),
+        (SignerPolicy(own=MINE, allowed=line(OTHER)), True),
+        # A list that mentions the key says more than that it is mine.
+        (SignerPolicy(own=MINE, allowed=line()), False),
+        (SignerPolicy(own=MINE, fingerprints=MINE), False),
+    ],
+)
+def test_a_key_of_mine_that_nobody_lists_is_accepted_as_that(
+    policy: SignerPolicy, *, is_mine: bool
+) -> None:
+    found = choose(signature(), policy, WHEN)
+    assert isinstance(found, AllowedLine)
+    assert found.is_own is is_mine
+
+
+@pytest.mark.parametrize(
+    ("policy", "refusal"),
+    [
+        (SignerPolicy(own=(fingerprint(OTHER),)), RefusalWord.UNKNOWN_SIGNER),
+        (SignerPolicy(own=MINE, fingerprints=(fingerprint(OTHER),)), RefusalWord.UNKNOWN_SIGNER),
+        (
+            SignerPolicy(own=MINE, allowed=line(options='valid-before="20250101"')),
+            RefusalWord.SIGNER_EXPIRED,
+        ),
+        (SignerPolicy(own=MINE, allowed=b"ci what\n"), RefusalWord.UNKNOWN_SIGNER),
+    ],
+)
+def test_a_list_or_a_fingerprint_that_refuses_is_not_overruled_by_mine(
+    policy: SignerPolicy, refusal: RefusalWord
+) -> None:
+    """Also not where the list cannot be read: it might have refused."""
+    found = choose(signature(), policy, WHEN)
+    assert isinstance(found, SignatureRefusal)
+    assert found.word == refusal
+
+
+def test_a_certificate_of_my_key_is_not_my_key() -> None:
+    """Its authority is somebody else, who may have named anybody in it."""
+    found = choose(signature(certifier=AUTHORITY), SignerPolicy(own=MINE), WHEN)
+    assert isinstance(found, SignatureRefusal)
