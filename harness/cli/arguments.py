@@ -11,12 +11,14 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from harness.forms.problem import ScenarioError
     from harness.scenario import LoadedScenario
+    from harness.trust.signers import SignerPolicy
 
 # Where trials are made: on this machine, or on the nodes of a cluster.
 LOCAL = "local"
@@ -70,6 +72,75 @@ def signers(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="when the key must have been allowed: now, report, or 2026-01-31T12:00:00Z",
     )
+
+
+def policy_of(options: argparse.Namespace, *, own: tuple[str, ...] = ()) -> SignerPolicy:
+    """Whose signature the command line, or else the repository, accepts.
+
+    Args:
+        options: of the command.
+        own: fingerprints of the reader's own keys, where they are accepted too.
+
+    Raises:
+        OSError, SignersMalformed: a list cannot be read.
+        ValueError: an option that cannot be read.
+    """
+    from harness.trust.signers import SignerPolicy, read_signers
+
+    allowed = options.allowed_signers
+    if allowed is None and not options.signer:
+        allowed = own_signers()
+    return SignerPolicy(
+        allowed=read_signers(allowed) if allowed else None,
+        allowed_from=str(allowed or "allowed_signers"),
+        fingerprints=tuple(_fingerprint(given) for given in options.signer),
+        revoked=read_signers(options.revoked) if options.revoked else None,
+        own=own,
+        at=_at(options.at),
+    )
+
+
+def _fingerprint(given: str) -> str:
+    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", given):
+        raise ValueError(
+            f"--signer {given}: a fingerprint looks like SHA256: and 43 characters, as `ssh-keygen"
+            " -l` prints it"
+        )
+    return given
+
+
+def _at(given: str) -> datetime | Literal["now", "report"]:
+    from harness.trust.signers import parse_at
+
+    try:
+        return parse_at(given)
+    except ValueError:
+        raise ValueError(
+            f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z"
+        ) from None
+
+
+def own_signers() -> Path | None:
+    """Verifier's own list, at the top of the repository it stands in.
+
+    Never the one beside the report.
+    """
+    from harness.forms.git import git, refusal
+    from harness.trust.signers import ALLOWED_SIGNERS
+
+    done = git("rev-parse", "--show-toplevel")
+    # Without git, or outside of a repository, the list may still lie here.
+    top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
+    why = refusal(done.stderr)
+    file = top / ALLOWED_SIGNERS
+    if file.is_file():
+        return file
+    if why:
+        print(
+            f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}",
+            file=sys.stderr,
+        )
+    return None
 
 
 def inputs(parser: argparse.ArgumentParser) -> None:

@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "backends": ("list the backends, and whether each can run here", None),
     "schema": ("print a JSON Schema, for editors and programs", None),
     "show": ("show a run's report in the terminal", None),
+    "view": ("write one page over all runs of a folder", None),
     "verify": ("check a report: signature, evidence, verdict and text", EPILOG),
     "gate": ("apply a release policy to the signed reports of one commit", GATE_CODES),
     "compare": ("compare two runs of a scenario, cell by cell and check by check", COMPARED),

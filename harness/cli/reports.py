@@ -8,7 +8,6 @@ import argparse
 import gc
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -16,22 +15,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
-from harness.cli.arguments import inputs, signers
+from harness.cli.arguments import inputs, own_signers, policy_of, signers
 from harness.cli.streams import print_styled
-from harness.forms.git import git, refusal
 from harness.forms.source import expanded
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.model import PATH, Record, RecordError
 from harness.run.replay import RecordReplay
 from harness.trust import sshsig
-from harness.trust.folder import LARGEST_FILE, Folder, UnreadableFile, read_signers, verify_folder
+from harness.trust.folder import LARGEST_FILE, Folder, UnreadableFile, verify_folder
 from harness.trust.key import own_keys
 from harness.trust.replay import Replay
-from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalformed, parse_at
+from harness.trust.signers import SignerPolicy, SignersMalformed, read_signers
 from harness.trust.sshsig import SshsigError
 from harness.trust.verification import Refused, Verification, Verifier
 
@@ -184,68 +181,6 @@ def replay_of(report: Path) -> Replay:
 
         return SeriesReplay(Search())
     return RecordReplay()
-
-
-def policy_of(options: argparse.Namespace, *, own: tuple[str, ...] = ()) -> SignerPolicy:
-    """Whose signature the command line, or else the repository, accepts.
-
-    Args:
-        options: of the command.
-        own: fingerprints of the reader's own keys, where they are accepted too.
-
-    Raises:
-        OSError, Unreadable: a list cannot be read.
-        ValueError: an option that cannot be read.
-    """
-    allowed = options.allowed_signers
-    if allowed is None and not options.signer:
-        allowed = own_signers()
-    return SignerPolicy(
-        allowed=read_signers(allowed) if allowed else None,
-        allowed_from=str(allowed or "allowed_signers"),
-        fingerprints=tuple(_fingerprint(given) for given in options.signer),
-        revoked=read_signers(options.revoked) if options.revoked else None,
-        own=own,
-        at=_at(options.at),
-    )
-
-
-def _fingerprint(given: str) -> str:
-    if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", given):
-        raise ValueError(
-            f"--signer {given}: a fingerprint looks like SHA256: and 43 characters, as `ssh-keygen"
-            " -l` prints it"
-        )
-    return given
-
-
-def _at(given: str) -> datetime | Literal["now", "report"]:
-    try:
-        return parse_at(given)
-    except ValueError:
-        raise ValueError(
-            f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z"
-        ) from None
-
-
-def own_signers() -> Path | None:
-    """Verifier's own list, at the top of the repository it stands in.
-
-    Never the one beside the report.
-    """
-    done = git("rev-parse", "--show-toplevel")
-    # Without git, or outside of a repository, the list may still lie here.
-    top = Path() if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
-    why = refusal(done.stderr)
-    file = top / ALLOWED_SIGNERS
-    if file.is_file():
-        return file
-    if why:
-        print(
-            f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}",
-            file=sys.stderr,
-        )
-    return None
 
 
 def print_steps(verification: Verification) -> None:

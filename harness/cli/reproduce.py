@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
-from harness.cli.arguments import inputs, jobs_of, new_runs, positive, signers
+from harness.cli.arguments import inputs, jobs_of, new_runs, policy_of, positive, signers
 from harness.cli.progress import progress_for
-from harness.cli.reports import paths, policy_of, print_steps
+from harness.cli.reports import paths, print_steps
 from harness.cli.running import demand_signed, sign_with, verify_line
 from harness.forms.text import plural, visible
 from harness.record import environment

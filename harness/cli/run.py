@@ -104,4 +104,9 @@ def main(options: argparse.Namespace) -> int:
     """Run scenarios."""
     from harness.cli import running
 
-    return running.main(options)
+    code = running.main(options)
+    if not options.trying:
+        from harness.cli.view import refresh
+
+        refresh(options.results)
+    return code

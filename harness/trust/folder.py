@@ -38,7 +38,6 @@ LARGEST_MANIFEST = 16 * MIB
 LARGEST_FILE = 64 * MIB
 LARGEST_TOTAL = 1024 * MIB
 LARGEST_STATEMENT = 4 * MIB
-LARGEST_SIGNERS = 4 * MIB
 LARGEST_KEPT = 64 * MIB
 
 _CHUNK = MIB
@@ -277,21 +276,6 @@ def verify_folder(
     with folder, suppress(Refused):
         _walk(verifier, folder, report.name, replay or Replay())
     return verifier.result(allow_unjudged=allow_unjudged)
-
-
-def read_signers(path: Path) -> bytes:
-    """Content of an allowed_signers or revocation file of the verifier's own side, for a
-    SignerPolicy.
-
-    Raises:
-        OSError: it cannot be read.
-        Unreadable: it is larger than LARGEST_SIGNERS.
-    """
-    with path.open("rb") as file:
-        content = file.read(LARGEST_SIGNERS + 1)
-    if len(content) > LARGEST_SIGNERS:
-        raise UnreadableFile("large", f"{str(path)!r} is larger than {LARGEST_SIGNERS} bytes")
-    return content
 
 
 def _walk(verifier: Verifier, folder: Folder, name: str, replay: Replay) -> None:

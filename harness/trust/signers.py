@@ -26,6 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@.:/+=_-]*")
 _TIME = re.compile(r"(\d{8})(?:(\d{4})(\d{2})?)?Z?", re.ASCII)
 
 
+LARGEST_SIGNERS = 4 * 2**20
 ALLOWED_SIGNERS = Path(".rankproof/allowed_signers")
 """Where a repository lists who may sign, from its top."""
 
@@ -90,6 +91,21 @@ def parse_at(text: str) -> datetime | Literal["now", "report"]:
         return "report"
     when = datetime.fromisoformat(text)
     return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def read_signers(path: Path) -> bytes:
+    """Content of an allowed_signers or revocation file of the verifier's own side, for a
+    SignerPolicy.
+
+    Raises:
+        OSError: it cannot be read.
+        SignersMalformed: it is larger than LARGEST_SIGNERS.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST_SIGNERS + 1)
+    if len(content) > LARGEST_SIGNERS:
+        raise SignersMalformed(f"{str(path)!r} is larger than {LARGEST_SIGNERS} bytes")
+    return content
 
 
 def choose(

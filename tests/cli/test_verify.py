@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.arguments import policy_of
 from harness.cli.commands import parser
-from harness.cli.reports import arguments, policy_of
+from harness.cli.reports import arguments
 from tests.kit.repositories import git
 
 

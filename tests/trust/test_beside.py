@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.trust import folder as room
-from harness.trust import footer, sshsig
+from harness.trust import footer, signers, sshsig
 from harness.trust import key as keys_room
-from harness.trust.folder import UnreadableFile, read_signers
+from harness.trust.folder import UnreadableFile
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.replay import CannotRender
-from harness.trust.signers import SignerPolicy, SignersMalformed, read
+from harness.trust.signers import SignerPolicy, SignersMalformed, read, read_signers
 from harness.trust.sshsig import NAMESPACE_REPORT, SigningFailed
 from harness.trust.verification import STEPS, OutOfOrder, VerificationStep, Verifier
 
@@ -127,11 +127,11 @@ def test_lists_of_signers_have_a_largest_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of just that size is read, and a byte more is not."""
-    monkeypatch.setattr(room, "LARGEST_SIGNERS", 4)
+    monkeypatch.setattr(signers, "LARGEST_SIGNERS", 4)
     (tmp_path / "four").write_bytes(b"four")
     (tmp_path / "five").write_bytes(b"five!")
     assert read_signers(tmp_path / "four") == b"four"
-    with pytest.raises(UnreadableFile, match="larger than 4 bytes"):
+    with pytest.raises(SignersMalformed, match="larger than 4 bytes"):
         read_signers(tmp_path / "five")
 
 
