@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.world.control.pool import ServerPool
-from tests.bench import commands, integrity, ledger, ranks, scale, verifying
+from tests.bench import commands, integrity, ledger, ranks, runs_page, scale, verifying
 
 
 @pytest.mark.whole
@@ -29,6 +29,14 @@ def test_commands_are_measured_beside_an_import(tmp_path: Path) -> None:
     assert figures["trials"] == 62
     assert figures["peer_ratio"] == 1
     assert all(figures[f"{command}_ratio"] > 1 for command in ("verify", "lint", "list"))
+
+
+@pytest.mark.whole
+def test_the_page_over_many_runs_is_measured(tmp_path: Path) -> None:
+    """Every run of it is verified, and it takes time."""
+    figures = runs_page.measure(tmp_path, rounds=1, runs=3)
+    assert figures["files"] > 3 * 30
+    assert figures["page"] > 0
 
 
 @pytest.mark.whole

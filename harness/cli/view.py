@@ -166,19 +166,19 @@ def _shown(
     place: Path, folder: Path, page: Path, policy: SignerPolicy, memory: VerificationMemory
 ) -> ShownRun:
     """Recall a run, or verify it."""
-    key = os.path.relpath(place, folder)
+    name = os.path.relpath(place, folder)
     path = os.path.relpath(place, page.parent)
-    if (kept := memory.recall(key, place)) is not None:
+    if (kept := memory.recall(name, place)) is not None:
         with suppress(TypeError, KeyError):
             return ShownRun.decode({**kept, "path": path})
     is_folder = place.is_dir()
     names = names_in(place) if is_folder else [""]
     began = time.time_ns()
     before = stamp_of(place, names) if names is not None else None
-    run = _verified(place, path, policy)
+    run = _verified(place, name=name, path=path, policy=policy)
     if names is not None:
         memory.remember(
-            key,
+            name,
             names=names,
             before=before,
             after=stamp_of(place, names),
@@ -188,7 +188,7 @@ def _shown(
     return run
 
 
-def _verified(place: Path, path: str, policy: SignerPolicy) -> ShownRun:
+def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ShownRun:
     # Imported here: most runs were verified before, and then nothing heavy is needed.
     from harness.cli.reports import NoBundle, replay_of, report_of
     from harness.run.replay import RecordReplay
@@ -201,17 +201,18 @@ def _verified(place: Path, path: str, policy: SignerPolicy) -> ShownRun:
             verification = verify_folder(report, policy=policy, replay=replay)
             page = next((name for name in ("report.html", REPORT) if (place / name).is_file()), "")
     except (NoBundle, OSError) as problem:
-        return ShownRun(path=path, verified=now, refusal="NOT READ", why=str(problem))
+        return ShownRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
     if not verification.ok:
         return ShownRun(
             path=path,
+            name=name,
             verified=now,
             refusal=verification.word,
             why=verification.message,
             page=page,
         )
     signer = "MINE" if verification.is_mine else verification.signer or ""
-    verified = ShownRun(path=path, verified=now, signer=signer, page=page)
+    verified = ShownRun(path=path, name=name, verified=now, signer=signer, page=page)
     if isinstance(replay, RecordReplay) and replay.record is not None:
         return _of_run(verified, replay.record)
     record = getattr(replay, "record", None)
@@ -231,7 +232,7 @@ def _of_run(verified: ShownRun, record: Record) -> ShownRun:
     return replace(
         verified,
         verdict=record.judgement.verdict,
-        is_expected=record.judgement.as_expected,
+        is_expected=record.judgement.as_expected or record.scenario.expects is None,
         scenario=record.scenario.id,
         title=record.scenario.title,
         question=record.scenario.question,

@@ -46,7 +46,7 @@ HEAD = """\
 LOOKS = """\
 .filters{display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;align-items:center;margin:1rem 0;font-size:.875rem}
 .filters select{font:inherit;max-width:18rem}
-main .runs td:first-child{min-width:8.5rem}.runs td{min-width:0}.runs td:nth-child(2){min-width:20rem}
+main .runs td:first-child{min-width:8.5rem}.runs td:first-child .q{max-width:17rem}.runs td{min-width:0}.runs td:nth-child(2){min-width:20rem}
 .runs .q{display:block;color:var(--faint);font-size:.8125rem;line-height:1.4;max-width:40rem}
 .runs .cells span{display:block}.runs time,.runs code{white-space:nowrap}
 .runs details{margin:0;border:0}.runs summary{padding:0}.runs details>.cells{display:block;margin:.2rem 0 0}
@@ -79,6 +79,7 @@ class ShownRun:
 
     Attributes:
         path: folder of the report, or the bundle, from the page's folder.
+        name: the same from the folder that is shown.
         verdict: word of the run; empty where it was not verified.
         refusal: why it was not verified: the word of the verification, and in a sentence `why`.
         is_expected: whether the verdict is the one that the scenario states.
@@ -96,6 +97,7 @@ class ShownRun:
     """
 
     path: str
+    name: str
     verified: str
     verdict: str = ""
     refusal: str = ""
@@ -250,7 +252,7 @@ def _verdict(run: ShownRun) -> str:
 
 
 def _what(run: ShownRun) -> str:
-    name = run.title or run.path
+    name = run.title or run.name
     link = link_to(run)
     # Text that runs from right to left stays in its own place.
     shown = f'<a href="{link}"><bdi>{escape.html(name, QUESTION_LIMIT)}</bdi></a>'
@@ -309,7 +311,11 @@ def _time(stated: str) -> str:
 
 # -- pictures --------------------------------------------------------------------------------------
 
-LEFT, TOP, HIGH, STEP, BELOW = 46.0, 26.0, 110.0, 16.0, 34.0
+LEFT = 64.0
+TOP = 26.0
+HIGH = 110.0
+STEP = 16.0
+BELOW = 34.0
 COLOURS = {"PASS": svg.GOOD, "FAIL": svg.BAD, "INCONCLUSIVE": svg.DOUBT}
 
 

@@ -82,22 +82,28 @@ def stamp_of(place: Path, names: Sequence[str]) -> tuple[str, int] | None:
     """
     numbers = array("Q")
     latest = 0
-    root = os.fspath(place)
     try:
-        for name in names:
-            status = os.lstat(f"{root}/{name}" if name else root)
-            changed = status.st_ctime_ns
-            latest = max(latest, changed)
-            numbers.extend(
-                (
-                    status.st_dev & _WORD,
-                    status.st_ino & _WORD,
-                    status.st_mode,
-                    status.st_size,
-                    status.st_mtime_ns & _WORD,
-                    changed & _WORD,
+        folder = place.is_dir()
+        # Names are looked up from an open folder: the way to it is walked once, and not for each.
+        root = os.open(place if folder else place.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for name in names:
+                asked = name or ("." if folder else place.name)
+                status = os.stat(asked, dir_fd=root, follow_symlinks=False)
+                changed = status.st_ctime_ns
+                latest = max(latest, changed)
+                numbers.extend(
+                    (
+                        status.st_dev & _WORD,
+                        status.st_ino & _WORD,
+                        status.st_mode,
+                        status.st_size,
+                        status.st_mtime_ns & _WORD,
+                        changed & _WORD,
+                    )
                 )
-            )
+        finally:
+            os.close(root)
     except OSError:
         return None
     digest = blake2b(numbers.tobytes(), digest_size=20)

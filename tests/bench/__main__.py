@@ -2,10 +2,11 @@
 verify and gate take.
 
 Also what a rank costs beside a bare fork, what verify, lint and list cost beside an import, what
-the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's
-calls, and the transport and the validators of `harness._integrity`, one beside a bare socket, the
-others beside a decode step, a model over ranks, and, by name only, what a pipeline spends in both,
-and what a thousand recorded machines cost control.
+the page over a thousand runs costs, what the identity of a large tokenizer costs, a look into a
+GGUF file, test hosts, the ledger of a rank's calls, and the transport and the validators of
+`harness._integrity`, one beside a bare socket, the others beside a decode step, a model over ranks,
+and, by name only, what a pipeline spends in both, and what a thousand recorded machines cost
+control.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -36,6 +37,7 @@ from tests.bench import (
     integrity_pipeline,
     ledger,
     ranks,
+    runs_page,
     scale,
     transport,
     verifying,
@@ -101,6 +103,7 @@ def main() -> None:
         "hosts",
         "verify",
         "commands",
+        "view",
         "tokenizers",
         "gguf",
         "ledger",
@@ -143,7 +146,8 @@ def main() -> None:
 def reports(options: argparse.Namespace) -> dict[str, Any]:
     """Measure the commands that read reports and scenarios."""
     found: dict[str, Any] = {}
-    for part, measured in (("verify", verifying), ("commands", commands)):
+    parts = (("verify", verifying), ("commands", commands), ("view", runs_page))
+    for part, measured in parts:
         if options.only not in (None, part):
             continue
         with tempfile.TemporaryDirectory() as name:

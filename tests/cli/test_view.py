@@ -93,9 +93,9 @@ def test_what_did_not_change_is_not_verified_again(
     verified: list[str] = []
     verify = page._verified
 
-    def counted(place: Path, path: str, policy: SignerPolicy) -> ShownRun:
-        verified.append(path)
-        return verify(place, path, policy)
+    def counted(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ShownRun:
+        verified.append(name)
+        return verify(place, name=name, path=path, policy=policy)
 
     monkeypatch.setattr(page, "_verified", counted)
     # The copies were made just now, and nothing changes beside.

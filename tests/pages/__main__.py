@@ -49,13 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     page = out / f"{name}.html"
                     shutil.copyfile(run / "report.html", page)
                     found += problems(browser, page, first=first_screen(run), out=out)
+                page = out / "runs.html"
+                over = over_runs(runs["fail"], place=Path(text) / "over", page=page)
+                found += problems(browser, page, first=over, out=out)
         except BrowserError as error:
             print(error, file=sys.stderr)
             return 1
     for problem in found:
         print(problem, file=sys.stderr)
     print(
-        f"{len(runs)} pages, {len(list(out.glob('*.png')))} pictures in {os.path.relpath(out)},"
+        f"{len(runs) + 1} pages, {len(list(out.glob('*.png')))} pictures in {os.path.relpath(out)},"
         f" {len(found)} problems"
     )
     return 1 if found else 0
@@ -105,6 +108,32 @@ def run(*arguments: str, place: Path, code: int) -> Path:
     return (place / "results" / "latest").resolve()
 
 
+def over_runs(run: Path, *, place: Path, page: Path) -> list[Expected]:
+    """Write the page over copies of a run, of which one was edited; and what it must say first."""
+    for name in ("a", "b", "edited"):
+        shutil.copytree(run, place / "fail" / name)
+    with (place / "fail" / "edited" / "results.json").open("a") as file:
+        file.write("x")
+    key = parse(must_split(run).signature).fingerprint
+    command = [sys.executable, "-m", "harness.cli", "view", str(place), "--signer", key]
+    done = subprocess.run([*command, "--out", str(page)], cwd=PROJECT, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
+    record = Record.decode((run / "results.json").read_bytes())
+    return [
+        Expected(answers="how many runs have which verdict", text="3 runs: 2 FAIL, 1 NOT VERIFIED"),
+        Expected(answers="what was asked", text=record.scenario.question),
+        Expected(answers="why it is not verified", text="EVIDENCE EDITED"),
+    ]
+
+
+def must_split(run: Path) -> Footer:
+    """Take a signed report apart."""
+    report = split((run / "report.md").read_bytes())
+    assert isinstance(report, Footer)
+    return report
+
+
 def first_screen(run: Path) -> list[Expected]:
     """What a report must say before anybody scrolls, by its record, its scenario and its
     signature.
@@ -114,9 +143,8 @@ def first_screen(run: Path) -> list[Expected]:
     control = parse_scenario(
         text, name=SCENARIO_PATH, overrides=record.run.overrides
     ).subject.control
-    report = split((run / "report.md").read_bytes())
+    report = must_split(run)
     tally = next(cell.control for cell in record.judgement.cells if cell.control is not None)
-    assert isinstance(report, Footer)
     assert control is not None
     stated = control.must_fail
     hang = stated.hang

@@ -26,6 +26,7 @@ def a_run(**values: object) -> ShownRun:
     """A run that passed, with some of it changed."""
     usual: dict[str, object] = {
         "path": "it/1",
+        "name": "it/1",
         "verified": "2026-01-03T10:00:00Z",
         "verdict": "PASS",
         "scenario": "it",
