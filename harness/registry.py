@@ -35,8 +35,7 @@ from harness.plugins import Plugin, PluginFailed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # A class, or the field by which it says what kind it is. Beginning with the newline is five times
-# as
-# fast as ^, and every command that reads a scenario waits for this.
+# as fast as ^, and every command that reads a scenario waits for this.
 CLASS_OR_KIND = re.compile(r'\n(?:class (\w+)|    kind: Literal\["([^"]+)"\])')
 
 T = TypeVar("T")
@@ -87,10 +86,11 @@ def declared_in(folder: Path, *, first: Sequence[str] = ()) -> dict[str, str]:
         Name of the kind to `module:class`.
 
     Raises:
-        ValueError: two classes declare one kind.
+        ValueError: two classes declare one kind, or none declares one that is listed first.
     """
     declared: dict[str, str] = {}
-    for path in folder.glob("*.py"):
+    # Editors and archives leave files such as `.#pause.py` beside modules.
+    for path in folder.glob("[!.]*.py"):
         owner = ""
         for class_name, kind in CLASS_OR_KIND.findall(path.read_text(encoding="utf-8")):
             if class_name:
@@ -99,8 +99,10 @@ def declared_in(folder: Path, *, first: Sequence[str] = ()) -> dict[str, str]:
                 raise ValueError(f"{declared[kind]} and {owner} both declare the kind {kind}")
             else:
                 declared[kind] = owner
-    names = [name for name in first if name in declared]
-    return {name: declared[name] for name in dict.fromkeys([*names, *sorted(declared)])}
+    if missing := set(first) - declared.keys():
+        # A package in a zip has no files to read, and would have no kinds.
+        raise ValueError(f"no module of {folder} declares the kinds {', '.join(sorted(missing))}")
+    return {name: declared[name] for name in dict.fromkeys([*first, *sorted(declared)])}
 
 
 class Registry(Mapping[str, T], Generic[T]):

@@ -173,7 +173,7 @@ def test_a_kind_enters_by_its_own_file(tmp_path: Path, monkeypatch: pytest.Monke
     for name, kind in (("Late", "late"), ("Early", "early"), ("Known", "known")):
         (folder / f"{kind}.py").write_text(KIND.format(name=name, kind=kind))
     monkeypatch.syspath_prepend(str(tmp_path))
-    kinds: Package[Any] = Package("made_up", declared_in(folder, first=["known", "gone"]))
+    kinds: Package[Any] = Package("made_up", declared_in(folder, first=["known"]))
     assert list(kinds) == ["known", "early", "late"]
     assert "made_up.late" not in sys.modules
     assert kind_of(kinds["late"]) == "late"
@@ -185,3 +185,17 @@ def test_no_kind_is_declared_twice(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(KIND.format(name="One", kind="late") * 2)
     with pytest.raises(ValueError, match="both declare the kind late"):
         declared_in(tmp_path)
+
+
+def test_what_an_editor_leaves_beside_modules_declares_nothing(tmp_path: Path) -> None:
+    """A lock is a link to nothing, and a file of attributes is no text."""
+    (tmp_path / "known.py").write_text(KIND.format(name="Known", kind="known"))
+    (tmp_path / ".#known.py").symlink_to("nobody@nowhere.1")
+    (tmp_path / "._known.py").write_bytes(b"\xff\xfe")
+    assert list(declared_in(tmp_path)) == ["known"]
+
+
+def test_a_package_without_the_kinds_that_it_lists_is_refused(tmp_path: Path) -> None:
+    """As where its files are in an archive: a registry without kinds would refuse every scenario."""
+    with pytest.raises(ValueError, match="declares the kinds known"):
+        declared_in(tmp_path, first=["known"])

@@ -91,7 +91,7 @@ class CallFault(FaultAtEvent):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """Calls are observed, and the operation is one to which it can be done."""
+        """Yield a problem where calls are not observed, or it cannot be done to the operation."""
         observed = draft.at("observe")
         for index, fault in faults.items():
             place = ("faults", index)

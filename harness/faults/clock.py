@@ -138,7 +138,7 @@ class MonotonicSkewFault(Fault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """It is ahead by something."""
+        """Yield a problem where it is ahead by nothing."""
         for index, fault in faults.items():
             if not fault.by:
                 yield draft.problem(("faults", index, "by"), "must be more than 0")

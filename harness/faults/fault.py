@@ -39,7 +39,7 @@ FOR = "How long, with a unit: 200ms, 60s."
 class FaultProperties:
     """What a kind of fault is: rules ask for the property, never for the kind.
 
-    None has a default: none is forgotten.
+    None has a default, so that whoever declares them decides each.
 
     Attributes:
         needs_a_gate: strikes where the rank emits `at`, which blocks it; else the fault strikes as
@@ -81,7 +81,7 @@ class Fault(Model):
     Attributes:
         does: what faults of this kind do, one line.
         needs: what a scenario must have for it.
-        properties: what it is; every kind declares them.
+        properties: what it is: its own, or those of its family.
         effect: what it does to a subject that works; None is a kind that does not say.
             `harness.faults.fault.EFFECTS`.
         example: a fault of this kind as a scenario writes it, in YAML.

@@ -144,7 +144,7 @@ class FileFault(FaultAtEvent):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """Nothing of the user's is spoiled."""
+        """Yield a problem where it would spoil a file of the user."""
         for index, fault in faults.items():
             if belongs_to_the_user(fault.file, draft):
                 message = (
@@ -274,7 +274,7 @@ class NoSpaceFault(FolderFault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """And a page is left: no file system has less."""
+        """Yield a problem also where less than a page is left: no file system has less."""
         yield from super().lint(faults, draft)
         for index, fault in faults.items():
             if fault.left < LEAST_SPACE:
@@ -335,7 +335,7 @@ class PermissionDeniedFault(FolderFault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """Nothing of the user's is touched: a harness that is killed could not give it back."""
+        """Yield a problem where it would touch the user's folders: a killed harness cannot give them back."""
         yield from super().lint(
             {
                 index: fault

@@ -174,7 +174,7 @@ class MemoryFault(LimitFault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """So little that no process could go on is not meant."""
+        """Yield a problem where so little is left that no process could go on."""
         for index, fault in faults.items():
             if fault.more < LEAST_MEMORY:
                 yield draft.problem(

@@ -68,7 +68,7 @@ class LinkFault(FaultAtEvent):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """There is a wire, and each fault has a link on it."""
+        """Yield a problem where there is no wire, or a fault has no link on it."""
         count = draft.at("world", "hosts")
         if not isinstance(count, int) or count < 2:
             for index in faults:

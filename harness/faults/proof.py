@@ -76,7 +76,9 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
 
 
 def missed(history: History, *, rank: int, what: str) -> Proof:
-    """Prove that a fault could not land, and say why. A rank that returned had its chance.
+    """Return the proof, not proved, of a fault that could not land, and why.
+
+    A rank that returned had its chance.
 
     One that did not had failed before.
     """
@@ -109,7 +111,7 @@ def _stopped(history: History, rank: int) -> Seen | None:
 
 
 def cut_short(history: History, *, rank: int, description: str, lines: tuple[int, ...]) -> Proof:
-    """Prove that a fault was not in force for as long as it was meant to be.
+    """Return the proof, not proved, of a fault that was not in force for as long as it was meant to.
 
     What failed meanwhile is why, if anything did.
 

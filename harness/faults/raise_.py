@@ -49,7 +49,7 @@ class RaiseFault(FaultAtEvent):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """It raises a built-in exception that can be made of a message."""
+        """Yield a problem where the exception is not built in, or not made of a message."""
         for index, fault in faults.items():
             if not _is_raisable(fault.error):
                 known = [name for name in dir(builtins) if _is_raisable(name)]

@@ -131,8 +131,8 @@ class StartOrderFault(Fault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """All ranks have a place in the order, there are two of them, and the last one starts in
-        time.
+        """Yield a problem where a rank has no place in the order, there are fewer than two, or the
+        last one starts too late.
         """
         for index, fault in faults.items():
             place = ("faults", index)

@@ -195,6 +195,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "docs/reading.md": {
         "rankproof compare results/A results/B": RUN,
         "rankproof show --issue results/A": RUN,
+        "rankproof view": RUN,
     },
     "docs/reproduce.md": {
         "rankproof reproduce results/…/report.md --signer SHA256:…": RUN,

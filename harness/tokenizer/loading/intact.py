@@ -282,7 +282,9 @@ def _of_ours(place: Path) -> str | None:
 
 
 def _of_hub(repository: Path, path: Path) -> str | None:
-    """Return a file of huggingface_hub's cache, or the tokenizer files in a folder of it."""
+    """Say why a file of huggingface_hub's cache, or the tokenizer files in a folder of it, must not
+    be used; None if they may.
+    """
     blobs = repository / "blobs"
     real = os.path.realpath(blobs)
     try:

@@ -266,7 +266,7 @@ class Promise:
         return None
 
     def broken_by_file(self, path: Path) -> str | None:
-        """Return the same of a file.
+        """Describe how a file differs from what was promised; None if it does not.
 
         Raises:
             CacheFailed: it cannot be read.

@@ -402,7 +402,7 @@ def threads_of(pid: int, stacks: Sequence[Stack]) -> dict[int, int]:
     """Return the kernel's number of each thread by its handle.
 
     Raises:
-        Unreadable: the C library's records cannot be read, or hold no such number.
+        UnreadableProcess: the C library's records cannot be read, or hold no such number.
     """
     tids = {int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()}
     records = {stack.handle: memory(pid, stack.handle, RECORD_SIZE) for stack in stacks}

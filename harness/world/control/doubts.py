@@ -107,7 +107,7 @@ def doubts(
         name: what a process is called.
 
     Raises:
-        Unreadable: the kernel does not show it.
+        UnreadableProcess: the kernel does not show it.
     """
     for pid in sorted(pids):
         for why in (*_of_signals(pid), *_of_descriptors(pid, pids, left=left)):
@@ -202,7 +202,7 @@ def _open(pid: int) -> list[tuple[str, str]]:
     """Return the descriptors of a process, with what each is.
 
     Raises:
-        Unreadable: the kernel does not show them.
+        UnreadableProcess: the kernel does not show them.
     """
     entries = []
     try:
@@ -448,7 +448,7 @@ def _unix_sockets() -> list[UnixSocket]:
     """Return the UNIX sockets of this machine.
 
     Raises:
-        Unreadable: the kernel does not list them.
+        UnreadableProcess: the kernel does not list them.
     """
     sockets: list[UnixSocket] = []
     try:

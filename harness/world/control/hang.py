@@ -311,7 +311,9 @@ class HangWatch:
             self._give_up("unreadable", f"rank {rank}: {error}")
 
     def _demand_stood(self, rank: int, tid: int, stack: Stack, *, folder: Path) -> None:
-        """Demand that a Python thread stood still: one that asks now and then may go on."""
+        """Demand that a Python thread stood still: one that asks now and then may be what goes
+        on.
+        """
         pid = self._states.started[rank]
         why = self._doubts.get((pid, tid)) or self._stillness.stood(pid, tid)
         if not why:

@@ -138,7 +138,7 @@ def _hide_folders(text: str, folders: Iterable[str]) -> str:
 
 
 def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
-    """Return the same in every text of a JSON value, keys included.
+    """Hide the home folder, and further ones, in every text of a JSON value, keys included.
 
     What holds none is returned as it is.
     """
@@ -229,9 +229,7 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
 
 
 def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
-    """Return the names of this machine, for who shortens texts that come from it: see
-    `harness.world.control.names`.
-    """
+    """Return the names of this machine, for `Elsewhere`, which shortens texts that come from it."""
     names = [[name, "<host>"] for name in hosts()] + [[name, "<user>"] for name in users()]
     return {
         "places": [[place, word] for place, word in _places(folder, None, room)],

@@ -139,7 +139,7 @@ class Stillness:
             until: CLOCK_MONOTONIC seconds after which no further thread is read.
 
         Raises:
-            Unreadable: the kernel does not show it.
+            UnreadableProcess: the kernel does not show it.
         """
         now = time.monotonic()
         self._looked = now
@@ -209,7 +209,7 @@ class Stillness:
         """Why a thread did not stand still for the whole window, in words; empty where it did.
 
         Raises:
-            Unreadable: the kernel does not show it.
+            UnreadableProcess: the kernel does not show it.
         """
         first = self._first.get((pid, tid))
         last = self._last.get((pid, tid))
@@ -231,7 +231,7 @@ class Stillness:
         a time. But who sleeps waits for nobody, and does something afterwards.
 
         Raises:
-            Unreadable: the kernel does not show it.
+            UnreadableProcess: the kernel does not show it.
         """
         sleeping = {who: f"sleeps in {call} again and again" for who, call in self._slept.items()}
         for (pid, tid), thread in self._last.items():
@@ -281,7 +281,7 @@ class Stillness:
         """Return the system call that the main thread of a process waits in.
 
         Raises:
-            Unreadable: the kernel does not show it.
+            UnreadableProcess: the kernel does not show it.
         """
         thread = self._last.get((pid, pid))
         wait = self._wait(pid, thread) if thread else None
@@ -292,7 +292,7 @@ class Stillness:
         it does not.
 
         Raises:
-            Unreadable: the kernel does not show it.
+            UnreadableProcess: the kernel does not show it.
         """
         thread = self._last.get((pid, pid))
         wait = self._wait(pid, thread) if thread else None
@@ -383,7 +383,7 @@ def snapshot(
     They are read one by one as they are asked for.
 
     Raises:
-        Unreadable: the kernel does not show it.
+        UnreadableProcess: the kernel does not show it.
     """
     if not (PROC / "self" / "task").is_dir():
         raise UnreadableProcess("this system does not show in /proc what threads wait in")
@@ -401,7 +401,7 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     """One thread; None when it has ended.
 
     Raises:
-        Unreadable: the kernel does not show what it waits in.
+        UnreadableProcess: the kernel does not show what it waits in.
     """
     folder = PROC / str(pid) / "task" / str(tid)
     try:

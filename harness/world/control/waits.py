@@ -103,7 +103,7 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
             from there, because the kernel does not say how much of it is over.
 
     Raises:
-        Unreadable: the machine's calls are not known here, or a timeout cannot be read.
+        UnreadableProcess: the machine's calls are not known here, or a timeout cannot be read.
     """
     words = line.split()
     if not words or words[0] in ("running", "-1"):
@@ -269,7 +269,7 @@ def memory(pid: int, address: int, size: int) -> bytes:
 
     Raises:
         Ended: the process has just ended.
-        Unreadable: it is not ours to read, or nothing is there.
+        UnreadableProcess: it is not ours to read, or nothing is there.
     """
     try:
         # Where its first thread has ended, the others still have it.

@@ -120,7 +120,7 @@ class HostPlaces(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """One that was made.
+    """Host that was made.
 
     Attributes:
         tun: descriptor of its end of the wire: what it sends is read there, what is written there

@@ -54,7 +54,7 @@ def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
 
 
 class MachineLine:
-    """One of them.
+    """Line to one machine of a run.
 
     Attributes:
         index: of the machine in the hostfile.

@@ -68,7 +68,7 @@ class MachineNode:
         self._kept: dict[str, node_channel.Journal] = {}
 
     def serve(self) -> None:
-        """Until control is gone."""
+        """Serve until control is gone."""
         with self._pool, self._ports:
             while not self._inbox.lost:
                 self._inbox.await_some()
@@ -163,7 +163,9 @@ class MachineNode:
         self._kept[asked["world"]] = journal
 
     def _forget(self, world: str) -> None:
-        """Control has all of a world: of one that a node before this one had too."""
+        """Remove the journal of a world of which control has all, also one that a node before this
+        one kept.
+        """
         if (kept := self._kept.pop(world, None)) is not None:
             kept.close(keep=False)
         else:

@@ -118,7 +118,7 @@ class Outbox:
             self._changed.wait_for(lambda: self._closed or self._bytes < MOST_WAITING)
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Drop what waits: nobody reads any more."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -31,7 +31,7 @@ COLLECTED_WITHIN = 60.0
 
 
 class Relay:
-    """One world's. Use once, and close it.
+    """Relay of one world. Use once, and close it.
 
     Attributes:
         elsewhere: rank to what is called otherwise on its machine.
@@ -419,7 +419,7 @@ class Relay:
                 self._control.shutdown(socket.SHUT_WR)
 
     def _tell(self, message: dict[str, Any]) -> None:
-        """As the keeper of the whole world."""
+        """Report as the keeper of the whole world."""
         with self._lock, contextlib.suppress(OSError):
             send(self._control, {"ns": time.monotonic_ns(), **message})
 

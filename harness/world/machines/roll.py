@@ -77,7 +77,10 @@ class Hostile(ValueError):
 
 
 class Roll:
-    """Of one world. Every method raises `Hostile` where a machine says what it cannot know."""
+    """Roll of one world.
+
+    Every method raises `Hostile` where a machine says what it cannot know.
+    """
 
     def __init__(self, placed: Placed, *, mark: str) -> None:
         self._placed = placed
@@ -163,8 +166,9 @@ MOST_STACK = 256 * 1024
 
 
 class HandedOver:
-    """Of one world. Every method raises `Hostile` for what no rank leaves, and `OSError` where
-    there is no space.
+    """What ranks of one world left, as it is handed over.
+
+    Every method raises `Hostile` for what no rank leaves, and `OSError` where there is no space.
     """
 
     def __init__(self, scratch: Path, *, size: int) -> None:
@@ -189,7 +193,7 @@ class HandedOver:
             path.write_bytes(b"")
 
     def add(self, rank: int, name: str, content: bytes) -> None:
-        """More of a file comes."""
+        """Add more of a file."""
         self._bytes[rank] += len(content)
         if (
             name not in self._files[rank]
@@ -201,7 +205,7 @@ class HandedOver:
             file.write(content)
 
     def stand(self, rank: int, text: bytes) -> None:
-        """Where a rank stood, ahead of what it left."""
+        """Take where a rank stood, ahead of what it left."""
         if STACKS in self._files[rank]:
             raise Hostile("a rank stands where it has left already")
         self._place(rank, STACKS).write_bytes(text[:MOST_STACK])

@@ -72,7 +72,7 @@ BROUGHT = frozenset({"folder", "inputs", "inside", "machines", "preload"})
 
 
 class StackRound:
-    """Asks once, and tells when all have answered or had their time."""
+    """Round of stacks: asks once, and tells when all have answered or had their time."""
 
     def __init__(
         self, scratch: Path, *, say: Callable[..., None], signal: Callable[[int, int], None]
@@ -186,7 +186,7 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
 
 
 class MachineShare:
-    """One of them. Use once."""
+    """Share of one world. Use once."""
 
     def __init__(
         self,

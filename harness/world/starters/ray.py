@@ -145,7 +145,7 @@ class Cluster:
     ) -> Actor:
         """Start our process on a node, without waiting for it.
 
-        The arguments are those of `Relay`.
+        The arguments are those of `RayRelay`.
         """
         if self._code is None:
             self._code = self._ray.put(code)
@@ -182,7 +182,7 @@ class Actor:
         self._is_there = False
 
     def read(self, wait: float) -> bytes | None:
-        """As `Relay.read`."""
+        """As `RayRelay.read`."""
         within = (SILENT if self._is_there else STARTS_WITHIN) + wait
         part = self._get(self._actor.read.remote(wait), within=within)
         self._is_there = True
@@ -191,12 +191,12 @@ class Actor:
         return part
 
     def write(self, content: bytes) -> None:
-        """As `Relay.write`, without waiting for it: what becomes of it is told by `read`."""
+        """As `RayRelay.write`, without waiting for it: what becomes of it is told by `read`."""
         with self._writing:
             self._actor.write.remote(content, next(self._numbers))
 
     def said(self) -> str:
-        """As `Relay.said`."""
+        """As `RayRelay.said`."""
         text = self._get(self._actor.said.remote(), within=SILENT)
         return text if isinstance(text, str) else ""
 
