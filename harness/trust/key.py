@@ -142,7 +142,8 @@ def own_keys(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
 
     They are RANKPROOF_SIGNING_KEY, the signing key of git's global configuration, and this
     machine's key. A repository's own git configuration is not asked: it may be a stranger's. Under
-    CI there are none, because a job runs other people's code as the user who owns the keys.
+    CI there are none, because a job runs other people's code as the user who owns the keys
+    (docs/adr/0161).
 
     Args:
         environ: the environment to look into; by default this process's.

@@ -4,7 +4,7 @@ it changed.
 What was found of a run is kept together with the name, size, inode and times of every file and
 folder in it, and with who is accepted as a signer. The last change of a file's status cannot be set
 from outside, so a file that was changed and given its old time back is noticed too. The memory is
-in the reader's own cache, because a folder may come from anybody.
+in the reader's own cache, because a folder may come from anybody (docs/adr/0160).
 """
 
 from __future__ import annotations
