@@ -91,6 +91,7 @@ def test_no_text_of_a_run_becomes_markup(values: dict[str, str], verdict: str) -
     "path", ["javascript:alert(1)", "//evil.example/x", "a b", "a#b?c", "é", "it/\udcff", 'a"b']
 )
 def test_a_link_leads_below_the_page(path: str) -> None:
+    """Names that look like addresses, and bytes that are no text."""
     link = link_to(a_run(path=path))
     assert link.startswith("./")
     assert not set(link) & set(' "<>#?:')
@@ -107,6 +108,7 @@ def test_what_was_refused_has_no_verdict() -> None:
 
 
 def test_a_row_says_what_was_asked_and_what_came_out() -> None:
+    """Verdict, title, question, cells, commit, times and signer."""
     cells = [
         ShownCell("ranks=2,backend=gloo", "FAIL", 3, 10),
         ShownCell("ranks=4,backend=gloo", "SKIPPED"),
@@ -128,16 +130,19 @@ def test_a_row_says_what_was_asked_and_what_came_out() -> None:
 
 
 def test_many_cells_are_folded_and_counted() -> None:
+    """The counts by word are shown, and the cells when the row is opened."""
     cells = [ShownCell(f"c{number}", "PASS" if number else "FAIL") for number in range(9)]
     assert "<summary>9 cells: 1 FAIL, 8 PASS</summary>" in page_of(a_run(cells=cells))
 
 
 def test_the_newest_run_comes_first() -> None:
+    """By the time that the signer states."""
     page = page_of(a_run(path="old", made="2025"), a_run(path="new", made="2026"))
     assert page.index("./new/") < page.index("./old/")
 
 
 def test_an_empty_folder_is_said_to_be_empty() -> None:
+    """In place of counts."""
     assert "There is no run here." in page_of()
 
 
@@ -169,12 +174,14 @@ def test_several_runs_of_a_scenario_are_drawn_oldest_first() -> None:
 
 
 def test_the_failure_rate_is_over_all_cells() -> None:
+    """None where no trial counts."""
     cells = [ShownCell("a", "PASS", 0, 6), ShownCell("b", "FAIL", 3, 4)]
     assert failure_rate(a_run(cells=cells)) == 0.3
     assert failure_rate(a_run(cells=[ShownCell("a", "SKIPPED")])) is None
 
 
 def test_a_row_is_kept_as_json() -> None:
+    """What is not a row is refused."""
     run = a_run()
     assert ShownRun.decode(run.encode()) == run
     with pytest.raises((TypeError, KeyError)):

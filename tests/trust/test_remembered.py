@@ -258,6 +258,7 @@ def test_a_folder_that_cannot_be_listed_has_no_names(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_is_json_that_a_person_can_read(run: Path) -> None:
+    """With the names of the files."""
     keep(run)
     (file,) = (run.parents[1] / "cache").iterdir()
     assert json.loads(file.read_text())["runs"]["run"]["found"] == FOUND

@@ -99,6 +99,7 @@ MINE = (fingerprint(KEY),)
 def test_a_key_of_mine_that_nobody_lists_is_accepted_as_that(
     policy: SignerPolicy, *, is_mine: bool
 ) -> None:
+    """A list or a fingerprint that accepts it has the better name."""
     found = choose(signature(), policy, WHEN)
     assert isinstance(found, AllowedLine)
     assert found.is_own is is_mine
