@@ -18,9 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up, print_styled
 from harness.cli.arguments import inputs, signers
-from harness.cli.streams import print_styled
 from harness.forms.git import git, refusal
 from harness.forms.source import expanded
 from harness.forms.text import visible

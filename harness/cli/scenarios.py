@@ -17,8 +17,8 @@ from harness.forms.distribution import missing
 from harness.forms.problem import closest
 from harness.forms.text import visible
 from harness.run import inputs
+from harness.run.arms.code import RevisionError
 from harness.run.arms.entry import seen
-from harness.run.arms.revision import RevisionError
 from harness.run.arms.staging import ArmError, NotThere, previewed
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.world.control.rank_environment import is_import_time

@@ -27,6 +27,14 @@ from harness.record.reproduced import ReproducedRun
 from harness.report.figures import FOLDER as FIGURES
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
+from harness.run.arms.code import (
+    LINK,
+    SUBMODULE,
+    GitRepository,
+    RevisionError,
+    apply_patch,
+    paths_of_patch,
+)
 from harness.run.arms.provenance import (
     Living,
     Origin,
@@ -36,14 +44,6 @@ from harness.run.arms.provenance import (
     patched,
     revision,
     standing,
-)
-from harness.run.arms.revision import (
-    LINK,
-    SUBMODULE,
-    GitRepository,
-    RevisionError,
-    apply_patch,
-    paths_of_patch,
 )
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario

@@ -27,8 +27,8 @@ from harness.reproduce.report_copy import (
     with_candidate,
 )
 from harness.run.arms import staging
+from harness.run.arms.code import GitRepository, RevisionError
 from harness.run.arms.provenance import Origin, revision, standing
-from harness.run.arms.revision import GitRepository, RevisionError
 from harness.run.inputs import leaves
 from harness.scenario import Scenario, ScenarioError, parse_scenario
 

@@ -17,8 +17,7 @@ from harness.record.artefacts import room_of
 from harness.record.elsewhere import FarmFacts, MachinesFacts
 from harness.run.arms.entry import slips
 from harness.run.artefacts import Artefacts
-from harness.run.farm.farm import Farm
-from harness.run.farm.order import opened
+from harness.run.farm.farm import Farm, opened
 from harness.run.machines import over_machines
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import RunPlan, TrialPlan

@@ -25,8 +25,8 @@ from harness.record.artefacts import PER_TRIAL, path_of
 from harness.record.results import ResultsError, ResultsFolder
 from harness.run import inputs
 from harness.run.arms import staging
+from harness.run.arms.code import RevisionError
 from harness.run.arms.entry import slips
-from harness.run.arms.revision import RevisionError
 from harness.run.environments import supply
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.plan import TrialPlan

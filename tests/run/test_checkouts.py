@@ -17,7 +17,7 @@ import pytest
 from harness.forms.distribution import evident_wheel, pack_wheel, wheel_digest
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
-from harness.run.arms.revision import RevisionError
+from harness.run.arms.code import RevisionError
 from harness.run.environments.cache import ArmEnvironment, provide
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.environments.supply import Supply, find, supplied

@@ -15,9 +15,8 @@ import pytest
 
 from harness.run.environments import pip
 from harness.run.environments.cache import planned, provide
-from harness.run.environments.interpreters import Interpreter
 from harness.run.environments.make import Plan
-from harness.run.environments.pip import Request, Resolved, Unavailable
+from harness.run.environments.pip import Interpreter, Request, Resolved, Unavailable
 from harness.run.environments.supply import NOTHING
 from harness.scenario import Environment
 

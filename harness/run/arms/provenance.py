@@ -26,7 +26,15 @@ from harness.forms.digest import sha256
 from harness.forms.distribution import normal
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
-from harness.run.arms.files import is_code
+from harness.run.arms.code import (
+    LINK,
+    SUBMODULE,
+    GitRepository,
+    RevisionError,
+    apply_patch,
+    is_code,
+    paths_of_patch,
+)
 from harness.run.arms.packages import (
     DECLARING,
     LARGEST,
@@ -35,14 +43,6 @@ from harness.run.arms.packages import (
     installed,
     roots_of,
     unnamed,
-)
-from harness.run.arms.revision import (
-    LINK,
-    SUBMODULE,
-    GitRepository,
-    RevisionError,
-    apply_patch,
-    paths_of_patch,
 )
 from harness.run.arms.staging import StagedArm
 from harness.scenario import Scenario

@@ -23,23 +23,21 @@ from harness.forms.git import Entry
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
-from harness.run.arms.files import (
+from harness.run.arms.code import (
+    LINK,
     CodeUnreadable,
+    GitRepository,
+    RevisionError,
     TooMuchCode,
+    apply_patch,
     below,
     demand_limits,
     has_any,
     has_module,
     is_code,
+    paths_of_patch,
     read_files,
     read_folder,
-)
-from harness.run.arms.revision import (
-    LINK,
-    GitRepository,
-    RevisionError,
-    apply_patch,
-    paths_of_patch,
 )
 from harness.run.inputs import leaves
 from harness.scenario import Arm, Scenario

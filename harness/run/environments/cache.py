@@ -29,10 +29,14 @@ from harness.forms.variables import cache_folder
 from harness.reason import Skip, SkipCode
 from harness.record import start_files
 from harness.record.facts import ArmEnvironmentFacts
-from harness.run.environments import interpreters
-from harness.run.environments.interpreters import Interpreter, NoInterpreter
 from harness.run.environments.make import WHEELS, Plan, Says, for_cpu, make, preview
-from harness.run.environments.pip import EnvironmentProblem, Unavailable
+from harness.run.environments.pip import (
+    EnvironmentProblem,
+    Interpreter,
+    NoInterpreter,
+    Unavailable,
+    find_interpreter,
+)
 from harness.run.environments.supply import NOTHING, Supply, named_as_now
 from harness.scenario import Environment, Scenario
 from harness.scenario.environment import bare
@@ -168,7 +172,7 @@ def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | Plan | 
 
 def _base(wanted: Environment) -> Interpreter:
     try:
-        return interpreters.find(wanted.python)
+        return find_interpreter(wanted.python)
     except NoInterpreter as error:
         raise Unavailable(str(error), code=SkipCode.MACHINE_INTERPRETER) from None
 

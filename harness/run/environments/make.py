@@ -23,8 +23,13 @@ from harness.reason import SkipCode
 from harness.record.environment import is_for_cpu
 from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts, Installed
 from harness.run.environments import pip
-from harness.run.environments.interpreters import Interpreter
-from harness.run.environments.pip import EnvironmentProblem, Request, Resolved, Unavailable
+from harness.run.environments.pip import (
+    EnvironmentProblem,
+    Interpreter,
+    Request,
+    Resolved,
+    Unavailable,
+)
 from harness.run.environments.supply import Supply
 from harness.scenario import Environment
 from harness.scenario.environment import Checkout, bare, for_gpus, listing, unmet_requirements

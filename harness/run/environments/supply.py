@@ -2,7 +2,7 @@
 built from a git checkout.
 
 A checkout is found at a commit, laid out, and built to a wheel that becomes evidence. Its
-repository is only read (`harness.run.arms.revision`). The build runs in a folder of its own, with
+repository is only read (`harness.run.arms.code`). The build runs in a folder of its own, with
 the environment's interpreter: it is code of the checkout, and runs as whoever runs the harness.
 """
 
@@ -24,11 +24,10 @@ from harness.forms.distribution import (
 from harness.forms.regular_file import read_regular
 from harness.forms.source import real_place, refusal
 from harness.record.facts import CheckoutFacts
+from harness.run.arms.code import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.arms.provenance import revision
-from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.environments import pip
-from harness.run.environments.interpreters import Interpreter
-from harness.run.environments.pip import EnvironmentProblem
+from harness.run.environments.pip import EnvironmentProblem, Interpreter
 from harness.scenario import Environment, Scenario
 from harness.scenario.environment import LARGEST, Checkout, Requirement, listing, parse_requirements
 from harness.trust.folder import LARGEST_FILE

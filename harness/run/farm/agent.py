@@ -24,8 +24,7 @@ from harness.record import environment
 from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
-from harness.run.farm import cargo
-from harness.run.farm.node import MOST, pack
+from harness.run.farm.node import MOST, CargoSpoiled, Manifest, Store, lay_out, pack
 from harness.run.inputs import ResolvedInput
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
@@ -59,7 +58,7 @@ class Agent:
         self._sending = threading.Lock()
         self._interrupt = Interrupt()
         self._pool = ServerPool(cancel=self._interrupt.descriptor)
-        self._store = cargo.Store()
+        self._store = Store()
         self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="answer")
         self._lanes: ThreadPoolExecutor | None = None
         self._worlds: Worlds
@@ -112,7 +111,7 @@ class Agent:
             message, content = do(asked, sent)
         except Cancelled:
             return
-        except (ServerFailed, PluginFailed, cargo.CargoSpoiled, OSError, EventError) as error:
+        except (ServerFailed, PluginFailed, CargoSpoiled, OSError, EventError) as error:
             message = {"failed": f"{type(error).__name__}: {error}"[:2000]}
             content = b""
         # Else control would wait for an answer that never comes.
@@ -137,11 +136,11 @@ class Agent:
 
         Or say why a cell cannot run here.
         """
-        manifest = cargo.Manifest.model_validate(asked["manifest"])
+        manifest = Manifest.model_validate(asked["manifest"])
         self._scenario = parse_scenario(
             manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides
         )
-        arms, self._inputs = cargo.lay_out(manifest, self._store, self._folder / "run")
+        arms, self._inputs = lay_out(manifest, self._store, self._folder / "run")
         self._cells = {cell.id: cell for cell in cells(self._scenario) if cell.id in manifest.cells}
         preparation = Preparation(
             arms=arms,

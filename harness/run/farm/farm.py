@@ -24,12 +24,23 @@ from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural, printable
 from harness.record.elsewhere import FarmFacts, NodeFacts
-from harness.record.facts import Environment
+from harness.record.facts import HOME_INPUT, Environment
 from harness.record.farmed import digest_of
-from harness.run.farm import cargo
-from harness.run.farm.node import BEAT, Answer, AnswerRefused, Node, take
+from harness.run.farm.node import (
+    BEAT,
+    PIECE,
+    Answer,
+    AnswerRefused,
+    Manifest,
+    Node,
+    arm_cargo,
+    own_code,
+    sources,
+    take,
+)
 from harness.run.machines import readiness
-from harness.run.plan import RayNodes
+from harness.run.plan import RayNodes, RunPlan
+from harness.run.worlds import Interrupt, Worlds
 from harness.scenario import Cell, Scenario
 from harness.world.control.capture import Capture
 from harness.world.control.hang import Hang
@@ -55,7 +66,7 @@ class Order:
     """What every node is given, and what it is expected to have.
 
     Attributes:
-        manifest: of `cargo.Manifest`, all but the number of the node and its lanes.
+        manifest: of `Manifest`, all but the number of the node and its lanes.
         sources: where each file is on this machine, by its digest.
         start: how ranks start here.
         machine: this one, and its packages.
@@ -161,7 +172,7 @@ class Farm:
             raise FarmError(
                 "the cluster has no node with a processor to deal out: start one with `ray start`"
             )
-        code = cargo.own_code()
+        code = own_code()
         for number, place in enumerate(places):
             actor = self._cluster.start(
                 place,
@@ -212,7 +223,7 @@ class Farm:
         for digest in dict.fromkeys(wanted):
             self._bring(node, digest, self._order.sources[digest])
         lanes = self._settings.jobs or max(1, place.cores // 2)
-        whole = cargo.Manifest(**self._order.manifest, number=node.number, lanes=lanes)
+        whole = Manifest(**self._order.manifest, number=node.number, lanes=lanes)
         made, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
         if why := made.get("refuses"):
             return f"node {node.number}: {printable(str(why), limit=300)}"
@@ -246,7 +257,7 @@ class Farm:
         at = 0
         with path.open("rb") as file:
             while at == 0 or at < size:
-                piece = file.read(cargo.PIECE)
+                piece = file.read(PIECE)
                 at += len(piece)
                 self._answer(
                     node.ask("piece", piece, digest=digest, first=at == len(piece), last=at >= size)
@@ -442,3 +453,57 @@ def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture
     )
     ended = Event(ns=time.monotonic_ns(), by="harness", name="world.end")
     return Capture(events=(begun, failed, ended), logs={}, stacks={})
+
+
+def manifest_of(plan: RunPlan) -> dict[str, Any]:
+    """Return the manifest as nodes read it, but for the number of the node and its lanes."""
+    inputs = plan.preparation.inputs
+    return {
+        "scenario": plan.loaded.text.decode(),
+        "overrides": list(plan.overrides),
+        "arms": {
+            name: arm_cargo(staged, plan.files(name))
+            for name, staged in plan.preparation.arms.items()
+        },
+        "inputs": {name: resolved.facts for name, resolved in inputs.items()},
+        "single": [
+            name
+            for name, resolved in inputs.items()
+            if name != HOME_INPUT and resolved.path.is_file()
+        ],
+        "recipes": dict(plan.trials.recipes),
+        "declared": {name: sorted(names) for name, names in plan.trials.declared.items()},
+        "cells": [cell.id for cell in plan.runnable],
+    }
+
+
+def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worlds) -> Farm:
+    """Return the farm of a run, joined to its cluster; no node has anything yet.
+
+    Raises:
+        FarmError: the scenario is not one whose trials are farmed.
+        NoCluster: there is no cluster.
+    """
+    preparation = plan.preparation
+    if why := refusal(plan.scenario, environments=preparation.environments):
+        raise FarmError(f"its trials cannot be farmed: {why}: run it with --on local")
+
+    def expects(cell: Cell, arm: str, index: int) -> Mapping[str, JSON]:
+        launch = worlds.launch(cell, arm, index)
+        program = {"program": True} if launch.subject.program else {}
+        return {**launch.about, **program, "size": launch.size, "backend": launch.backend}
+
+    files = {name: (staged, plan.files(name)) for name, staged in preparation.arms.items()}
+    return Farm(
+        Cluster(nodes.address),
+        nodes,
+        plan.scenario,
+        cancel=interrupt.descriptor,
+        expects=expects,
+        order=Order(
+            manifest=manifest_of(plan),
+            sources=sources(files, preparation.inputs),
+            start=worlds.start,
+            machine=preparation.machine,
+        ),
+    )
