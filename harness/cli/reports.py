@@ -156,10 +156,10 @@ def replay_of(report: Path) -> Replay:
     are made of runs.
     """
     if (report.parent / MATRIX).is_file():
-        from harness.series.matrix import Matrix
+        from harness.series.matrix import MatrixSeries
         from harness.series.replay import SeriesReplay
 
-        return SeriesReplay(Matrix())
+        return SeriesReplay(MatrixSeries())
     if (report.parent / SEARCH).is_file():
         from harness.series.replay import SeriesReplay
         from harness.series.search import Search

@@ -290,8 +290,8 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
 
 
 def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
-    """What this run does not show, and the advice of lint: what one says the other need not say
-    again.
+    """Print what this run does not show, and the advice of lint: what one says the other need not
+    say again.
     """
     said = "\n".join(judgement.unshown).lower()
     for note in notes:

@@ -45,7 +45,7 @@ from harness.run.arms.code import RevisionError
 from harness.run.arms.packages import search_path
 from harness.run.arms.provenance import installed_folder
 from harness.run.environments import cache
-from harness.run.environments.cache import ArmEnvironment
+from harness.run.environments.cache import ReadyEnvironment
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError
 from harness.run.machines import over_machines
@@ -153,13 +153,13 @@ def run(
         begin = time.monotonic()
         plan = planned(loaded, settings, material=material, folder=folder, progress=progress)
         progress.planned(plan.counts())
-        made = make(plan, interrupt=interrupt, progress=progress)
+        trials = make(plan, interrupt=interrupt, progress=progress)
         _demand_unchanged(plan)
         if material is None:
             # The inputs of a reproduction may be in a folder that is gone afterwards.
             inputs.remember(plan.ingredients.inputs.values())
         reproduces = material.reproduces if material is not None else None
-        facts = _facts(plan, made, reproduces=reproduces, seconds=time.monotonic() - begin)
+        facts = _facts(plan, trials, reproduces=reproduces, seconds=time.monotonic() - begin)
         folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
         record = assemble(folder.read, folder.digests.keys())
         for path, picture in figures(record, folder.read).items():
@@ -171,7 +171,7 @@ def run(
 
 
 def _facts(
-    plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, seconds: float
+    plan: RunPlan, trials: MadeTrials, *, reproduces: Reproduces | None, seconds: float
 ) -> RunFacts:
     """Return what the record says of a run beside its trials' events."""
     scenario = plan.scenario
@@ -179,7 +179,7 @@ def _facts(
     ingredients = plan.ingredients
     environments = plan.preparation.environments
     skipped = plan.preparation.skipped
-    loaded = made.trials.loaded
+    loaded = trials.trials.loaded
     provenance = {}
     for arm, origin in ingredients.origins.items():
         environment = environments.get(arm)
@@ -192,11 +192,11 @@ def _facts(
         made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
         signer=_signs(plan.settings.signer, plan.loaded.folder),
         seconds=round(seconds, 1),
-        jobs=made.jobs,
-        start="warm" if made.trials.worlds.start == "warm" else "fresh",
+        jobs=trials.jobs,
+        start="warm" if trials.trials.worlds.start == "warm" else "fresh",
         harness_pid=os.getpid(),
-        server_pids=list(made.server_pids),
-        server_seconds=round(made.server_seconds, 2),
+        server_pids=list(trials.server_pids),
+        server_seconds=round(trials.server_seconds, 2),
         overrides=list(plan.overrides),
         challenge=plan.settings.challenge,
         source=ingredients.source,
@@ -215,13 +215,13 @@ def _facts(
         ),
         imported=imported(),
         provenance=provenance,
-        machines=made.machines,
-        farm=made.farm,
+        machines=trials.machines,
+        farm=trials.farm,
         texts_left=keep_texts(
             folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
         ),
         cells=[
-            CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell))
+            CellFacts(id=cell.id, skipped=skipped.get(cell.id), **trials.of(cell))
             for cell in plan.preparation.cells
         ],
     )
@@ -320,15 +320,15 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
     digest = sha256(listing)
     body = render(record, manifest_digest=digest)
     replay = RecordReplay(record)
-    beside = {name: draw(folder.read, digest) for name, draw in replay.views.items()}
+    views = {name: draw(folder.read, digest) for name, draw in replay.views.items()}
     if key is None:
         report = body + footer.unsigned_footer("no key was used")
     else:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
         stated = replay.rebuild(folder.read, sha256(report), digest)
-        beside[statement.NAME] = statement.attest(stated, key)
+        views[statement.NAME] = statement.attest(stated, key)
     return folder.finish(
-        manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=beside.items()
+        manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=views.items()
     )
 
 
@@ -356,7 +356,7 @@ def _demand_unchanged(plan: RunPlan) -> None:
 def keep_texts(
     results: ResultsFolder,
     lists: Mapping[str, Mapping[str, bytes]],
-    environments: Mapping[str, ArmEnvironment],
+    environments: Mapping[str, ReadyEnvironment],
     *,
     of: Collection[str],
     arms: tuple[str, str],
@@ -393,10 +393,10 @@ def keep_texts(
     return {digest: sizes[digest] for digest in sorted(sizes.keys() - kept)}
 
 
-def _imported_from(own: ArmEnvironment | None, distribution: str) -> Iterator[Path]:
+def _imported_from(environment: ReadyEnvironment | None, distribution: str) -> Iterator[Path]:
     """Where an arm's ranks may have imported a distribution from."""
-    if own is not None:
-        yield from own.python.parent.parent.glob("lib*/python*/site-packages")
+    if environment is not None:
+        yield from environment.python.parent.parent.glob("lib*/python*/site-packages")
         return
     yield from map(Path, filter(None, sys.path))
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):

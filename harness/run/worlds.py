@@ -21,7 +21,7 @@ from harness.rank.arm import LOOKED
 from harness.record.facts import HOME_INPUT
 from harness.run import hub
 from harness.run.arms import syntax
-from harness.run.arms.syntax import Entry, preload
+from harness.run.arms.syntax import SubjectEntry, preload
 from harness.run.artefacts import Artefacts, compare_ledgers, cut_ledgers
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import TrialPlan
@@ -188,7 +188,7 @@ class Worlds:
         self._warm = can_be_warm(scenario, packages=[arm.packages for arm in self._arms.values()])
         self._preload = preload(
             [arm.folder for arm in self._arms.values()],
-            own=frozenset().union(*(arm.packages for arm in self._arms.values())),
+            packages=frozenset().union(*(arm.packages for arm in self._arms.values())),
             backends=[BACKENDS[name] for name in _backends(scenario)],
             faults=scenario.faults,
             environments=bool(self._environments),
@@ -235,7 +235,7 @@ class Worlds:
                 self.start_servers(lanes=lanes)
                 return
 
-    def look(self, arm: str) -> Entry | None:
+    def look(self, arm: str) -> SubjectEntry | None:
         """Import an arm's entry where its trials would, in a world of one that joins no group, and
         say what it is.
 

@@ -32,7 +32,7 @@ from harness.report.markdown import render_markdown
 from harness.reproduce.archive import ArchiveError, Index, unpack
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
-from harness.series.series import SCENARIO, F, Part, R, Read, Series, SeriesFacts, code
+from harness.series.series import SCENARIO, F, PlannedPart, R, Read, Series, SeriesFacts, code
 from harness.trust import footer, sshsig, statement
 from harness.trust.replay import CannotRender, Replay
 
@@ -111,7 +111,7 @@ def refusal(series: Series[F, R], facts: F) -> str:
 
 
 def part_record(
-    part: Part, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
+    part: PlannedPart, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
 ) -> Record:
     """Return the record of one part, worked out from its bundle and held against the plan.
 
@@ -310,6 +310,6 @@ def document(
 
 
 def section(title: str, items: Sequence[blocks.Part], nothing: str = "Nothing.") -> Iterator[Block]:
-    """A heading and a list; without items a sentence."""
+    """Heading and a list; without items a sentence."""
     yield Heading(2, title)
     yield BulletList(tuple(items)) if items else Paragraph(nothing)

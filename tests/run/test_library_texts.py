@@ -15,7 +15,7 @@ import pytest
 from harness.record.facts import ArmEnvironmentFacts
 from harness.record.library import TEXT_LIMIT, text_path
 from harness.record.results import ResultsFolder
-from harness.run.environments.cache import ArmEnvironment
+from harness.run.environments.cache import ReadyEnvironment
 from harness.run.run import keep_texts
 
 OLD, NEW = b"VERSION = 1\n", b"VERSION = 2\n"
@@ -50,7 +50,7 @@ class Place:
             }
             lists[arm] = {"x": json.dumps({"installed": {}, "others": [one]}).encode()}
         facts = ArmEnvironmentFacts(python="3.11.7", implementation="cpython", packages=[])
-        own = ArmEnvironment(
+        own = ReadyEnvironment(
             python=self.tmp_path / "env/bin/python", named=("engine",), facts=facts
         )
         folder = ResultsFolder(self.tmp_path / "results", "engine")

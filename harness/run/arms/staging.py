@@ -60,13 +60,13 @@ class NotThere(ArmError):
     """
 
     def __init__(
-        self, place: tuple[str | int, ...], message: str, *, beside: Collection[str] = ()
+        self, place: tuple[str | int, ...], message: str, *, alternatives: Collection[str] = ()
     ) -> None:
-        """Other files of the code `beside` it: code that is there at all is not written later."""
+        """Other files of the code are `alternatives`: code that is there is not written later."""
         super().__init__(f"{'.'.join(map(str, place))}: {message}")
         self.place = place
         self.message = message
-        self.beside = sorted(beside)
+        self.alternatives = sorted(alternatives)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _LaidOut:
         )
 
 
-class Place(Protocol):
+class CodePlace(Protocol):
     """Where the code of arms is laid: a run's results folder, or a folder to compare it in."""
 
     path: Path
@@ -118,7 +118,7 @@ class Place(Protocol):
 
 
 def stage_arms(
-    scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place
+    scenario: Scenario, *, folder: Path, inputs: list[Path], results: CodePlace
 ) -> dict[str, StagedArm]:
     """Copy the code of every arm into the results folder, without the inputs of the scenario that
     lie in its folder.
@@ -153,12 +153,12 @@ def previewed(scenario: Scenario, *, folder: Path) -> Iterator[dict[str, StagedA
     Raises:
         ArmError: as for `stage_arms`.
     """
-    inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
+    inputs = [folder / given.path for given in scenario.inputs.values() if given.path is not None]
     with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
         yield stage_arms(scenario, folder=folder, inputs=inputs, results=_Folder(Path(text)))
 
 
-def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: bool) -> Path:
+def lay(name: str, code: Mapping[str, bytes], *, results: CodePlace, is_program: bool) -> Path:
     """Write the code of an arm into the results folder, and return its folder."""
     place = results.path / SOURCE_FOLDER / name
     place.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: boo
 
 class _Staging:
     def __init__(
-        self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place
+        self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: CodePlace
     ) -> None:
         subject = scenario.subject
         self._arms = subject.arms
@@ -207,7 +207,7 @@ class _Staging:
                 code = self._read(name, laid_out, base)
                 revision = self._facts(arm, laid_out, base)
             else:
-                code = self._as_it_stands(base, [one.repository for one in revisions.values()])
+                code = self._as_it_stands(base, [each.repository for each in revisions.values()])
             if base is not None or self._subject.path != ".":
                 code = self._with_the_subject(code, at=self._place(base, revisions.values()))
             if self._subject.program is not None:
@@ -303,7 +303,7 @@ class _Staging:
         return "src" if in_src else ""
 
     def _differ(self, revisions: Mapping[str, _LaidOut], place: str) -> bool:
-        repositories = [one.repository for one in revisions.values()]
+        repositories = [laid_out.repository for laid_out in revisions.values()]
         code = [
             (
                 self._read(name, revisions[name], place)
@@ -312,7 +312,7 @@ class _Staging:
             )
             for name in self._arms
         ]
-        return len(code) == 1 or any(one != code[0] for one in code)
+        return len(code) == 1 or any(files != code[0] for files in code)
 
     def _read(self, name: str, laid_out: _LaidOut, base: str | None) -> dict[str, bytes]:
         base = base or ""
@@ -331,7 +331,7 @@ class _Staging:
                 path.startswith(beginning)
                 and is_code(path[len(beginning) :])
                 and entry.mode != LINK
-                and not any(path == one or path.startswith(f"{one}/") for one in left_out)
+                and not any(path == place or path.startswith(f"{place}/") for place in left_out)
             )
         }
         demand_limits(
@@ -379,7 +379,7 @@ class _Staging:
                 path[len(beginning) :]
                 for path in repositories[0].working_files()
                 if path.startswith(beginning)
-                and not any(path == one or path.startswith(f"{one}/") for one in left_out)
+                and not any(path == place or path.startswith(f"{place}/") for place in left_out)
             ]
             return read_files(root / base, listed)
         if base is not None and self._subject.path == ".":
@@ -394,7 +394,7 @@ class _Staging:
 
     def _place(self, base: str | None, revisions: Iterable[_LaidOut]) -> str:
         """Where the scenario's folder lies below the code's, or empty."""
-        root = next((one.repository.root for one in revisions), None)
+        root = next((laid_out.repository.root for laid_out in revisions), None)
         top = root / (base or "") if root is not None else None
         return (
             self._folder.relative_to(top).as_posix()
@@ -416,7 +416,7 @@ class _Staging:
             for path, data in code.items()
             if at in ("", ".") or not path.startswith(f"{at}/")
         }
-        own = {
+        files = {
             path: data
             for path, data in read_folder(self._folder, leave_out=self._inputs).items()
             if (
@@ -425,14 +425,14 @@ class _Staging:
                 else not path.endswith((".yaml", ".patch"))
             )
         }
-        if not self._is_in(own):
+        if not self._is_in(files):
             return code
-        if both := sorted(path for path in own if code.get(path, own[path]) != own[path]):
+        if both := sorted(path for path in files if code.get(path, files[path]) != files[path]):
             raise ArmError(
                 f"{both[0]} lies both beside the scenario and in the code under test, and they"
                 " differ: rename the scenario's"
             )
-        return own | code
+        return files | code
 
     def _with_what_is_beside(self, code: dict[str, bytes]) -> dict[str, bytes]:
         """Lay the code of a ready subject beside the arm's, where the scenario names one for its
@@ -460,7 +460,7 @@ class _Staging:
             ("subject", "entry"),
             f"{self._subject.entry} names no file of the subject's folder{of} ({place}.py is not"
             " there): code that is loaded from elsewhere proves nothing about this folder",
-            beside=[path for path in files if path.endswith(".py")],
+            alternatives=[path for path in files if path.endswith(".py")],
         )
 
     def _demand_a_file(self, files: Mapping[str, bytes], words: Sequence[str]) -> None:
@@ -469,7 +469,7 @@ class _Staging:
                 ("subject", "program"),
                 f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from"
                 " elsewhere proves nothing about this folder",
-                beside=files,
+                alternatives=files,
             )
 
     def _replacement(self, name: str, file: str) -> bytes:
@@ -479,8 +479,10 @@ class _Staging:
             message = (
                 f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
             )
-            beside = [path.name for path in self._folder.glob("*.py")]
-            raise NotThere((*self._subject.place(name), "file"), message, beside=beside) from None
+            others = [path.name for path in self._folder.glob("*.py")]
+            raise NotThere(
+                (*self._subject.place(name), "file"), message, alternatives=others
+            ) from None
 
 
 def as_in(name: str, revision: RevisionFacts | None) -> str:

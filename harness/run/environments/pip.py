@@ -113,8 +113,8 @@ def _candidates(version: str) -> Iterator[Path]:
     yield Path(getattr(sys, "_base_executable", sys.executable))
     series = ".".join(version.split(".")[:2])
     for name in (f"python{series}", "python3", "python"):
-        if (found := shutil.which(name)) is not None:
-            yield Path(found)
+        if (path := shutil.which(name)) is not None:
+            yield Path(path)
     for variable, usual, pattern in KEPT:
         try:
             folder = Path(os.environ.get(variable) or usual).expanduser()
@@ -127,7 +127,8 @@ RUNNER = "__pip-runner__.py"
 INSTALL = "_internal/commands/install.py"
 # Settings of the user's that would install somewhere else, or something else.
 LEFT_OUT = re.compile(
-    r"PYTHON.*|VIRTUAL_ENV|PIP_(TARGET|PREFIX|ROOT|USER|REPORT|DRY_RUN|PYTHON|NO_DEPS|IGNORE_INSTALLED)"
+    r"PYTHON.*|VIRTUAL_ENV"
+    r"|PIP_(TARGET|PREFIX|ROOT|USER|REPORT|DRY_RUN|PYTHON|NO_DEPS|IGNORE_INSTALLED)"
 )
 FLAGS = ["--no-input", "--disable-pip-version-check", "--no-color"]
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
@@ -156,7 +157,7 @@ class Unavailable(EnvironmentProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PipRequest:
     """What pip is asked for.
 
     Attributes:
@@ -196,7 +197,7 @@ class Resolved:
         return f"{what} --hash=sha256:{self.wheel}"
 
 
-def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolved]:
+def resolve(python: Path, request: PipRequest, *, base: Interpreter) -> list[Resolved]:
     """Return what pip would install, with all that is depended on.
 
     Args:
@@ -214,7 +215,7 @@ def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolv
 
 
 def install(
-    python: Path, chosen: Sequence[Resolved], request: Request, *, base: Interpreter
+    python: Path, chosen: Sequence[Resolved], request: PipRequest, *, base: Interpreter
 ) -> list[Resolved]:
     """Install what was chosen, file by file.
 
@@ -223,8 +224,8 @@ def install(
     Raises:
         Unavailable, EnvironmentProblem: as for `resolve`; no space.
     """
-    if all(one.wheel for one in chosen):
-        exactly = Request(requirements=[one.requirement for one in chosen], hashed=True)
+    if all(package.wheel for package in chosen):
+        exactly = PipRequest(requirements=[package.requirement for package in chosen], hashed=True)
         return _install(python, exactly, ["--no-deps", "--require-hashes"], base=base)
     return _install(python, request, [], base=base)
 
@@ -243,8 +244,8 @@ def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str
         [*_pip(python, base), "wheel", *FLAGS, *options, "--wheel-dir", str(out), str(folder)],
         EPOCH,
     )
-    made = sorted(out.glob("*.whl")) if out.is_dir() else []
-    if code or len(made) != 1:
+    wheels = sorted(out.glob("*.whl")) if out.is_dir() else []
+    if code or len(wheels) != 1:
         if "No space left on device" in text:
             raise problem(text, requirements=[], python=base.version)
         lines = [
@@ -269,11 +270,11 @@ def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str
             else ""
         )
         raise EnvironmentProblem(f"{what} cannot be built: {why}{hint}")
-    return made[0]
+    return wheels[0]
 
 
 def _install(
-    python: Path, request: Request, options: list[str], *, base: Interpreter
+    python: Path, request: PipRequest, options: list[str], *, base: Interpreter
 ) -> list[Resolved]:
     with tempfile.TemporaryDirectory(prefix="rankproof-pip-") as folder:
         report, asked, held = (
@@ -281,7 +282,7 @@ def _install(
         )
         # Hashes are taken from files alone.
         given = ["--requirement", str(asked)] if request.hashed else list(request.requirements)
-        asked.write_text("".join(f"{one}\n" for one in request.requirements))
+        asked.write_text("".join(f"{requirement}\n" for requirement in request.requirements))
         if request.constraint:
             held.write_text(f"{request.constraint}\n")
             options = [*options, "--constraint", str(held)]
@@ -296,9 +297,15 @@ def _install(
         ]
         code, text = _run([*_pip(python, base), "install", *FLAGS, *usual, *options, *given])
         if code:
-            names = [re.split(" --hash| @ ", one)[0] for one in request.requirements]
+            names = [
+                re.split(" --hash| @ ", requirement)[0] for requirement in request.requirements
+            ]
             raise problem(text, requirements=names, python=base.version)
-        asked_for = {(bare(one), extra) for one in request.requirements for extra in extras(one)}
+        asked_for = {
+            (bare(requirement), extra)
+            for requirement in request.requirements
+            for extra in extras(requirement)
+        }
         for name, version, extra in re.findall(
             r"(\S+) (\S+) does not provide the extra '([^']*)'", text
         ):
@@ -334,9 +341,9 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
         return EnvironmentProblem(
             "no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk"
         )
-    if found := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
-        wanted = found[1]
-        versions = [version.strip() for version in found[2].split(",") if version.strip()]
+    if match := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
+        wanted = match[1]
+        versions = [version.strip() for version in match[2].split(",") if version.strip()]
         if versions and versions != ["none"]:
             there = ", ".join(versions[-NEWEST:])
             return EnvironmentProblem(
@@ -356,8 +363,8 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
             f"the file of requirements lacks {what}{who}: add it, with its version and hash"
         )
     if "DO NOT MATCH THE HASHES" in text:
-        found = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
-        what = scrubbed(found[1]) if found else "a package"
+        match = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
+        what = scrubbed(match[1]) if match else "a package"
         return EnvironmentProblem(
             f"{what} is offered here as another file than was pinned: its sha256 differs"
         )
@@ -433,8 +440,8 @@ def _pips(base: Interpreter) -> Iterator[tuple[Path, bytes]]:
 
 
 def _folders(base: Interpreter) -> Iterator[Path]:
-    if (own := importlib.util.find_spec("pip")) is not None and own.origin is not None:
-        yield Path(own.origin).parent
+    if (installed := importlib.util.find_spec("pip")) is not None and installed.origin is not None:
+        yield Path(installed.origin).parent
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
             [str(base.path), "-I", "-c", "import pip; print(pip.__file__)"],

@@ -69,7 +69,7 @@ class Found:
             out = Path(text, "wheel")
             try:
                 there = self.repository.entries(facts.commit)
-                entries = {path: one for path, one in there.items() if one.mode != SUBMODULE}
+                entries = {path: entry for path, entry in there.items() if entry.mode != SUBMODULE}
                 left = [
                     *self.repository.lay_out(entries, top),
                     *sorted(there.keys() - entries.keys()),
@@ -81,15 +81,15 @@ class Found:
                     f"{self._words} is built without {listing(left)}: git-lfs, a submodule or a"
                     " partial clone keeps them elsewhere"
                 )
-            made = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
-            return self._built(made)
+            wheel = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
+            return self._built(wheel)
 
-    def _built(self, made: Path) -> Built:
+    def _built(self, wheel: Path) -> Built:
         most = LARGEST_FILE // 2**20
         try:
             files = (
-                unpack_wheel(made.read_bytes(), most=LARGEST_FILE)
-                if made.stat().st_size <= LARGEST_FILE
+                unpack_wheel(wheel.read_bytes(), most=LARGEST_FILE)
+                if wheel.stat().st_size <= LARGEST_FILE
                 else {}
             )
             packed = pack_wheel(files)
@@ -109,7 +109,7 @@ class Found:
             )
         wanted = {path for path in files if path.endswith(MODULE_SUFFIXES)}
         known = self.facts.model_copy(
-            update={"wheel": made.name, "files": self._of_the_tree(wanted)}
+            update={"wheel": wheel.name, "files": self._of_the_tree(wanted)}
         )
         return Built(facts=known, wheel=packed)
 
@@ -135,7 +135,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class KeptSupply:
     """What the evidence of a run holds of such a package."""
 
     name: str
@@ -205,7 +205,7 @@ def _is_checked_out(repository: GitRepository, commit: str) -> bool:
 
 
 def named_as_now(
-    built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | Kept]
+    built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | KeptSupply]
 ) -> dict[str, CheckoutFacts]:
     """Return what was built earlier from the same tree, under the names that stand for it now."""
     return {
@@ -226,11 +226,11 @@ class Supply:
 
     text: bytes | None = None
     requirements: tuple[Requirement, ...] = ()
-    checkouts: Mapping[str, Found | Kept] = field(default_factory=dict)
+    checkouts: Mapping[str, Found | KeptSupply] = field(default_factory=dict)
 
     @property
     def digest(self) -> str | None:
-        """The sha256 of the file of requirements."""
+        """Sha256 of the file of requirements."""
         return None if self.text is None else sha256(self.text)
 
 

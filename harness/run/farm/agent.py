@@ -24,7 +24,7 @@ from harness.record import environment
 from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
-from harness.run.farm.node import MOST, CargoSpoiled, Manifest, Store, lay_out, pack
+from harness.run.farm.node import MOST, CargoSpoiled, CargoStore, Manifest, lay_out, pack
 from harness.run.inputs import ResolvedInput
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
@@ -58,7 +58,7 @@ class Agent:
         self._sending = threading.Lock()
         self._interrupt = Interrupt()
         self._pool = ServerPool(cancel=self._interrupt.descriptor)
-        self._store = Store()
+        self._store = CargoStore()
         self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="answer")
         self._lanes: ThreadPoolExecutor | None = None
         self._worlds: Worlds
@@ -207,14 +207,14 @@ def stands(inputs: Mapping[str, ResolvedInput]) -> dict[str, tuple[int, ...]]:
 
     By its whole path: files of two folders may have one name.
     """
-    found: dict[str, tuple[int, ...]] = {}
-    for name, one in inputs.items():
-        for path in [one.path, *sorted(one.path.rglob("*"))]:
+    stands_by_path: dict[str, tuple[int, ...]] = {}
+    for name, resolved in inputs.items():
+        for path in [resolved.path, *sorted(resolved.path.rglob("*"))]:
             if path.is_file():
                 status = path.stat()
-                below = PurePath(name, path.relative_to(one.path)).as_posix()
-                found[below] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return found
+                below = PurePath(name, path.relative_to(resolved.path)).as_posix()
+                stands_by_path[below] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return stands_by_path
 
 
 def main(*, lease: float, folder: str) -> None:

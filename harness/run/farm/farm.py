@@ -62,7 +62,7 @@ PROGRAM = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class FarmOrder:
     """What every node is given, and what it is expected to have.
 
     Attributes:
@@ -119,7 +119,7 @@ class Farm:
         *,
         cancel: int,
         expects: Callable[[Cell, str, int], Mapping[str, JSON]],
-        order: Order,
+        order: FarmOrder,
     ) -> None:
         """Start nothing yet.
 
@@ -206,10 +206,10 @@ class Farm:
 
     def _ready(self, node: Node, place: ClusterNode) -> str | None:
         """Why a node must not be used; None once it can be."""
-        told, _ = self._answer(node.ask("facts"))
+        description, _ = self._answer(node.ask("facts"))
         try:
-            there = Environment.model_validate(told.get("environment"))
-            pid = int(told["pid"])
+            there = Environment.model_validate(description.get("environment"))
+            pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
             raise AnswerRefused("it does not say what it is as our process does") from None
         if why := _unlike(there, self._order.machine):
@@ -217,25 +217,26 @@ class Farm:
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))
         wanted = lacking.get("lacks")
         if not isinstance(wanted, list) or not all(
-            isinstance(one, str) and one in self._order.sources for one in wanted
+            isinstance(digest_asked, str) and digest_asked in self._order.sources
+            for digest_asked in wanted
         ):
             raise AnswerRefused("it asks for a file that nobody offered")
         for digest in dict.fromkeys(wanted):
             self._bring(node, digest, self._order.sources[digest])
         lanes = self._settings.jobs or max(1, place.cores // 2)
         whole = Manifest(**self._order.manifest, number=node.number, lanes=lanes)
-        made, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
-        if why := made.get("refuses"):
+        prepared, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
+        if why := prepared.get("refuses"):
             return f"node {node.number}: {printable(str(why), limit=300)}"
-        if made.get("start") != self._order.start:
-            start = printable(str(made.get("start")))
+        if prepared.get("start") != self._order.start:
+            start = printable(str(prepared.get("start")))
             return f"node {node.number}: ranks start {start} there, and {self._order.start} here"
         facts = NodeFacts(
             number=node.number,
             name=printable(place.name, limit=100) if self._settings.named else None,
             host=there.host,
             harness_pid=pid,
-            server_pids=_pids(made),
+            server_pids=_pids(prepared),
             lanes=lanes,
             system=there.system,
             release=there.release,
@@ -299,7 +300,7 @@ class Farm:
         node = self._nodes[number]
         facts = self._facts[number]
         about = {**self._expects(cell, arm, index), "node": number}
-        own = time.monotonic_ns()
+        began = time.monotonic_ns()
         order = None if hang is None else asdict(hang)
         world = self._scenario.world
         within = (
@@ -318,7 +319,7 @@ class Farm:
             there = {**about, "host": facts.host, "harness_pid": facts.harness_pid}
             return take(message.get("files"), content, about=there, size=cell.ranks, known=known)
         except (NodeLost, ActorGone) as error:
-            return _left(about, error, began=own)
+            return _left(about, error, began=began)
         except AnswerRefused as error:
             raise FarmError(f"node {number} is not believed: {error}. Nothing was signed") from None
         except FarmError as error:
@@ -370,11 +371,11 @@ class Farm:
                 if not wait([asked], timeout=ENDS_WITHIN).done:
                     changed.append(f"node {node.number} does not say whether an input")
                 elif asked.exception() is None:
-                    told, _ = asked.result()
-                    changed.extend(_changed(told))
+                    answer, _ = asked.result()
+                    changed.extend(_changed(answer))
                     if facts is not None:
                         self._facts[node.number] = facts.model_copy(
-                            update={"server_pids": _pids(told)}
+                            update={"server_pids": _pids(answer)}
                         )
                     node.await_end(ENDS_WITHIN)
                     node.kill()
@@ -395,16 +396,16 @@ def _unlike(there: Environment, here: Environment) -> str | None:
     would.
     """
     for key in ("system", "machine", "implementation", "python"):
-        own = getattr(here, key)
+        expected = getattr(here, key)
         other = getattr(there, key)
-        if own != other:
-            found = printable(str(other), limit=60)
+        if expected != other:
+            shown = printable(str(other), limit=60)
             return (
-                f"its {key} is {found}, and {own} here: start Ray there from an environment of the"
-                " same lock"
+                f"its {key} is {shown}, and {expected} here: start Ray there from an environment of"
+                " the same lock"
             )
     packages = (
-        {normal(one.name): (one.version, one.record or "") for one in of.packages}
+        {normal(package.name): (package.version, package.record or "") for package in of.packages}
         for of in (there, here)
     )
     if not (differing := readiness.differences(*packages)):
@@ -415,22 +416,22 @@ def _unlike(there: Environment, here: Environment) -> str | None:
     return f"{what}: install from the same lock there, and start Ray from that environment"
 
 
-def _pids(told: Mapping[str, Any]) -> list[int]:
-    found = told.get("servers")
-    if not isinstance(found, list) or not all(type(pid) is int for pid in found):
+def _pids(answer: Mapping[str, Any]) -> list[int]:
+    pids = answer.get("servers")
+    if not isinstance(pids, list) or not all(type(pid) is int for pid in pids):
         raise AnswerRefused("it does not say which servers it has")
-    return found
+    return pids
 
 
-def _changed(told: Mapping[str, Any]) -> list[str]:
+def _changed(answer: Mapping[str, Any]) -> list[str]:
     """Return the inputs that a node says were changed there."""
-    found = told.get("changed")
-    names = found if isinstance(found, list) else ["(it does not say which)"]
+    changed = answer.get("changed")
+    names = changed if isinstance(changed, list) else ["(it does not say which)"]
     return [printable(f"input {name}", limit=200) for name in names]
 
 
-def _demand_unchanged(told: Mapping[str, Any]) -> None:
-    if changed := _changed(told):
+def _demand_unchanged(answer: Mapping[str, Any]) -> None:
+    if changed := _changed(answer):
         raise FarmError(f"{changed[0]} was changed there by a rank")
 
 
@@ -500,7 +501,7 @@ def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worl
         plan.scenario,
         cancel=interrupt.descriptor,
         expects=expects,
-        order=Order(
+        order=FarmOrder(
             manifest=manifest_of(plan),
             sources=sources(files, preparation.inputs),
             start=worlds.start,

@@ -106,30 +106,30 @@ def sources(
     arms: Mapping[str, tuple[StagedArm, Mapping[str, str]]], inputs: Mapping[str, ResolvedInput]
 ) -> dict[str, Path]:
     """Where each file lies here, by its digest."""
-    found = {
+    by_digest = {
         digest: staged.folder / name
         for staged, files in arms.values()
         for name, digest in files.items()
     }
-    for one in inputs.values():
-        single = one.path.is_file()
-        found |= {
-            digest: one.path if single else one.path / name
-            for name, digest in one.facts.files.items()
+    for resolved in inputs.values():
+        single = resolved.path.is_file()
+        by_digest |= {
+            digest: resolved.path if single else resolved.path / name
+            for name, digest in resolved.facts.files.items()
         }
-    return found
+    return by_digest
 
 
 def digests(manifest: Manifest) -> set[str]:
     """Return the sha256 of every file that a manifest names."""
     listed = [
-        *(one.files for one in manifest.arms.values()),
-        *(one.files for one in manifest.inputs.values()),
+        *(arm.files for arm in manifest.arms.values()),
+        *(given.files for given in manifest.inputs.values()),
     ]
     return {digest for files in listed for digest in files.values()}
 
 
-class Store:
+class CargoStore:
     """Files by their digest, in a cache of the node's user, so that what was sent once is not sent
     again.
     """
@@ -208,7 +208,7 @@ class Store:
 
 
 def lay_out(
-    manifest: Manifest, store: Store, folder: Path
+    manifest: Manifest, store: CargoStore, folder: Path
 ) -> tuple[dict[str, StagedArm], dict[str, ResolvedInput]]:
     """Return the arms and inputs of a manifest, laid out below a folder.
 
@@ -218,11 +218,11 @@ def lay_out(
     """
     arms = {}
     inputs = {}
-    for place, (name, one) in enumerate(manifest.arms.items()):
+    for place, (name, cargo) in enumerate(manifest.arms.items()):
         target = folder / f"arm-{place}"
         target.mkdir(parents=True)
-        store.lay(target, one.files, executable=one.executable, link=False)
-        arms[name] = StagedArm(folder=target, arguments=one.arguments)
+        store.lay(target, cargo.files, executable=cargo.executable, link=False)
+        arms[name] = StagedArm(folder=target, arguments=cargo.arguments)
     for place, (name, facts) in enumerate(manifest.inputs.items()):
         target = folder / f"input-{place}"
         store.lay(target, facts.files, link=True)
@@ -310,9 +310,9 @@ def take(
         raise AnswerRefused(f"its events cannot be read: {error}") from None
     _demand_asked(said, about)
     lists = {
-        str(one.values.get("packages"))
-        for one in said
-        if (one.by, one.name) == ("rank", "subject.loaded")
+        str(event.values.get("packages"))
+        for event in said
+        if (event.by, event.name) == ("rank", "subject.loaded")
     }
     loaded = {digest: known[digest] for digest in lists if digest in known}
     if lacking := sorted(lists - loaded.keys() - {"None"}):
@@ -351,10 +351,10 @@ def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
     if (said[-1].by, said[-1].name) != ("harness", "world.end"):
         raise AnswerRefused("its events do not end with their world")
     for key, wanted in about.items():
-        if (found := said[0].values.get(key)) != wanted:
-            what = f"its {key} is {printable(str(found), limit=60)}, not {wanted}"
+        if (value := said[0].values.get(key)) != wanted:
+            what = f"its {key} is {printable(str(value), limit=60)}, not {wanted}"
             raise AnswerRefused(f"it sent another trial than it was asked for: {what}")
-    if any(one.name == ARTEFACT_FOUND and one.values.get("stored") is True for one in said):
+    if any(event.name == ARTEFACT_FOUND and event.values.get("stored") is True for event in said):
         raise AnswerRefused(
             "its ranks keep artefacts (context.keep), which are not fetched from nodes: run it here"
         )

@@ -16,7 +16,7 @@ from harness.series.matrix.case import HANG, Case
 from harness.series.matrix.catalogue import CASES, SENTINELS
 from harness.series.matrix.facts import FORMAT, PATH, STANDARD, MatrixFacts, MatrixPart
 from harness.series.matrix.record import MatrixRecord, assemble
-from harness.series.series import SCENARIO, Nothing, Origin, Part, Read, Series
+from harness.series.series import SCENARIO, Nothing, PlannedPart, Read, Series, SeriesOrigin
 
 BACKENDS = ("gloo", "mlx-ring")
 BATCH = 25
@@ -191,7 +191,7 @@ def ranks_of(ranks: str | Sequence[int], size: int) -> list[int]:
     return list(range(1, size)) if isinstance(ranks, str) else list(ranks)
 
 
-class Matrix(Series[MatrixFacts, MatrixRecord]):
+class MatrixSeries(Series[MatrixFacts, MatrixRecord]):
     """Every kind of fault on the standard subjects."""
 
     name = "matrix"
@@ -203,7 +203,7 @@ class Matrix(Series[MatrixFacts, MatrixRecord]):
     def parts(self, facts: MatrixFacts) -> Sequence[MatrixPart]:
         return facts.parts
 
-    def files(self, part: Part) -> Mapping[str, bytes]:
+    def files(self, part: PlannedPart) -> Mapping[str, bytes]:
         assert isinstance(part, MatrixPart)
         case = case_of(part)
         assert case is not None
@@ -257,7 +257,7 @@ class Matrix(Series[MatrixFacts, MatrixRecord]):
 
 def facts_of(
     *, seeds: int, only: Sequence[str] = (), backends: Sequence[str] = (), sample: bool = False
-) -> Callable[[Origin], MatrixFacts]:
+) -> Callable[[SeriesOrigin], MatrixFacts]:
     """Return what a new matrix is going to do, once it is known who makes it.
 
     Args:
@@ -271,7 +271,7 @@ def facts_of(
     """
     plan = planned(only=only, backends=backends, sample=sample, seeds=seeds, seed=SEED)
 
-    def facts(origin: Origin) -> MatrixFacts:
+    def facts(origin: SeriesOrigin) -> MatrixFacts:
         return MatrixFacts(
             **origin,
             format=FORMAT,

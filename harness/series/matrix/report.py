@@ -331,7 +331,7 @@ def draw(record: MatrixRecord) -> bytes:
 
 
 def squares(cell: MatrixCell) -> Iterator[tuple[str, str, str]]:
-    """The squares of a cell: column, how it came out, and in words.
+    """Squares of a cell: column, how it came out, and in words.
 
     Several checks of one kind share a square.
     """

@@ -13,7 +13,7 @@ from harness.record.facts import SOURCE_FOLDER, Source
 from harness.record.model import RecordError, read_model
 from harness.scenario import Scenario, parse_scenario
 from harness.series import matrix
-from harness.series.matrix import Matrix
+from harness.series.matrix import MatrixSeries
 from harness.series.matrix.case import HANG
 from harness.series.matrix.catalogue import CASES
 from harness.series.matrix.facts import (
@@ -96,7 +96,11 @@ def trial(part: MatrixPart, *, proved: bool = True) -> Trial:
 def test_what_an_honest_plan_says_of_itself_agrees() -> None:
     """Its parts have their seeds, and its plan is this version's."""
     honest = facts("kill", "pause")
-    assert (flaw(honest), refusal(Matrix(), honest), Matrix().other_plan(honest)) == ("", "", "")
+    assert (flaw(honest), refusal(MatrixSeries(), honest), MatrixSeries().other_plan(honest)) == (
+        "",
+        "",
+        "",
+    )
 
 
 def test_a_case_left_out_is_refused_or_told() -> None:
@@ -106,19 +110,19 @@ def test_a_case_left_out_is_refused_or_told() -> None:
     """
     short = without(facts("kill/plain", "exit", seeds=1), lambda part: part.kind == "kill")
     assert "would have planned otherwise: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(
-        Matrix(), short
+        MatrixSeries(), short
     )
     other = short.model_copy(update={"code": "0" * 64})
-    assert (refusal(Matrix(), other), Matrix().other_plan(other)) == (
+    assert (refusal(MatrixSeries(), other), MatrixSeries().other_plan(other)) == (
         "",
         "it lacks kill-gloo-00, kill-mlx-ring-00",
     )
     honest = facts("kill", seeds=1)
     assert "it lacks exit-gloo-00" in refusal(
-        Matrix(), honest.model_copy(update={"only": ["kill", "exit"]})
+        MatrixSeries(), honest.model_copy(update={"only": ["kill", "exit"]})
     )
     assert "which checks no case needs" in refusal(
-        Matrix(), honest.model_copy(update={"unused": []})
+        MatrixSeries(), honest.model_copy(update={"unused": []})
     )
 
 
@@ -155,7 +159,7 @@ def test_fewer_checks_that_have_to_see_it_are_refused() -> None:
     """
     honest = facts("kill/plain", seeds=1)
     lax = told_otherwise(honest, sees={"struck-finishes": [1]})
-    assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(Matrix(), lax)
+    assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(MatrixSeries(), lax)
 
 
 def test_a_part_dropped_is_missed() -> None:
