@@ -80,6 +80,8 @@ class Artefacts:
     results: ResultsFolder
     checks: Sequence[AgainstCheck]
     most: int
+    # Worlds end in several threads: what is stored, spooled and refused is decided by one at a
+    # time, under `_lock`.
     _known: set[str] = field(default_factory=set)
     _stored: dict[str, SpooledFile] = field(default_factory=dict)
     _spool: Spool | None = None

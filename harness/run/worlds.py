@@ -350,6 +350,20 @@ class Worlds:
             else self._pool
         )
 
+    def _observed(self, launch: Launch, reference: CellReference | None) -> Launch:
+        """Return a trial's launch with what its ranks read of the reference and report of their
+        calls.
+        """
+        if reference is not None and reference.folder is not None:
+            inputs = {**launch.subject.inputs, INPUT: str(reference.folder)}
+            launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
+        reports = replace(
+            launch.reports,
+            observe="collectives" in self._scenario.observe,
+            digests=self._scenario.digests,
+        )
+        return replace(launch, reports=reports)
+
     def make(
         self,
         cell: Cell,
@@ -372,14 +386,7 @@ class Worlds:
             Cancelled: the run was interrupted.
         """
         scenario = self._scenario
-        launch = self.launch(cell, arm, index, hang=hang)
-        if reference is not None and reference.folder is not None:
-            inputs = {**launch.subject.inputs, INPUT: str(reference.folder)}
-            launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
-        reports = replace(
-            launch.reports, observe="collectives" in scenario.observe, digests=scenario.digests
-        )
-        launch = replace(launch, reports=reports)
+        launch = self._observed(self.launch(cell, arm, index, hang=hang), reference)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         strikes = Strikes(faults, size=cell.ranks, seed=seed)

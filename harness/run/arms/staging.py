@@ -100,12 +100,8 @@ class _LaidOut:
     patch: bytes | None
 
     def paths(self) -> set[str]:
-        paths = set(self.entries)
-        return (
-            paths | paths_of_patch(self.patch, name="the patch")
-            if self.patch is not None
-            else paths
-        )
+        named = paths_of_patch(self.patch, name="the patch") if self.patch is not None else ()
+        return {*self.entries, *named}
 
 
 class CodePlace(Protocol):
@@ -175,7 +171,6 @@ class _Staging:
         self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: CodePlace
     ) -> None:
         subject = scenario.subject
-        self._arms = subject.arms
         self._subject = subject
         self._folder = folder
         self._inputs = [real_place(path) for path in inputs]
@@ -194,14 +189,16 @@ class _Staging:
                     lay(name, code, results=self._results, is_program=False),
                     arguments=dict(arm.with_),
                 )
-                for name, arm in self._arms.items()
+                for name, arm in self._subject.arms.items()
             }
         revisions = {
-            name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out
+            name: self._find(name, arm)
+            for name, arm in self._subject.arms.items()
+            if arm.is_laid_out
         }
         base = self._base(revisions)
         staged = {}
-        for name, arm in self._arms.items():
+        for name, arm in self._subject.arms.items():
             revision = None
             if (laid_out := revisions.get(name)) is not None:
                 code = self._read(name, laid_out, base)
@@ -271,10 +268,9 @@ class _Staging:
             if root is not None and code.is_relative_to(root)
             else given
         )
-        here = "" if here == "." else here
-        places = [os.path.normpath(here) if here else ""]
+        places = ["" if here in ("", ".") else os.path.normpath(here)]
         if given == ".":
-            places = list(dict.fromkeys([here, *USUAL]))
+            places = list(dict.fromkeys([*places, *USUAL]))
         if places[0].startswith(("..", "/")):
             raise ArmError(
                 f"subject.path: {given} leads out of the repository; it must be one of its folders"
@@ -310,7 +306,7 @@ class _Staging:
                 if name in revisions
                 else self._as_it_stands(place, repositories)
             )
-            for name in self._arms
+            for name in self._subject.arms
         ]
         return len(code) == 1 or any(files != code[0] for files in code)
 
@@ -331,7 +327,7 @@ class _Staging:
                 path.startswith(beginning)
                 and is_code(path[len(beginning) :])
                 and entry.mode != LINK
-                and not any(path == place or path.startswith(f"{place}/") for place in left_out)
+                and not _is_below(path, left_out)
             )
         }
         demand_limits(
@@ -378,8 +374,7 @@ class _Staging:
             listed = [
                 path[len(beginning) :]
                 for path in repositories[0].working_files()
-                if path.startswith(beginning)
-                and not any(path == place or path.startswith(f"{place}/") for place in left_out)
+                if path.startswith(beginning) and not _is_below(path, left_out)
             ]
             return read_files(root / base, listed)
         if base is not None and self._subject.path == ".":
@@ -395,12 +390,9 @@ class _Staging:
     def _place(self, base: str | None, revisions: Iterable[_LaidOut]) -> str:
         """Where the scenario's folder lies below the code's, or empty."""
         root = next((laid_out.repository.root for laid_out in revisions), None)
-        top = root / (base or "") if root is not None else None
-        return (
-            self._folder.relative_to(top).as_posix()
-            if top is not None and self._folder.is_relative_to(top)
-            else ""
-        )
+        if root is None or not self._folder.is_relative_to(top := root / (base or "")):
+            return ""
+        return self._folder.relative_to(top).as_posix()
 
     def _with_the_subject(self, code: dict[str, bytes], *, at: str) -> dict[str, bytes]:
         """Lay the scenario's own files over the code, where only they hold the subject.
@@ -483,6 +475,10 @@ class _Staging:
             raise NotThere(
                 (*self._subject.place(name), "file"), message, alternatives=others
             ) from None
+
+
+def _is_below(path: str, places: Iterable[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
 def as_in(name: str, revision: RevisionFacts | None) -> str:

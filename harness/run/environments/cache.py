@@ -271,6 +271,7 @@ def cached() -> list[Cached]:
 def remove(environment: Cached) -> bool:
     """Take an environment out of the cache; False where somebody makes it just now."""
     try:
+        # Who makes it holds this lock for minutes: it is not waited for.
         with FileLock(_lock(environment.folder), timeout=0):
             (environment.folder / STAMP).unlink(missing_ok=True)
             shutil.rmtree(environment.folder)
@@ -289,6 +290,8 @@ def _lock(place: Path) -> str:
 
 @contextlib.contextmanager
 def _locked(place: Path, *, words: str, says: Says) -> Iterator[None]:
+    # One process makes an environment, and the others take what it made. First without waiting, so
+    # that whoever has to wait says why.
     lock = FileLock(_lock(place))
     try:
         lock.acquire(timeout=0)

@@ -479,6 +479,7 @@ def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tupl
     try:
         text, _ = process.communicate()
     except BaseException:
+        # Its whole group: a build is a child of pip, and would go on writing.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural, printable
 from harness.record.elsewhere import FarmFacts, NodeFacts
-from harness.record.facts import HOME_INPUT, Environment
+from harness.record.facts import Environment
 from harness.record.farmed import digest_of
 from harness.run.farm.node import (
     BEAT,
@@ -33,7 +34,7 @@ from harness.run.farm.node import (
     AnswerRefused,
     Manifest,
     Node,
-    arm_cargo,
+    manifest_of,
     own_code,
     sources,
     take,
@@ -66,13 +67,13 @@ class FarmOrder:
     """What every node is given, and what it is expected to have.
 
     Attributes:
-        manifest: of `Manifest`, all but the number of the node and its lanes.
+        manifest: of a node, by its number and its lanes.
         sources: where each file is on this machine, by its digest.
         start: how ranks start here.
         machine: this one, and its packages.
     """
 
-    manifest: Mapping[str, Any]
+    manifest: Callable[[int, int], Manifest]
     sources: Mapping[str, Path]
     start: str
     machine: Environment
@@ -224,7 +225,7 @@ class Farm:
         for digest in dict.fromkeys(wanted):
             self._bring(node, digest, self._order.sources[digest])
         lanes = self._settings.jobs or max(1, place.cores // 2)
-        whole = Manifest(**self._order.manifest, number=node.number, lanes=lanes)
+        whole = self._order.manifest(node.number, lanes)
         prepared, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
         if why := prepared.get("refuses"):
             return f"node {node.number}: {printable(str(why), limit=300)}"
@@ -456,28 +457,6 @@ def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture
     return Capture(events=(begun, failed, ended), logs={}, stacks={})
 
 
-def manifest_of(plan: RunPlan) -> dict[str, Any]:
-    """Return the manifest as nodes read it, but for the number of the node and its lanes."""
-    inputs = plan.preparation.inputs
-    return {
-        "scenario": plan.loaded.text.decode(),
-        "overrides": list(plan.overrides),
-        "arms": {
-            name: arm_cargo(staged, plan.files(name))
-            for name, staged in plan.preparation.arms.items()
-        },
-        "inputs": {name: resolved.facts for name, resolved in inputs.items()},
-        "single": [
-            name
-            for name, resolved in inputs.items()
-            if name != HOME_INPUT and resolved.path.is_file()
-        ],
-        "recipes": dict(plan.trials.recipes),
-        "declared": {name: sorted(names) for name, names in plan.trials.declared.items()},
-        "cells": [cell.id for cell in plan.runnable],
-    }
-
-
 def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worlds) -> Farm:
     """Return the farm of a run, joined to its cluster; no node has anything yet.
 
@@ -502,7 +481,7 @@ def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worl
         cancel=interrupt.descriptor,
         expects=expects,
         order=FarmOrder(
-            manifest=manifest_of(plan),
+            manifest=partial(manifest_of, plan),
             sources=sources(files, preparation.inputs),
             start=worlds.start,
             machine=preparation.machine,

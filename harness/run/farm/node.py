@@ -11,27 +11,25 @@ import io
 import itertools
 import os
 import re
-import shutil
 import threading
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 from pydantic import Field, JsonValue
 
 from harness.events import Event, EventError, parse_lines
-from harness.forms.digest import sha256, sha256_of
+from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.forms.text import printable
-from harness.forms.variables import cache_folder
 from harness.history import ARTEFACT_FOUND
-from harness.record.facts import InputFacts
+from harness.record.facts import HOME_INPUT, InputFacts
 from harness.run.arms.staging import StagedArm
 from harness.run.inputs import ResolvedInput
+from harness.run.plan import RunPlan
 from harness.stats.outcome import EVENTS
 from harness.world.control.capture import HEAD, STACK_LIMIT, TAIL, Capture
 from harness.world.control.names import ROOT
@@ -41,11 +39,6 @@ from harness.world.machines.agent import MOST_JSON, frame
 from harness.world.starters.ray_relay import WAIT, ActorGone, Bytes, NodeLost
 
 PIECE = 16 * 2**20
-CACHE = "farm"
-
-
-class CargoSpoiled(Exception):
-    """A file is not what its digest says, or a path leads elsewhere."""
 
 
 class ArmCargo(Model):
@@ -102,6 +95,30 @@ def arm_cargo(staged: StagedArm, files: Mapping[str, str]) -> ArmCargo:
     return ArmCargo(files=dict(files), executable=executable, arguments=dict(staged.arguments))
 
 
+def manifest_of(plan: RunPlan, number: int, lanes: int) -> Manifest:
+    """Return the manifest of the node of this number, with as many lanes."""
+    inputs = plan.preparation.inputs
+    return Manifest(
+        scenario=plan.loaded.text.decode(),
+        overrides=list(plan.overrides),
+        arms={
+            name: arm_cargo(staged, plan.files(name))
+            for name, staged in plan.preparation.arms.items()
+        },
+        inputs={name: resolved.facts for name, resolved in inputs.items()},
+        single=[
+            name
+            for name, resolved in inputs.items()
+            if name != HOME_INPUT and resolved.path.is_file()
+        ],
+        recipes=dict(plan.trials.recipes),
+        declared={name: sorted(names) for name, names in plan.trials.declared.items()},
+        cells=[cell.id for cell in plan.runnable],
+        number=number,
+        lanes=lanes,
+    )
+
+
 def sources(
     arms: Mapping[str, tuple[StagedArm, Mapping[str, str]]], inputs: Mapping[str, ResolvedInput]
 ) -> dict[str, Path]:
@@ -127,108 +144,6 @@ def digests(manifest: Manifest) -> set[str]:
         *(given.files for given in manifest.inputs.values()),
     ]
     return {digest for files in listed for digest in files.values()}
-
-
-class CargoStore:
-    """Files by their digest, in a cache of the node's user, so that what was sent once is not sent
-    again.
-    """
-
-    def __init__(self) -> None:
-        self._folder = cache_folder(CACHE)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-    def lacks(self, wanted: Iterable[str]) -> list[str]:
-        """Those of these files that are not here, or not any more what they were."""
-        return sorted(digest for digest in wanted if not self._holds(digest))
-
-    def _holds(self, digest: str) -> bool:
-        path = self.path(digest)
-        try:
-            return path.is_file() and not path.is_symlink() and sha256_of(path) == digest
-        except OSError:
-            return False
-
-    def path(self, digest: str) -> Path:
-        """Where a file lies."""
-        if len(digest) != 64 or not digest.isalnum():
-            raise CargoSpoiled(f"{digest!r} is not a digest")
-        return self._folder / digest
-
-    def add(self, digest: str, piece: bytes, *, first: bool, last: bool) -> None:
-        """Take a piece of a file; the last one gives it its name.
-
-        Raises:
-            CargoSpoiled: what came is not what the digest says.
-            OSError: no space.
-        """
-        draft = self._folder / f".{digest}-{os.getpid()}"
-        try:
-            with draft.open("wb" if first else "ab") as file:
-                file.write(piece)
-        except OSError:
-            draft.unlink(missing_ok=True)  # where there is no space, it would take some for good
-            raise
-        if not last:
-            return
-        if sha256_of(draft) != digest:
-            draft.unlink()
-            raise CargoSpoiled(f"what came is not {digest}")
-        draft.chmod(0o400)
-        draft.replace(self.path(digest))
-
-    def lay(
-        self, target: Path, files: Mapping[str, str], *, executable: Sequence[str] = (), link: bool
-    ) -> None:
-        """Lay files out below a folder.
-
-        Args:
-            target: the folder; made here.
-            files: path to sha256.
-            executable: those that may be executed.
-            link: whether they may be the very files of the cache, as large ones are; what a rank
-                writes into one is found when it is wanted again.
-
-        Raises:
-            CargoSpoiled: a path leads out of the folder.
-            OSError: no space.
-        """
-        for name, digest in files.items():
-            parts = PurePosixPath(name)
-            if parts.is_absolute() or ".." in parts.parts or not parts.parts:
-                raise CargoSpoiled(f"{name!r} leads out of its folder")
-            path = target / parts
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if link:
-                with suppress(OSError):
-                    path.hardlink_to(self.path(digest))
-                    continue
-            shutil.copyfile(self.path(digest), path)
-            path.chmod(0o755 if name in executable else 0o644)
-
-
-def lay_out(
-    manifest: Manifest, store: CargoStore, folder: Path
-) -> tuple[dict[str, StagedArm], dict[str, ResolvedInput]]:
-    """Return the arms and inputs of a manifest, laid out below a folder.
-
-    Raises:
-        CargoSpoiled: a path leads out of the folder.
-        OSError: no space.
-    """
-    arms = {}
-    inputs = {}
-    for place, (name, cargo) in enumerate(manifest.arms.items()):
-        target = folder / f"arm-{place}"
-        target.mkdir(parents=True)
-        store.lay(target, cargo.files, executable=cargo.executable, link=False)
-        arms[name] = StagedArm(folder=target, arguments=cargo.arguments)
-    for place, (name, facts) in enumerate(manifest.inputs.items()):
-        target = folder / f"input-{place}"
-        store.lay(target, facts.files, link=True)
-        path = target / next(iter(facts.files)) if name in manifest.single else target
-        inputs[name] = ResolvedInput(path=path, facts=facts)
-    return arms, inputs
 
 
 MOST = 64 * 2**20
@@ -361,6 +276,35 @@ def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
 
 
 Answer = tuple[dict[str, Any], bytes]
+"""What a node answers: the message of our process there, and the bytes that come with it."""
+
+
+class Question(TypedDict, total=False):
+    """What control asks of a node.
+
+    Attributes:
+        ask: what: `facts`, `lacks`, `piece`, `prepare`, `trial`, `end`; `nothing` is a heartbeat.
+        order: number of the question, which its answer bears too.
+        digests: of `lacks`: files that the node may have.
+        digest, first, last: of `piece`: whose piece it is, and whether it begins or ends the file.
+        manifest: of `prepare`: a `Manifest`.
+        cell, arm, index: of `trial`: which one.
+        hang: of `trial`: what is to be proved of it, as `Hang`; None for nothing.
+        known: of `trial`: the lists of loaded files that control has of this node.
+    """
+
+    ask: str
+    order: int
+    digests: list[str]
+    digest: str
+    first: bool
+    last: bool
+    manifest: JSON
+    cell: str
+    arm: str
+    index: int
+    hang: dict[str, Any] | None
+    known: list[str]
 
 
 BEAT = frame({"ask": "nothing"})

@@ -428,7 +428,7 @@ def _each(
     configuration: Path | None,
     lease: float = 10.0,
 ) -> list[Done]:
-    def one(machine: Machine) -> Done:
+    def reach(machine: Machine) -> Done:
         command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
         try:
             with AgentChannel(command, within=CONNECTS_WITHIN, lease=lease) as channel:
@@ -450,4 +450,4 @@ def _each(
         )
 
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(machines))) as pool:
-        return list(pool.map(one, machines))
+        return list(pool.map(reach, machines))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import TypedDict
 
 from harness import checks, faults
 from harness.forms.digest import sha256
@@ -22,8 +22,6 @@ BACKENDS = ("gloo", "mlx-ring")
 BATCH = 25
 """Trials of one part at most: what a kill costs."""
 SEED = "rankproof-matrix"
-# Facts that say what was left out, and what they are called.
-LEFT_OUT = {"without": "what has no case", "unused": "which checks no case needs"}
 
 
 # Kinds that the worlds of a matrix, which are on one machine, cannot have, and where they are
@@ -140,9 +138,19 @@ def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
     return kinds
 
 
+class MatrixPlan(TypedDict):
+    """What this version makes of a question: keys of a matrix' facts."""
+
+    subject: str
+    subjects: dict[str, str]
+    parts: list[MatrixPart]
+    without: dict[str, str]
+    unused: list[str]
+
+
 def planned(
     *, only: Sequence[str], backends: Sequence[str], sample: bool, seeds: int, seed: str
-) -> dict[str, Any]:
+) -> MatrixPlan:
     """Return what this version makes of a question, as the facts of a matrix state it.
 
     Raises:
@@ -244,7 +252,8 @@ class MatrixSeries(Series[MatrixFacts, MatrixRecord]):
             "it has beside": sorted(theirs.keys() - ours.keys()),
             "it asks otherwise of": other,
             "it says otherwise": [
-                words for key, words in LEFT_OUT.items() if plan[key] != getattr(facts, key)
+                *(["what has no case"] if plan["without"] != facts.without else []),
+                *(["which checks no case needs"] if plan["unused"] != facts.unused else []),
             ],
         }
         return "; ".join(
