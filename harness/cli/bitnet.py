@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from harness.cli import USAGE, give_up
-from harness.cli.tokenizer import fetch
-from harness.cli.tokenizer.settings import GGUF
+from harness.cli.tokenizer import GGUF, fetch
 
 ALIASES = {
     "compat-check": "gguf check",

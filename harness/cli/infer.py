@@ -19,9 +19,19 @@ from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, PASS, USAGE, give_up
 from harness.cli.arguments import positive
-from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT, failed
+from harness.cli.tokenizer import (
+    ABSENT,
+    DAMAGED,
+    FORCE_CPU,
+    STRICT,
+    Undecided,
+    bytes_,
+    decided,
+    failed,
+    hub,
+    refused,
+)
 from harness.cli.tokenizer.fetch import getter, progress, say
-from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.discovery import Candidate, Resolution

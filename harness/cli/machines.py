@@ -17,8 +17,8 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, give_up
 from harness.cli.arguments import folder
 
 if TYPE_CHECKING:
-    from harness.run.machines.collected import Outcome
-    from harness.run.machines.readiness import Done, Seen
+    from harness.run.machines.collected import LateOutcome
+    from harness.run.machines.readiness import Done, SeenMachine
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _this_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `doctor` and `environments` take."""
+    """Add what `doctor` and `environments` take."""
     if parser.prog.endswith("doctor"):
         parser.add_argument(
             "--results",
@@ -287,7 +287,7 @@ def _collect(options: argparse.Namespace) -> int:
     )
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: LateOutcome) -> None:
     from harness.forms.text import plural, printable
 
     if not outcome.found:
@@ -316,7 +316,7 @@ def _tell(outcome: Outcome) -> None:
         print(f"it lies in {outcome.folder}; the signed folder is as it was")
 
 
-def _show(seen: Seen) -> None:
+def _show(seen: SeenMachine) -> None:
     from harness.forms.text import plural, printable
 
     machine = seen.machine

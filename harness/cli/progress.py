@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
-from harness.cli.streams import is_watched
+from harness.cli import is_watched
 from harness.forms.text import visible
-from harness.run.progress import MadeTrial, Plan, Progress
+from harness.run.progress import MadeTrial, Progress, RunOutline
 from harness.scenario import Cell
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Spoken(Progress):
         """Line of its own."""
         print(f"  {text}", file=self._stream, flush=True)
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: RunOutline) -> None:
         """Count from here."""
         self.total = plan.trials
         self.begin = time.monotonic()
@@ -123,7 +123,7 @@ class Plain(Spoken):
         self._over = threading.Event()
         self._teller: threading.Thread | None = None
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: RunOutline) -> None:
         """Say how many trials there will be, and which cells are skipped."""
         super().planned(plan)
         for cell, why in plan.skipped.items():
@@ -161,10 +161,10 @@ class Watched(Spoken):
         self._console = Console(file=getattr(stream, "bare", stream), highlight=False)
         # What the terminal cannot show must not break it: a C locale gets ASCII.
         self._ascii = not (self._console.encoding or "").lower().startswith("utf")
-        self._plan: Plan | None = None
+        self._plan: RunOutline | None = None
         self._live: Live | None = None
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: RunOutline) -> None:
         """Open the table."""
         from rich.live import Live
 

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up, print_styled
 from harness.cli.arguments import inputs, own_signers, policy_of, signers
-from harness.cli.streams import print_styled
 from harness.forms.source import expanded
 from harness.forms.text import visible
 from harness.reason import RefusalWord
@@ -171,10 +170,10 @@ def replay_of(report: Path) -> Replay:
     are made of runs.
     """
     if (report.parent / MATRIX).is_file():
-        from harness.series.matrix import Matrix
+        from harness.series.matrix import MatrixSeries
         from harness.series.replay import SeriesReplay
 
-        return SeriesReplay(Matrix())
+        return SeriesReplay(MatrixSeries())
     if (report.parent / SEARCH).is_file():
         from harness.series.replay import SeriesReplay
         from harness.series.search import Search

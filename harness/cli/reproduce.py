@@ -269,7 +269,7 @@ def _print_environments(prepared: Prepared) -> bool:
 
 
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:
-    """What differs from where the first run was made.
+    """Print what differs from where the first run was made.
 
     How ranks started is known only afterwards.
     """

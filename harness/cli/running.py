@@ -22,7 +22,7 @@ from harness.report.issue import VIEW as STEP_SUMMARY
 from harness.report.view import Basis, checked
 from harness.run.plan import RayNodes, RunSettings
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
-from harness.scenario import Problem, ScenarioError
+from harness.scenario import LoadedScenario, Problem, ScenarioError
 from harness.stats.outcome import Trial
 from harness.stats.tally import Word
 from harness.stats.verdict import Judgement, merge
@@ -88,10 +88,15 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     settings = RunSettings(
         results=options.results, signer=signer, jobs=jobs, where=where, challenge=options.challenge
     )
+    return _run_each(chosen, settings, unsigned=options.unsigned)
+
+
+def _run_each(scenarios: Sequence[LoadedScenario], settings: RunSettings, *, unsigned: bool) -> int:
+    """Run scenarios one after the other; returns the exit code."""
     finished: list[Finished] = []
     not_run = 0
     slipped = False
-    for scenario in chosen:
+    for scenario in scenarios:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         try:
             finished.append(run(scenario, settings, progress=progress_for(sys.stderr)))
@@ -108,7 +113,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
             continue
         _print(finished[-1], notes=scenario.notes)
     code = _merged(finished, not_run=not_run) if finished or not_run else INCONCLUSIVE
-    return USAGE if slipped else demand_signed(code, signer, unsigned=options.unsigned)
+    return USAGE if slipped else demand_signed(code, settings.signer, unsigned=unsigned)
 
 
 def revisions(options: argparse.Namespace) -> list[str]:
@@ -290,8 +295,8 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
 
 
 def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
-    """What this run does not show, and the advice of lint: what one says the other need not say
-    again.
+    """Print what this run does not show, and the advice of lint: what one says the other need not
+    say again.
     """
     said = "\n".join(judgement.unshown).lower()
     for note in notes:

@@ -17,8 +17,8 @@ from harness.forms.distribution import missing
 from harness.forms.problem import closest
 from harness.forms.text import visible
 from harness.run import inputs
+from harness.run.arms.code import RevisionError
 from harness.run.arms.entry import seen
-from harness.run.arms.revision import RevisionError
 from harness.run.arms.staging import ArmError, NotThere, previewed
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.world.control.rank_environment import is_import_time
@@ -235,9 +235,9 @@ def _refused_files(loaded: LoadedScenario) -> Iterator[Problem]:
 def _meant(loaded: LoadedScenario, error: NotThere) -> str | None:
     """Return what is there under nearly the name that a scenario gives."""
     if error.place != ("subject", "entry"):
-        return closest(error.message.partition(" ")[0], error.beside)
+        return closest(error.message.partition(" ")[0], error.alternatives)
     module, _, function = loaded.scenario.subject.function.partition(":")
-    meant = closest(f"{module.replace('.', '/')}.py", error.beside)
+    meant = closest(f"{module.replace('.', '/')}.py", error.alternatives)
     return None if meant is None else f"{meant.removesuffix('.py').replace('/', '.')}:{function}"
 
 
@@ -262,7 +262,7 @@ def _would_stop(loaded: LoadedScenario) -> list[Problem]:
         with previewed(loaded.scenario, folder=loaded.folder) as staged:
             return seen(loaded, staged)
     except (ArmError, RevisionError, inputs.InputError) as error:
-        if isinstance(error, NotThere) and error.beside:
+        if isinstance(error, NotThere) and error.alternatives:
             raise
         why = str(error)
     except OSError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.series.matrix.facts import MatrixFacts
     from harness.series.matrix.record import MatrixRecord
     from harness.series.search.record import SearchFacts, SearchRecord
-    from harness.series.series import Account, Origin, Part, Series
+    from harness.series.series import PlannedPart, Series, SeriesOrigin, SeriesProgress
 
 SEEDS = 20
 
@@ -54,11 +54,11 @@ class MatrixCommand:
         )
 
     def series(self) -> Series[Any, Any]:
-        from harness.series.matrix import Matrix
+        from harness.series.matrix import MatrixSeries
 
-        return Matrix()
+        return MatrixSeries()
 
-    def facts_of(self, options: argparse.Namespace) -> Callable[[Origin], MatrixFacts]:
+    def facts_of(self, options: argparse.Namespace) -> Callable[[SeriesOrigin], MatrixFacts]:
         """Return what is asked for. Raises harness.series.series.Nothing."""
         from harness.series.matrix import facts_of
 
@@ -125,7 +125,7 @@ class SearchCommand:
 
         return Search()
 
-    def facts_of(self, options: argparse.Namespace) -> Callable[[Origin], SearchFacts]:
+    def facts_of(self, options: argparse.Namespace) -> Callable[[SeriesOrigin], SearchFacts]:
         """Return what is asked for. Raises harness.series.series.Nothing."""
         from harness.series.search import facts_of
 
@@ -220,10 +220,10 @@ def main(options: argparse.Namespace) -> int:
     return demand_signed(command.code(finished.record), signer, unsigned=options.unsigned)
 
 
-def _account(command: Any) -> Account[Any]:
-    from harness.series.series import Account
+def _account(command: Any) -> SeriesProgress[Any]:
+    from harness.series.series import SeriesProgress
 
-    class Printed(Account[Any]):
+    class PrintedProgress(SeriesProgress[Any]):
         """Plan, and a line for each part as it begins and as it is kept."""
 
         parts = 0
@@ -234,10 +234,10 @@ def _account(command: Any) -> Account[Any]:
             for line in command.plan(facts, f"{had}: {os.path.relpath(folder)}"):
                 print(line, flush=True)
 
-        def began(self, part: Part, number: int) -> None:
+        def began(self, part: PlannedPart, number: int) -> None:
             print(f"  {number}/{self.parts} {part.name} ...", flush=True)
 
-        def kept(self, part: Part, number: int, seconds: float) -> None:
+        def kept(self, part: PlannedPart, number: int, seconds: float) -> None:
             print(f"  {number}/{self.parts} {part.name} kept, {seconds} s", flush=True)
 
-    return Printed()
+    return PrintedProgress()

@@ -13,7 +13,7 @@ from harness.events import Event
 from harness.forms.text import plural, visible
 from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACT_KEPT, Seen, ended
 from harness.run.run import Interrupted, RunError, Slip
-from harness.run.tried import Kept, NoSuchCell, Tried, TriedArm, attempt
+from harness.run.tried import NoSuchCell, TriedArm, TriedArtefact, TriedCell, attempt
 from harness.scenario import LoadedScenario, Scenario, ScenarioError
 from harness.stats.ends import shown
 
@@ -50,7 +50,7 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
     return next((code for code in (USAGE, FAIL, INCONCLUSIVE) if code in codes), PASS)
 
 
-def exit_code(tried: Tried) -> int:
+def exit_code(tried: TriedCell) -> int:
     """PASS, FAIL or INCONCLUSIVE of these two trials.
 
     It is not a verdict: one trial says nothing about the next.
@@ -69,7 +69,7 @@ def exit_code(tried: Tried) -> int:
     return PASS
 
 
-def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
+def lines(scenario: Scenario, tried: TriedCell) -> Iterator[str]:
     """Everything that is printed."""
     for cell, why in tried.skipped.items():
         yield f"{cell}: SKIPPED: {visible(why, LINE_LIMIT)}"
@@ -115,7 +115,7 @@ def _arm(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
                 yield from (f"    | {line}" for line in _cut(texts[rank]))
 
 
-def _kept(who: str, kept: Sequence[Kept]) -> Iterator[str]:
+def _kept(who: str, kept: Sequence[TriedArtefact]) -> Iterator[str]:
     """Line for each artefact; ranks that kept the same show the same digest."""
     if kept:
         yield f"  {who} kept:"

@@ -18,9 +18,8 @@ from harness.forms.source import read_source
 from harness.gate.objects import NoTrustedRef, Objects
 from harness.gate.policy import Policy, Required, parse_policy
 from harness.record.model import Record
-from harness.run.arms.files import below
+from harness.run.arms.code import LINK, SUBMODULE, below
 from harness.run.arms.provenance import Tree
-from harness.run.arms.revision import LINK, SUBMODULE
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 from harness.trust import signers
 from harness.trust.signers import SignerPolicy, SignersMalformed

@@ -19,9 +19,8 @@ from harness.record.facts import (
     SOURCE_FOLDER,
 )
 from harness.record.model import ArmSummary, Record
-from harness.run.arms.files import below
+from harness.run.arms.code import RevisionError, below
 from harness.run.arms.provenance import Tree, patched
-from harness.run.arms.revision import RevisionError
 from harness.scenario import parse_scenario
 from harness.stats.counterparts import Counterparts, counterpart, spread, top_of
 from harness.stats.provenance import Source, judge, path_of

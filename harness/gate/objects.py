@@ -2,7 +2,7 @@
 objects.
 
 Nothing is taken from a working tree: it is the commit's under test, or nobody knows whose. Nothing
-of the repository runs (`harness.run.arms.revision`), nothing is fetched, and a ref is named in
+of the repository runs (`harness.run.arms.code`), nothing is fetched, and a ref is named in
 full, so that a tag or a local branch that somebody called `origin/main` is not mistaken for it.
 """
 

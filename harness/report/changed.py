@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from harness.forms.text import numbered, plural
 from harness.record import facts
 from harness.record.arms import compared
-from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER, RevisionFacts
 from harness.record.library import RUN_LINES, text_path
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import LibraryChange, ModuleChange, Record, ScenarioSummary
@@ -97,11 +97,8 @@ def _sides(record: Record) -> list[Block]:
     ]
     revisions: list[Part] = [
         (
-            Foreign(
-                f"{environment.rev}, commit"
-                f" {environment.commit[:12]}{', patched' if environment.patch else ''}"
-            )
-            if (environment := record.arms[name].revision) is not None
+            _commit(revision)
+            if (revision := record.arms[name].revision) is not None
             else "the files as they stood"
         )
         for name in sides
@@ -112,6 +109,11 @@ def _sides(record: Record) -> list[Block]:
         ("ran in", *environments),
     ]
     return [Table(("", *(record.scenario.arm(name) for name in sides)), tuple(rows))]
+
+
+def _commit(revision: RevisionFacts) -> Foreign:
+    patched = ", patched" if revision.patch else ""
+    return Foreign(f"{revision.rev}, commit {revision.commit[:12]}{patched}")
 
 
 def _revisions(record: Record) -> list[Block]:

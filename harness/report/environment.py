@@ -52,25 +52,20 @@ def environment_section(record: Record) -> list[Block]:
         f"harness pid {run.harness_pid}, fork server pid"
         f" {', '.join(map(str, run.server_pids)) or 'none'}"
     )
+    packages_row = "packages of the harness" if run.environments else "packages"
     facts_of_run: list[tuple[str, Part]] = [
         ("environment", Foreign(made_by(here))),
         *nix_rows(here),
-        *(
-            [
-                (
-                    "packages of the harness" if run.environments else "packages",
-                    Foreign(", ".join(shown)),
-                )
-            ]
-            if seen
-            else []
-        ),
+        *([(packages_row, Foreign(", ".join(shown)))] if seen else []),
         ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
         ("processor, memory", Foreign(machine)),
         ("GPU", Foreign(here.gpu or "none answers")),
         ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
-        *(("plug-in", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.plugins),
-        *(("imported beside it", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.imported),
+        *(("plug-in", Foreign(f"{plugin}, sha256 {plugin.sha256}")) for plugin in run.plugins),
+        *(
+            ("imported beside it", Foreign(f"{package}, sha256 {package.sha256}"))
+            for package in run.imported
+        ),
         *(
             [("Python may read at its start", Foreign(_start_files(here)))]
             if here.start_files
@@ -101,8 +96,8 @@ def environment_section(record: Record) -> list[Block]:
         fleet = f"{of}, ranks placed {rule}, lease {over.lease:g} s, ready within {over.ready} s"
         rows.append(("test machines" if over.made_here else "machines", Claim(fleet, (RUN,))))
         rows += [
-            ("machine", Claim(Foreign(f"{one.called}: {_machine(one)}"), (RUN,)))
-            for one in over.machines
+            ("machine", Claim(Foreign(f"{machine.called}: {_machine(machine)}"), (RUN,)))
+            for machine in over.machines
         ]
     section: list[Block] = [
         Heading(2, "Environment"),

@@ -18,16 +18,18 @@ from harness.forms.text import plural
 from harness.record.arms import compared, installed
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import LibraryChange, Record
-from harness.report import blocks
 from harness.report.blocks import (
     Block,
     BulletList,
+    Claim,
+    Details,
     Foreign,
     Heading,
     Paragraph,
     Part,
     Strong,
     Table,
+    Terms,
     Text,
     Verbatim,
 )
@@ -85,7 +87,7 @@ def render_issue(record: Record, read: Read) -> str:
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
         note = (
-            [blocks.Paragraph(f"Left out for length: {left}. See the report and its evidence.")]
+            [Paragraph(f"Left out for length: {left}. See the report and its evidence.")]
             if left
             else []
         )
@@ -101,22 +103,18 @@ def _head(record: Record) -> list[Block]:
     title = record.scenario.title
     shown = f"Finding ({word})" if record.scenario.role == "upstream" else word
     said = summary(record)
-    terms = next(block for block in said if isinstance(block, blocks.Terms))
-    table = next(block for block in said if isinstance(block, blocks.Table))
-    reasons = [blocks.Foreign(reason, 400) for reason in record.judgement.reasons[:REASONS_SHOWN]]
+    terms = next(block for block in said if isinstance(block, Terms))
+    table = next(block for block in said if isinstance(block, Table))
+    reasons = [Foreign(reason, 400) for reason in record.judgement.reasons[:REASONS_SHOWN]]
     more = len(table.rows) - CELLS_SHOWN
     left = len(record.judgement.reasons) - REASONS_SHOWN
     return [
-        blocks.Heading(2, blocks.Text(blocks.Strong(shown), " ", blocks.Foreign(title, 200))),
+        Heading(2, Text(Strong(shown), " ", Foreign(title, 200))),
         without_word(terms),
-        blocks.Table(table.header, table.rows[:CELLS_SHOWN], table.align),
-        *(
-            [blocks.Paragraph(f"{plural(more, 'more cell')}, none of them worse.")]
-            if more > 0
-            else []
-        ),
-        *([blocks.BulletList(tuple(reasons))] if reasons else []),
-        *([blocks.Paragraph(f"{plural(left, 'more reason')}.")] if left > 0 else []),
+        Table(table.header, table.rows[:CELLS_SHOWN], table.align),
+        *([Paragraph(f"{plural(more, 'more cell')}, none of them worse.")] if more > 0 else []),
+        *([BulletList(tuple(reasons))] if reasons else []),
+        *([Paragraph(f"{plural(left, 'more reason')}.")] if left > 0 else []),
     ]
 
 
@@ -126,13 +124,13 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
     """
     yield from _failures(record, read)
     if record.changed:
-        diff = blocks.Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
+        diff = Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
         asked = record.scenario
         older, newer = map(asked.the, compared(record.arms))
-        yield Section(name="the diff", blocks=(blocks.Heading(3, f"From {older} to {newer}"), diff))
+        yield Section(name="the diff", blocks=(Heading(3, f"From {older} to {newer}"), diff))
     if modules := tuple(block for library in record.libraries for block in _modules(library)):
         yield Section(name="the diff of libraries", blocks=modules)
-    yield Section(name="the versions", blocks=(blocks.Heading(3, "Versions"), _versions(record)))
+    yield Section(name="the versions", blocks=(Heading(3, "Versions"), _versions(record)))
     yield Section(name="how to reproduce it", blocks=tuple(_reproduce(record)))
     files = [("the scenario", SCENARIO_PATH, "yaml")]
     files += [
@@ -140,8 +138,8 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
         for name in entry_files(record, "candidate")
     ]
     for name, path, language in files:
-        text = blocks.Verbatim(read(path).decode("utf-8", "backslashreplace"), language, FILE_LIMIT)
-        yield Section(name=name, blocks=(blocks.Details(f"{name[0].upper()}{name[1:]}", (text,)),))
+        text = Verbatim(read(path).decode("utf-8", "backslashreplace"), language, FILE_LIMIT)
+        yield Section(name=name, blocks=(Details(f"{name[0].upper()}{name[1:]}", (text,)),))
 
 
 def _modules(library: LibraryChange) -> Iterator[Block]:
@@ -150,8 +148,8 @@ def _modules(library: LibraryChange) -> Iterator[Block]:
     diffs = {module.file: "\n".join(module.lines) for module in library.modules if module.lines}
     for file, diff in sorted(diffs.items(), key=lambda item: len(item[1])):
         if room > 0:
-            inner = blocks.Verbatim(diff, "diff", room)
-            yield blocks.Details(blocks.Foreign(f"{library.distribution}: {file}"), (inner,))
+            inner = Verbatim(diff, "diff", room)
+            yield Details(Foreign(f"{library.distribution}: {file}"), (inner,))
         room -= len(diff)
 
 
@@ -172,9 +170,9 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
         if shown is not None:
             cell, how, text = shown
             name = record.scenario.the(arm)
-            who = blocks.Foreign(f"{name[0].upper()}{name[1:]}, {how} ({cell.id})")
-            log = blocks.Verbatim(text, "text", LOG_LIMIT)
-            yield Section(name=f"what {name} printed", blocks=(blocks.Heading(3, who), log))
+            who = Foreign(f"{name[0].upper()}{name[1:]}, {how} ({cell.id})")
+            log = Verbatim(text, "text", LOG_LIMIT)
+            yield Section(name=f"what {name} printed", blocks=(Heading(3, who), log))
 
 
 def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:
@@ -204,16 +202,16 @@ def _versions(record: Record) -> Block:
     versions = {package.name.lower(): package.version for package in here.packages}
     harness = ", ".join(f"{name} {versions[name]}" for name in COMPUTING if name in versions)
     rows: list[tuple[Part, ...]] = [
-        ("rankproof", blocks.Foreign(record.run.rankproof)),
-        ("Python", blocks.Foreign(f"{here.implementation} {here.python}")),
+        ("rankproof", Foreign(record.run.rankproof)),
+        ("Python", Foreign(f"{here.implementation} {here.python}")),
         (
             "packages of the harness" if record.run.environments else "packages",
-            blocks.Foreign(harness or "none of those that compute"),
+            Foreign(harness or "none of those that compute"),
         ),
-        ("system", blocks.Foreign(f"{here.system} {here.release} {here.machine}")),
+        ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
         (
             "processor",
-            blocks.Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}"),
+            Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}"),
         ),
     ]
     arms_by_environment: dict[str, list[str]] = {}
@@ -223,10 +221,10 @@ def _versions(record: Record) -> Block:
         )
         arms_by_environment.setdefault(f"Python {environment.python}; {named}", []).append(arm)
     rows += [
-        (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200))
+        (f"environment of the {' and the '.join(arms)}", Foreign(text, 1200))
         for text, arms in arms_by_environment.items()
     ]
-    return blocks.Table(("what", "version"), tuple(rows))
+    return Table(("what", "version"), tuple(rows))
 
 
 def _reproduce(record: Record) -> Iterator[Block]:
@@ -238,25 +236,25 @@ def _reproduce(record: Record) -> Iterator[Block]:
         ["rankproof", "run", place, *(f"--set {shlex.quote(given)}" for given in run.overrides)]
     )
     lines.append(f"{again}   # the scenario {record.scenario.id}")
-    yield blocks.Heading(3, "How to reproduce it")
+    yield Heading(3, "How to reproduce it")
     if source.dirty:
-        yield blocks.Paragraph(
+        yield Paragraph(
             "The tree was changed since the commit: the report's bundle has the changes, the commit"
             " not."
         )
-    yield blocks.Verbatim("\n".join(lines), "sh")
-    yield blocks.Paragraph(
-        "Or from the report or its bundle: ", blocks.Verbatim("rankproof reproduce report.md"), "."
+    yield Verbatim("\n".join(lines), "sh")
+    yield Paragraph(
+        "Or from the report or its bundle: ", Verbatim("rankproof reproduce report.md"), "."
     )
 
 
 def _foot(record: Record) -> list[Block]:
     return [
-        blocks.Paragraph(
+        Paragraph(
             "Made by ",
-            blocks.Verbatim("rankproof show --issue"),
+            Verbatim("rankproof show --issue"),
             " from run ",
-            blocks.Verbatim(record.run.id),
+            Verbatim(record.run.id),
             ". This text is not signed; the report is what can be verified.",
         )
     ]
@@ -265,46 +263,46 @@ def _foot(record: Record) -> list[Block]:
 def alone(block: Block) -> Block:
     """Block without evidence, calls and folders."""
     match block:
-        case blocks.Heading(level, text):
-            return blocks.Heading(level, _quiet(text))
-        case blocks.Paragraph(parts):
-            return blocks.Paragraph(*map(_quiet, parts))
-        case blocks.Table(header, rows, align):
-            return blocks.Table(
+        case Heading(level, text):
+            return Heading(level, _quiet(text))
+        case Paragraph(parts):
+            return Paragraph(*map(_quiet, parts))
+        case Table(header, rows, align):
+            return Table(
                 tuple(map(_quiet, header)), tuple(tuple(map(_quiet, row)) for row in rows), align
             )
-        case blocks.Verbatim(text, language, limit):
+        case Verbatim(text, language, limit):
             # A blank at the end of a line only matters where a diff tells of it.
             lines = (
                 text.split("\n")
                 if language == "diff"
                 else [line.rstrip() for line in text.split("\n")]
             )
-            return blocks.Verbatim(without_places("\n".join(lines)), language, limit)
-        case blocks.BulletList(items):
-            return blocks.BulletList(tuple(map(_quiet, items)))
-        case blocks.Terms(rows):
-            return blocks.Terms(tuple((name, _quiet(value)) for name, value in rows))
-        case blocks.Details(summary, inner):
-            return blocks.Details(summary, tuple(map(alone, inner)))
+            return Verbatim(without_places("\n".join(lines)), language, limit)
+        case BulletList(items):
+            return BulletList(tuple(map(_quiet, items)))
+        case Terms(rows):
+            return Terms(tuple((name, _quiet(value)) for name, value in rows))
+        case Details(summary, inner):
+            return Details(summary, tuple(map(alone, inner)))
         case _:
             return block
 
 
 def _quiet(part: Part) -> Part:
     match part:
-        case blocks.Claim(text, _):
+        case Claim(text, _):
             return _quiet(text)
-        case blocks.Text(parts):
-            return blocks.Text(*map(_quiet, parts))
-        case blocks.Verbatim(text, language, limit):
-            return blocks.Verbatim(without_places(text), language, limit)
-        case blocks.Foreign(text, limit):
+        case Text(parts):
+            return Text(*map(_quiet, parts))
+        case Verbatim(text, language, limit):
+            return Verbatim(without_places(text), language, limit)
+        case Foreign(text, limit):
             # Cut before it is taken apart, so that the limit holds for all of it.
             text = without_places(
                 text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more)"
             )
-            return blocks.Text(*_without_calls(text))
+            return Text(*_without_calls(text))
         case _:
             return part
 
@@ -312,10 +310,10 @@ def _quiet(part: Part) -> Part:
 def _without_calls(text: str) -> Iterator[Part]:
     end = 0
     for match in CALLS.finditer(text):
-        yield blocks.Foreign(text[end : match.start()])
-        yield blocks.Verbatim(match[0])
+        yield Foreign(text[end : match.start()])
+        yield Verbatim(match[0])
         end = match.end()
-    yield blocks.Foreign(text[end:])
+    yield Foreign(text[end:])
 
 
 def without_places(text: str) -> str:
@@ -355,7 +353,7 @@ def render_step_summary(basis: Basis) -> bytes:
         if record.scenario.role == "upstream"
         else judgement.verdict
     )
-    blocks: list[Block] = [
+    lines: list[Block] = [
         Heading(3, Text(Strong(word), " ", Foreign(record.scenario.title, 200))),
         Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
         Paragraph(
@@ -365,7 +363,7 @@ def render_step_summary(basis: Basis) -> bytes:
         *([BulletList(tuple(reasons))] if reasons else []),
         Paragraph("Report: ", Verbatim(basis.report), ", run ", Verbatim(record.run.id), "."),
     ]
-    return (render_markdown(map(alone, blocks)) + "\n").encode()
+    return (render_markdown(map(alone, lines)) + "\n").encode()
 
 
 VIEW = View(

@@ -13,25 +13,32 @@ from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
+from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison, is_shown
 from harness.report.blocks import (
     Block,
+    BulletList,
     Claim,
+    Details,
     Evidence,
+    Foreign,
     Heading,
+    Note,
     Paragraph,
     Part,
+    Strong,
     Table,
+    Text,
     Verbatim,
 )
 from harness.report.changed import changed_section, impact_section
 from harness.report.environment import environment_section
 from harness.report.limits import limits_section
 from harness.report.markdown import render_markdown
-from harness.report.reproduction import reproduction_section
 from harness.report.summary import scenario_in_words, summary
 from harness.report.trials import control_section, faults_section, ranks_section
 from harness.report.words import answer
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
+from harness.stats.reproduction import CellAnswer
 
 RUN = Evidence(facts.PATH)
 RECORD = Evidence(RECORD_PATH)
@@ -131,3 +138,170 @@ def _check_it(record: Record) -> list[Block]:
         Verbatim("\n".join(lines), "sh"),
         Paragraph("Run it again at the same commit: ", Verbatim(" ".join(again))),
     ]
+
+
+REPRODUCED = Evidence(REPRODUCED_PATH)
+ROWS = 60
+
+
+def reproduction_section(record: Record) -> list[Block]:
+    """Section; nothing for a run that reproduces no other."""
+    comparison = record.comparison
+    reproduces = record.run.reproduces
+    if comparison is None or reproduces is None:
+        return []
+    blocks: list[Block] = [
+        Heading(2, "Reproduction"),
+        Table(
+            ("what", ""),
+            (
+                ("answer", Strong(comparison.result.answer)),
+                (
+                    "report",
+                    Claim(
+                        Text(Verbatim(comparison.id), ", made ", Foreign(comparison.made)),
+                        (REPRODUCED,),
+                    ),
+                ),
+                ("its signature", Claim(Foreign(comparison.signed), (REPRODUCED,))),
+                ("its verdict", Claim(comparison.verdict, (REPRODUCED,))),
+                ("source", Claim(Foreign(reproduces.source), (RUN,))),
+                (
+                    "candidate",
+                    Claim(
+                        Foreign(reproduces.candidate or "that of the report, file by file"), (RUN,)
+                    ),
+                ),
+                *_varied_rows(record),
+            ),
+        ),
+        Table(
+            ("cell", "answer", "same verdict?", "same failure?", "same numbers?"),
+            tuple(_cell_row(cell) for cell in comparison.result.cells),
+        ),
+    ]
+    reasons = [
+        Foreign(f"{cell.id}: {reason}", 640)
+        for cell in comparison.result.cells
+        for reason in cell.reasons
+    ]
+    reasons += [
+        Foreign(
+            f"{cell.id}: {plural(cell.more_trials, 'more trial')} would settle it, if they go on as"
+            " here"
+        )
+        for cell in comparison.result.cells
+        if cell.more_trials
+    ]
+    if reasons:
+        blocks += [Paragraph("Reasons:"), BulletList(tuple(reasons))]
+    for cell in comparison.result.cells:
+        if cell.arms:
+            blocks.append(
+                Details(
+                    Foreign(f"{cell.id}: failures and numbers, then and here"),
+                    tuple(_details(cell)),
+                )
+            )
+    blocks += _differences(comparison)
+    blocks.append(
+        Note(
+            "The same failure is the same cause (error, function, source line, ranks), the same"
+            " checks and the same state of every fault; consequences, pids, times and folders are"
+            " left out. The counts are kept apart by Fisher's exact test, two-sided, at 5 % over"
+            " all cells together. Numbers are compared between trials of one seed and one outcome,"
+            " at the level that the check declares; they do not decide the answer."
+        )
+    )
+    return blocks
+
+
+def _varied_rows(record: Record) -> list[tuple[Part, ...]]:
+    """Return what a second pass changes on purpose, and whether its facts show it."""
+    varied = record.run.reproduces.varied if record.run.reproduces is not None else None
+    if varied is None:
+        return []
+    before, after = (
+        "not there" if value is None else value for value in (varied.before, varied.after)
+    )
+    change = Foreign(f"{varied.what}: {after} instead of {before}", 300)
+    return [
+        ("changed on purpose", Claim(change, (RUN,))),
+        ("the change took effect", Claim("yes" if is_shown(varied, record.run) else "NO", (RUN,))),
+        ("the pass without it", Claim(Verbatim(varied.beside), (RUN,))),
+    ]
+
+
+def _cell_row(cell: CellAnswer) -> tuple[Part, ...]:
+    verdict = f"{'yes' if cell.same_verdict else 'no'}: {cell.then} then, {cell.now} here"
+    return (
+        Foreign(cell.id),
+        Strong(cell.answer),
+        Claim(verdict, (REPRODUCED, RUN)),
+        Claim(cell.same_failure, (REPRODUCED,)),
+        Claim(cell.same_numbers, (REPRODUCED,)),
+    )
+
+
+def _details(cell: CellAnswer) -> list[Block]:
+    rows: list[tuple[Part, ...]] = []
+    for arm in cell.arms:
+        counts = (
+            f"{arm.failed_then} of {arm.counted_then}",
+            f"{arm.failed_now} of {arm.counted_now}",
+        )
+        rows.append((arm.arm, "failed", counts[0], counts[1], f"{arm.p_value:.2g}"))
+        for failure in sorted(arm.failures_then.keys() | arm.failures_now.keys())[:ROWS]:
+            then = arm.failures_then.get(failure, 0)
+            now = arm.failures_now.get(failure, 0)
+            rows.append((arm.arm, Foreign(failure, 300), str(then), str(now), ""))
+    blocks: list[Block] = [
+        Table(("arm", "failure", "trials then", "trials here", "p"), tuple(rows))
+    ]
+    if cell.numbers:
+        numbers = tuple(
+            (
+                row.arm,
+                Verbatim(row.check),
+                row.level,
+                f"{row.same} of {row.compared}" if row.compared else "not compared",
+            )
+            for row in cell.numbers
+        )
+        blocks.append(
+            Table(("arm", "check", "level", "same, of trials with the same seed"), numbers)
+        )
+    return blocks
+
+
+def _differences(comparison: Comparison) -> list[Block]:
+    same = (
+        f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same"
+        " file by file"
+    )
+    known = (
+        f"Same environment by construction: {comparison.environment}"
+        if comparison.environment
+        else "Nothing makes the environments the same by construction"
+    )
+    blocks: list[Block] = [Paragraph(Claim(Foreign(f"{known}; {same}."), (REPRODUCED, RUN)))]
+    for group in GROUPS:
+        rows: list[tuple[Part, ...]] = [
+            (Foreign(difference.what), Foreign(difference.then, 200), Foreign(difference.now, 200))
+            for difference in comparison.differences
+            if difference.group == group
+        ]
+        if not rows:
+            verb = "is " if group == "known to matter" else ""
+            blocks.append(Paragraph(Claim(f"No difference that {verb}{group}.", (REPRODUCED, RUN))))
+        elif group == "rarely matters":
+            table = Table(("what", "then", "here"), tuple(rows[:ROWS]))
+            blocks.append(
+                Details(f"{plural(len(rows), 'difference')} that rarely matter", (table,))
+            )
+        else:
+            blocks += [
+                Paragraph(f"Differences ({group}):"),
+                Table(("what", "then", "here"), tuple(rows[:ROWS])),
+            ]
+    return blocks

@@ -190,7 +190,8 @@ def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
                 alike.setdefault(answer.shown, []).append(answer.rank)
         groups = list(alike.values())
         # Where every rank has its own, as of a pid, one is an example.
-        shown = groups if len(groups) <= GROUPS else groups[: 1 if passed else GROUPS]
+        most = 1 if passed and len(groups) > GROUPS else GROUPS
+        shown = groups[:most]
         for ranks in shown:
             yield ranks_in_words(ranks), _value(trial, row, ranks[0])
         if left := sorted(rank for ranks in groups[len(shown) :] for rank in ranks):

@@ -194,11 +194,8 @@ def failures_in_words(record: Record) -> Part | None:
             {trial.first.rank for trial in trials if trial.first and trial.first.rank is not None}
         )
         first = "" if any(trial.apart for trial in trials) else "first "
-        where = (
-            f", {first}on {'one of ' if len(ranks) > 1 else ''}{ranks_in_words(ranks)}"
-            if ranks
-            else ""
-        )
+        several = "one of " if len(ranks) > 1 else ""
+        where = f", {first}on {several}{ranks_in_words(ranks)}" if ranks else ""
         claim = Claim(Text(Foreign(what, SENTENCE_LIMIT), where), (Evidence(trials[0].evidence),))
         parts += [
             "; " if parts else "",

@@ -139,11 +139,8 @@ def _reference(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
         )
         for array in reference.arrays
     ]
-    table = (
-        [Table(("a's, rank 0" if asked.called else "the reference's", "value"), tuple(rows))]
-        if rows
-        else []
-    )
+    whose = "a's, rank 0" if asked.called else "the reference's"
+    table = [Table((whose, "value"), tuple(rows))] if rows else []
     return [Paragraph(*text, "."), *table]
 
 
@@ -322,16 +319,13 @@ def faults_section(record: Record) -> list[Block]:
     section: list[Block] = [Heading(2, "Faults")]
     if not record.scenario.faults:
         return [*section, Paragraph("Nothing was done to the ranks on purpose.")]
+    of_one_arm = any(fault.arm is not None for fault in record.scenario.faults)
+    done = (
+        f"Done to the ranks on purpose, in both arms{' unless one is named' if of_one_arm else ''}:"
+    )
     section += [
         Paragraph(
-            "The defect, injected into b by the harness:"
-            if record.scenario.called
-            else "Done to the ranks on purpose, in both arms"
-            + (
-                ":"
-                if all(fault.arm is None for fault in record.scenario.faults)
-                else " unless one is named:"
-            )
+            "The defect, injected into b by the harness:" if record.scenario.called else done
         ),
         BulletList(
             tuple(

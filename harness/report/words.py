@@ -44,7 +44,9 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
         for _, run in groupby(enumerate(ranks), key=lambda pair: pair[1] - pair[0])
     ]
     spans = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(spans)}" if ranks else "no rank"
+    if not ranks:
+        return "no rank"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(spans)}"
 
 
 def worst_first(cells: Iterable[CellVerdict]) -> list[CellVerdict]:

@@ -84,7 +84,7 @@ class Index(Model):
     members: list[Member]
 
     def encode(self) -> bytes:
-        """The one way an index is written."""
+        """Encode an index in the one way it is written."""
         return (
             json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
         )

@@ -324,7 +324,7 @@ def _usual_places(wanted: InputFacts, facts: RunFacts) -> Iterator[Path]:
 
 
 def _take_lock(facts: RunFacts, content: _Content) -> None:
-    """The lock the environment was made from, where it still is that one."""
+    """Lock the environment was made from, where it still is that one."""
     name = facts.environment.lock
     digest = facts.environment.lock_sha256
     if name is None or digest is None or "/" in name:

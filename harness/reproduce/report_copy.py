@@ -27,23 +27,23 @@ from harness.record.reproduced import ReproducedRun
 from harness.report.figures import FOLDER as FIGURES
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
-from harness.run.arms.provenance import (
-    Living,
-    Origin,
-    Recorded,
-    Tree,
-    installed_from,
-    patched,
-    revision,
-    standing,
-)
-from harness.run.arms.revision import (
+from harness.run.arms.code import (
     LINK,
     SUBMODULE,
     GitRepository,
     RevisionError,
     apply_patch,
     paths_of_patch,
+)
+from harness.run.arms.provenance import (
+    CodeOrigin,
+    Living,
+    Recorded,
+    Tree,
+    installed_from,
+    patched,
+    revision,
+    standing,
 )
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
@@ -349,13 +349,13 @@ def _change(target: Path, changes: bytes, *, commit: str) -> None:
 # -- where the code comes from, as far as it is not staged: a report, or a repository --------------
 
 
-def recorded(copy: ReportCopy) -> dict[str, Origin]:
+def recorded(copy: ReportCopy) -> dict[str, CodeOrigin]:
     """Return what the report says of each arm."""
     said = copy.record.run.provenance
     return {name: Recorded(said[name]) for name in copy.record.arms}
 
 
-def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
+def standing_at(copy: ReportCopy, folder: Path) -> dict[str, CodeOrigin]:
     """Checkout that a folder lies in, as it stands, or its revisions for the arms that are
     one.
     """
@@ -364,7 +364,7 @@ def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
 
 def committed(
     copy: ReportCopy, repository: Path, commit: str, *, changes: bytes | None
-) -> dict[str, Origin]:
+) -> dict[str, CodeOrigin]:
     """Commit of a repository, with the changes its tree had, or its revisions for the arms that
     are one.
 
@@ -375,12 +375,14 @@ def committed(
     return _living(copy, repository, tree if changes is None else patched(tree, changes, to=commit))
 
 
-def with_candidate(kept: Mapping[str, Origin], tree: Tree, folder: Path) -> dict[str, Origin]:
+def with_candidate(
+    kept: Mapping[str, CodeOrigin], tree: Tree, folder: Path
+) -> dict[str, CodeOrigin]:
     """Return the same, with the candidate from elsewhere."""
     return {**kept, "candidate": Living(tree, installed_from(folder))}
 
 
-def _living(copy: ReportCopy, folder: Path, tree: Tree) -> dict[str, Origin]:
+def _living(copy: ReportCopy, folder: Path, tree: Tree) -> dict[str, CodeOrigin]:
     """Of an arm whose revision is not here, what the report says."""
     origins = recorded(copy)
     installed = installed_from(folder)

@@ -26,7 +26,7 @@ from harness.record.reproduced import SEEDS, ReproducedRun, override
 from harness.reproduce import source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
-from harness.run.environments.supply import Found, Kept, Supply, supplied
+from harness.run.environments.supply import Found, KeptSupply, Supply, supplied
 from harness.run.inputs import (
     LAYOUTS,
     MADE,
@@ -153,7 +153,7 @@ def new_root() -> str:
 
 
 def another(prepared: Prepared, change: ChangeFacts, overrides: Sequence[str]) -> Prepared:
-    """The same reproduction with one thing changed.
+    """Same reproduction with one thing changed.
 
     Args:
         prepared: the pass beside it.
@@ -312,7 +312,7 @@ def find_supplies(copy: ReportCopy) -> dict[str, Supply]:
 def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
     folder = f"{ENVIRONMENT_FOLDER}/{arm}"
     environment = copy.record.run.environments.get(arm)
-    checkouts: dict[str, Found | Kept] = {}
+    checkouts: dict[str, Found | KeptSupply] = {}
     for name, given in wanted.checkouts.items():
         if environment is None:
             raise InputMissing(
@@ -321,7 +321,9 @@ def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
                 " itself, beside that checkout"
             )
         facts = environment.checkouts[name]
-        checkouts[name] = Kept(name=name, facts=facts, data=copy.read(f"{folder}/{facts.wheel}"))
+        checkouts[name] = KeptSupply(
+            name=name, facts=facts, data=copy.read(f"{folder}/{facts.wheel}")
+        )
     if wanted.requirements is None:
         return Supply(checkouts=checkouts)
     text = supplied(copy.read(f"{folder}/{REQUIREMENTS}"), name=wanted.requirements)

@@ -27,8 +27,8 @@ from harness.reproduce.report_copy import (
     with_candidate,
 )
 from harness.run.arms import staging
-from harness.run.arms.provenance import Origin, revision, standing
-from harness.run.arms.revision import GitRepository, RevisionError
+from harness.run.arms.code import GitRepository, RevisionError
+from harness.run.arms.provenance import CodeOrigin, revision, standing
 from harness.run.inputs import leaves
 from harness.scenario import Scenario, ScenarioError, parse_scenario
 
@@ -85,7 +85,7 @@ class Rebuilt:
     candidate: str = ""
     overrides: tuple[str, ...] = ()
     folder: Path | None = None
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, CodeOrigin]
 
 
 def from_evidence(copy: ReportCopy) -> Rebuilt:
@@ -433,7 +433,7 @@ def _demand_own_code(copy: ReportCopy) -> None:
 
 
 def _demand_inside(source: Source) -> None:
-    """What ends up on git's command line, or as a path, must be what a run writes there."""
+    """Demand that what ends up on git's command line, or as a path, is what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError(
             "the report says that its scenario lay outside of its repository, which no run says"

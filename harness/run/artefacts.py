@@ -80,6 +80,8 @@ class Artefacts:
     results: ResultsFolder
     checks: Sequence[AgainstCheck]
     most: int
+    # Worlds end in several threads: what is stored, spooled and refused is decided by one at a
+    # time, under `_lock`.
     _known: set[str] = field(default_factory=set)
     _stored: dict[str, SpooledFile] = field(default_factory=dict)
     _spool: Spool | None = None
@@ -88,7 +90,7 @@ class Artefacts:
     _pricked: Known = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def spool(self, found: KeptFile) -> KeptFile:
+    def spool(self, file: KeptFile) -> KeptFile:
         """Return the same where no rank finds it, in place of the rank's folder.
 
         Raises:
@@ -97,9 +99,7 @@ class Artefacts:
         with self._lock:
             if self._spool is None:
                 self._spool = Spool(self.results.path)
-        return (
-            found if found.piece is not None else replace(found, piece=self._spool.add(found.path))
-        )
+        return file if file.piece is not None else replace(file, piece=self._spool.add(file.path))
 
     def write(self) -> None:
         """Write into the evidence what was taken: no rank is left that could read it.
@@ -130,10 +130,10 @@ class Artefacts:
         room = PER_TRIAL
         kept: dict[tuple[int, str], KeptFile] = {}
         for rank in range(size):
-            for found in look(scratch / f"rank-{rank}" / FOLDER):
-                values = found.values
+            for file in look(scratch / f"rank-{rank}" / FOLDER):
+                values = file.values
                 if "why" not in values:
-                    kept[rank, str(values["artefact"])], many = self._store(found, room=room)
+                    kept[rank, str(values["artefact"])], many = self._store(file, room=room)
                     room -= many
                 world.note(ARTEFACT_FOUND, rank=rank, **values)
         return kept
@@ -176,27 +176,25 @@ class Artefacts:
         asked = needled(self.checks)
         if not asked:
             return
-        files = {one.values["sha256"]: one for one in (*reference.values(), *kept.values())}
+        files = {file.values["sha256"]: file for file in (*reference.values(), *kept.values())}
         history = History(world.events, size=size, reference=runs)
         cell = str(history.about().get("cell"))
         for check in asked:
             with self._lock:
                 if (cell, check.id) in self._refused:
                     continue
-                told = list(
+                notes = list(
                     note_needles(
                         check,
                         history,
-                        file=lambda found: _file(files[found["sha256"]]),
+                        file=lambda values: _file(files[values["sha256"]]),
                         known=self._pricked,
                     )
                 )
-                if any(
-                    (found := needles_in(values)) is not None and found.is_refused
-                    for values in told
-                ):
+                needles = [needles_in(values) for values in notes]
+                if any(tried is not None and tried.is_refused for tried in needles):
                     self._refused.add((cell, check.id))
-            for values in told:
+            for values in notes:
                 world.note(NEEDLES_TRIED, **values)
 
     def compare_runs(self, world: World, kept: Kept, *, size: int, first: Kept) -> None:
@@ -227,25 +225,30 @@ class Artefacts:
             reference: what the reference kept.
             runs: the events of the reference, if there is one.
         """
-        files = {one.values["sha256"]: one for one in (*reference.values(), *kept.values())}
+        files = {
+            kept_file.values["sha256"]: kept_file
+            for kept_file in (*reference.values(), *kept.values())
+        }
         history = History(world.events, size=size, reference=runs)
         for values in list(
-            note_accounts(checks, history, file=lambda found: _file(files[found["sha256"]]))
+            note_accounts(
+                checks, history, file=lambda values_of_file: _file(files[values_of_file["sha256"]])
+            )
         ):
             world.note(ARTEFACTS_ACCOUNTED, **values)
 
-    def _store(self, found: KeptFile, *, room: int) -> tuple[KeptFile, int]:
+    def _store(self, file: KeptFile, *, room: int) -> tuple[KeptFile, int]:
         """Take a file in where it fits, and say so; with how many bytes of the trial's it takes."""
-        path = path_of(found.values)
-        many = int(found.values["bytes"])
+        path = path_of(file.values)
+        many = int(file.values["bytes"])
         with self._lock:
             new = path not in self._known
-            found.values["stored"] = not new or (many <= room and self._bytes + many <= self.most)
-            if not new or not found.values["stored"]:
-                return found, 0
+            file.values["stored"] = not new or (many <= room and self._bytes + many <= self.most)
+            if not new or not file.values["stored"]:
+                return file, 0
             self._known.add(path)
             self._bytes += many
-        kept = self.spool(found)
+        kept = self.spool(file)
         assert kept.piece is not None
         self._stored[path] = kept.piece
         return kept, many
@@ -255,42 +258,42 @@ class Artefacts:
         world: World,
         check: AgainstCheck,
         rank: int,
-        found: KeptFile | None,
+        actual: KeptFile | None,
         expected: KeptFile | None,
     ) -> None:
         """Compare a rank's array with the one that the check names.
 
         What is missing the check itself finds out.
         """
-        if found is None or expected is None:
+        if actual is None or expected is None:
             return
         values: dict[str, JSON]
         try:
-            values = {"comparison": check.compare(_array(found), _array(expected))}
+            values = {"comparison": check.compare(_array(actual), _array(expected))}
         except NotAnArray as error:
             values = {"why": str(error)}
-        digests = {"found": found.values["sha256"], "expected": expected.values["sha256"]}
+        digests = {"found": actual.values["sha256"], "expected": expected.values["sha256"]}
         world.note(ARTEFACT_COMPARED, rank=rank, check=check.id, **digests, **values)
 
 
-def _array(found: KeptFile) -> ArrayFile:
+def _array(kept: KeptFile) -> ArrayFile:
     """Return a file mapped into memory: it may be larger than what is free."""
-    if "dtype" not in found.values:
-        raise NotAnArray(f"{found.values['file']} holds bytes, not an array")
-    return _file(found)
+    if "dtype" not in kept.values:
+        raise NotAnArray(f"{kept.values['file']} holds bytes, not an array")
+    return _file(kept)
 
 
-def _file(found: KeptFile) -> ArrayFile:
-    if found.piece is not None:
-        return ArrayFile(found.path.name, found.piece.content())
-    if not found.values["bytes"]:
-        return ArrayFile(found.path.name, b"")  # nothing cannot be mapped
-    with found.path.open("rb") as file:
-        return ArrayFile(found.path.name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def _file(kept: KeptFile) -> ArrayFile:
+    if kept.piece is not None:
+        return ArrayFile(kept.path.name, kept.piece.content())
+    if not kept.values["bytes"]:
+        return ArrayFile(kept.path.name, b"")  # nothing cannot be mapped
+    with kept.path.open("rb") as file:
+        return ArrayFile(kept.path.name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def look(folder: Path) -> Iterator[KeptFile]:
-    """The artefacts in a rank's folder, by name.
+    """Artefacts in a rank's folder, by name.
 
     Nothing in it is trusted: it may hold links, pipes, holes.
 
@@ -329,15 +332,15 @@ def look(folder: Path) -> Iterator[KeptFile]:
         if match["suffix"] != BYTES:
             try:
                 with path.open("rb") as file:
-                    found = header(file, name=entry.name)
+                    array = header(file, name=entry.name)
             except NotAnArray as error:
                 yield KeptFile(path, {"file": shown, "why": str(error)})
                 continue
-            if found.bytes != values["bytes"]:
-                why = f"it has {values['bytes']} bytes, and its header says {found.bytes}"
+            if array.bytes != values["bytes"]:
+                why = f"it has {values['bytes']} bytes, and its header says {array.bytes}"
                 yield KeptFile(path, {"file": shown, "why": why})
                 continue
-            values |= {"dtype": found.dtype, "shape": list(found.shape)}
+            values |= {"dtype": array.dtype, "shape": list(array.shape)}
         if (other := taken.setdefault(match["name"], shown)) != shown:
             yield KeptFile(
                 path, {"file": shown, "why": f"{match['name']} is kept already, as {other}"}
@@ -475,10 +478,10 @@ def compare_ledgers(
     """
     files = {}
     for rank in range(size):
-        if (found := kept.get((rank, LEDGER))) is not None and int(
-            found.values["bytes"]
+        if (ledger := kept.get((rank, LEDGER))) is not None and int(
+            ledger.values["bytes"]
         ) <= LARGEST:
-            files[rank] = found.path.read_bytes()
+            files[rank] = ledger.path.read_bytes()
     asked = asks_ledgers(checks, size=size)
     transferred = asks_digests(checks, size=size)
     noted = account(files, size=size, world=world.mark, asked=asked, transferred=transferred)

@@ -238,7 +238,9 @@ class DistributedInferenceValidator:
         }
         path = self._folder / name / "scenario.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.dump(scenario, Dumper=_Plain, sort_keys=False, allow_unicode=True))
+        path.write_text(
+            yaml.dump(scenario, Dumper=_ScenarioDumper, sort_keys=False, allow_unicode=True)
+        )
         return run(
             load_scenario(path),
             RunSettings(results=self._results, signer=self._signer, jobs=self._jobs),
@@ -252,7 +254,7 @@ class DistributedInferenceValidator:
         return f"{min(99, int(100 * (1 - 0.05 ** (1 / self._trials))) + 1)}%"
 
 
-class _Plain(yaml.SafeDumper):
+class _ScenarioDumper(yaml.SafeDumper):
     """Writes everything out: a scenario has no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -42,7 +42,7 @@ SCRATCH_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
-class Answer:
+class DoctorAnswer:
     """One thing that was looked at.
 
     Attributes:
@@ -61,7 +61,7 @@ class Answer:
     remedy: str = ""
 
 
-def examine(*, results: Path, measure: bool = True) -> list[Answer]:
+def examine(*, results: Path, measure: bool = True) -> list[DoctorAnswer]:
     """Look at everything a run needs that would write into the folder `results`.
 
     Args:
@@ -70,7 +70,7 @@ def examine(*, results: Path, measure: bool = True) -> list[Answer]:
     """
     machine = environment.capture()
     costs = _costs() if measure else {}
-    sizes = [found.private for found in costs.values() if isinstance(found, capacity.RankCost)]
+    sizes = [cost.private for cost in costs.values() if isinstance(cost, capacity.RankCost)]
     looks = (
         *(
             _starts(),
@@ -87,44 +87,44 @@ def examine(*, results: Path, measure: bool = True) -> list[Answer]:
     return [answer for look in looks for answer in look]
 
 
-def _whether(topic: str, what: str, holds: object, detail: str, remedy: str) -> Answer:
-    return Answer(topic, what, "yes" if holds else "no", detail, "" if holds else remedy)
+def _whether(topic: str, what: str, holds: object, detail: str, remedy: str) -> DoctorAnswer:
+    return DoctorAnswer(topic, what, "yes" if holds else "no", detail, "" if holds else remedy)
 
 
-def _starts() -> Iterator[Answer]:
+def _starts() -> Iterator[DoctorAnswer]:
     if is_linux():
-        yield Answer(
+        yield DoctorAnswer(
             "start",
             "warm",
             "yes",
             "ranks are forked from a server that has imported what they need",
         )
     else:
-        yield Answer(
+        yield DoctorAnswer(
             "start",
             "warm",
             "note",
             f"not on {sys.platform}: every rank starts fresh, which takes seconds more",
         )
-    yield Answer("start", "fresh", "yes", "a new interpreter per rank")
+    yield DoctorAnswer("start", "fresh", "yes", "a new interpreter per rank")
 
 
-def _hosts() -> Iterator[Answer]:
+def _hosts() -> Iterator[DoctorAnswer]:
     why = hosts.refusal()
     if why is not None:
         what, _, remedy = why.text.rpartition(": ")
-        yield Answer(
+        yield DoctorAnswer(
             "start", "test hosts", "no", what, f"{remedy}; till then, cells with them are SKIPPED"
         )
     elif not has_clocks():
-        yield Answer(
+        yield DoctorAnswer(
             "start",
             "test hosts",
             "note",
             "made here, but this kernel gives them no clocks of their own",
         )
     else:
-        yield Answer(
+        yield DoctorAnswer(
             "start",
             "test hosts",
             "yes",
@@ -132,12 +132,12 @@ def _hosts() -> Iterator[Answer]:
         )
 
 
-def _backends() -> Iterator[Answer]:
+def _backends() -> Iterator[DoctorAnswer]:
     for name in BACKENDS:
         try:
             why = refusal(name, size=2)
         except PluginFailed as error:
-            yield Answer("backend", name, "no", str(error), "no cell with it can run")
+            yield DoctorAnswer("backend", name, "no", str(error), "no cell with it can run")
             continue
         detail = "can join ranks here" if why is None else str(why)
         yield _whether(
@@ -149,29 +149,29 @@ def _backends() -> Iterator[Answer]:
         )
 
 
-def _faults() -> Iterator[Answer]:
+def _faults() -> Iterator[DoctorAnswer]:
     for name, kind in FAULTS.items():
         try:
             with FAULTS.guarded(name):
                 why = kind.refusal()
         except PluginFailed as error:
-            yield Answer("fault", name, "no", str(error), "no scenario with it can run")
+            yield DoctorAnswer("fault", name, "no", str(error), "no scenario with it can run")
             continue
         yield _whether("fault", name, not why, why or kind.does, "scenarios with it are SKIPPED")
 
 
-def _plugins() -> Iterator[Answer]:
+def _plugins() -> Iterator[DoctorAnswer]:
     registries: tuple[Registry[Any], ...] = (CHECKS, FAULTS, BACKENDS, READY, VIEWS)
     for registry in registries:
         for name, why in registry.broken.items():
-            yield Answer("plug-in", name, "no", why, "tell its makers, or uninstall it")
+            yield DoctorAnswer("plug-in", name, "no", why, "tell its makers, or uninstall it")
 
 
-def _tools(machine: Environment) -> Iterator[Answer]:
+def _tools(machine: Environment) -> Iterator[DoctorAnswer]:
     if machine.gpu:
-        yield Answer("machine", "GPU", "yes", machine.gpu)
+        yield DoctorAnswer("machine", "GPU", "yes", machine.gpu)
     else:
-        yield Answer(
+        yield DoctorAnswer(
             "machine", "GPU", "note", "no NVIDIA driver answers: everything runs on the CPU"
         )
     for program, what, remedy in (
@@ -190,18 +190,18 @@ def _tools(machine: Environment) -> Iterator[Answer]:
     )
 
 
-def _signing() -> Iterator[Answer]:
+def _signing() -> Iterator[DoctorAnswer]:
     try:
         signer = find_signer(make=False)
     except KeyProblem as problem:
-        yield Answer("signing", "key", "no" if problem.named else "note", str(problem))
+        yield DoctorAnswer("signing", "key", "no" if problem.named else "note", str(problem))
         return
     except SshsigError as problem:
-        yield Answer("signing", "key", "no", str(problem), INSTALL)
+        yield DoctorAnswer("signing", "key", "no", str(problem), INSTALL)
         return
-    yield Answer("signing", "key", "yes", f"{signer.origin}, {signer.fingerprint}")
+    yield DoctorAnswer("signing", "key", "yes", f"{signer.origin}, {signer.fingerprint}")
     for reason in signer.passed_over:
-        yield Answer("signing", "passed over", "note", reason)
+        yield DoctorAnswer("signing", "passed over", "note", reason)
 
 
 def _costs() -> dict[str, capacity.RankCost | str]:
@@ -213,37 +213,41 @@ def _costs() -> dict[str, capacity.RankCost | str]:
     first = next(iter(joined), "none")
     kinds[f"{first}, fresh"] = {"backend": first, "warm": False, "size": 2}
     kinds["program (sh)"] = {"backend": "none", "warm": False, "program": True}
-    found: dict[str, capacity.RankCost | str] = {}
+    costs: dict[str, capacity.RankCost | str] = {}
     with ServerPool() as pool:
         for name, how in kinds.items():
             try:
-                found[name] = capacity.measure_cost(pool, **how)
+                costs[name] = capacity.measure_cost(pool, **how)
             except (ServerFailed, OSError) as error:
-                found[name] = str(error)
-    return found
+                costs[name] = str(error)
+    return costs
 
 
-def _ranks(costs: Mapping[str, capacity.RankCost | str]) -> Iterator[Answer]:
-    for name, found in costs.items():
-        if isinstance(found, str):
-            yield Answer("a rank costs", name, "no", found, "see `rankproof run SCENARIO --try`")
+def _ranks(costs: Mapping[str, capacity.RankCost | str]) -> Iterator[DoctorAnswer]:
+    for name, cost in costs.items():
+        if isinstance(cost, str):
+            yield DoctorAnswer(
+                "a rank costs", name, "no", cost, "see `rankproof run SCENARIO --try`"
+            )
             continue
-        private, share = (f"{size / 2**20:.1f} MiB" for size in (found.private, found.share))
+        private, share = (f"{size / 2**20:.1f} MiB" for size in (cost.private, cost.share))
         memory = (
             f"; {private} of its own, {share} with its part of what ranks share"
-            if found.private
+            if cost.private
             else ""
         )
-        yield Answer(
-            "a rank costs", name, "yes", f"{found.seconds:.3f} s of the start of a world{memory}"
+        yield DoctorAnswer(
+            "a rank costs", name, "yes", f"{cost.seconds:.3f} s of the start of a world{memory}"
         )
 
 
-def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
+def _limits(sizes: Sequence[int]) -> Iterator[DoctorAnswer]:
     """How many ranks of one world each limit bears; memory for the dearest that was measured."""
     least: dict[str, capacity.Limit] = {}
     for limit in capacity.limits(memory=max(sizes, default=capacity.LEAST_MEMORY)):
-        least[limit.what] = min(limit, least.get(limit.what, limit), key=lambda one: one.bears)
+        least[limit.what] = min(
+            limit, least.get(limit.what, limit), key=lambda limit_there: limit_there.bears
+        )
     for what, limit in least.items():
         word: Literal["yes", "no", "note"] = (
             "yes" if not (why := limit.shortage(MOST_RANKS)) else "note"
@@ -251,13 +255,13 @@ def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
         word = "no" if limit.shortage(FEW_RANKS) else word
         known = f" of {limit.per_rank} MiB" if sizes and what == "MiB of memory" else ""
         bears = f"{limit.left:,} left: a world can have {min(limit.bears, MOST_RANKS)} ranks{known}"
-        yield Answer("limits", what, word, bears, why.rpartition(": ")[2])
+        yield DoctorAnswer("limits", what, word, bears, why.rpartition(": ")[2])
     try:
         with PortLease() as ports:
             ports.take(MOST_RANKS)
-        yield Answer("limits", "ports", "yes", f"{MOST_RANKS} loopback ports can be leased")
+        yield DoctorAnswer("limits", "ports", "yes", f"{MOST_RANKS} loopback ports can be leased")
     except (NoPort, OSError) as error:
-        yield Answer(
+        yield DoctorAnswer(
             "limits",
             "ports",
             "no",
@@ -266,7 +270,7 @@ def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
         )
 
 
-def _storage(results: Path) -> Iterator[Answer]:
+def _storage(results: Path) -> Iterator[DoctorAnswer]:
     folders = (results.absolute(), *results.absolute().parents)
     # Path.exists raises where it may not look.
     place = next(folder for folder in folders if os.access(folder, os.F_OK))
@@ -287,61 +291,66 @@ def _storage(results: Path) -> Iterator[Answer]:
         )
 
 
-def _environment(machine: Environment) -> Iterator[Answer]:
+def _environment(machine: Environment) -> Iterator[DoctorAnswer]:
     if machine.lock:
-        yield Answer("environment", "lock", "yes", f"{machine.lock}, variant {machine.variant}")
+        yield DoctorAnswer(
+            "environment", "lock", "yes", f"{machine.lock}, variant {machine.variant}"
+        )
     else:
-        yield Answer(
+        yield DoctorAnswer(
             "environment", "lock", "note", "made by hand: `nox -s validate` makes a locked one"
         )
 
 
-def _cached() -> Iterator[Answer]:
-    environments = cached()
-    total = sum(one.bytes for one in environments)
+def _cached() -> Iterator[DoctorAnswer]:
+    kept_environments = cached()
+    total = sum(kept.bytes for kept in kept_environments)
     detail = (
-        f"{len(environments)} in the cache, {total / 2**20:.1f} MiB"
-        if environments
+        f"{len(kept_environments)} in the cache, {total / 2**20:.1f} MiB"
+        if kept_environments
         else "none in the cache"
     )
-    yield Answer("environment", "of arms", "note", detail)
-    for one in environments:
-        detail = f"{one.description or 'never finished'}, {one.bytes / 2**20:.1f} MiB"
-        yield Answer("environment", one.key[:8], "note", detail)
+    yield DoctorAnswer("environment", "of arms", "note", detail)
+    for kept in kept_environments:
+        detail = f"{kept.description or 'never finished'}, {kept.bytes / 2**20:.1f} MiB"
+        yield DoctorAnswer("environment", kept.key[:8], "note", detail)
 
 
-def _nix(machine: Environment) -> Iterator[Answer]:
+def _nix(machine: Environment) -> Iterator[DoctorAnswer]:
     nix = machine.nix
     if nix is None:
         how = "run `nix develop`" if shutil.which("nix") else "Nix is not installed"
-        yield Answer(
+        yield DoctorAnswer(
             "environment",
             "Nix",
             "note",
             f"not its environment ({how}): scenarios that need it are SKIPPED",
         )
         if os.environ.get("RANKPROOF_ENV"):
-            yield Answer(
+            yield DoctorAnswer(
                 "environment",
                 "RANKPROOF_ENV",
                 "note",
                 "is set, but this Python is not one that Nix built there",
             )
         return
-    yield Answer("environment", "Nix", "yes", nix.environment)
+    yield DoctorAnswer("environment", "Nix", "yes", nix.environment)
     if nix.stale:
         again = "leave the shell and run `nix develop` again"
-        yield Answer("environment", "shell", "no", f"older than {', '.join(nix.stale)}", again)
+        yield DoctorAnswer(
+            "environment", "shell", "no", f"older than {', '.join(nix.stale)}", again
+        )
     if nix.as_locked is not True:
         known = "not the one" if nix.as_locked is False else "not known to be the one"
-        yield Answer("environment", "nixpkgs", "note", f"{known} in flake.lock")
+        yield DoctorAnswer("environment", "nixpkgs", "note", f"{known} in flake.lock")
     for names, what in (
         (nix.changed, "changed since the commit"),
         (nix.untracked, "unknown to git, so Nix ignores them"),
     ):
         if names:
-            yield Answer("environment", "flake", "note", f"{what}: {', '.join(names)}")
+            yield DoctorAnswer("environment", "flake", "note", f"{what}: {', '.join(names)}")
     if machine.variant == "cuda":
-        remedy = f"set {rank_environment.DRIVER_VARIABLE} to the folder that holds {rank_environment.DRIVER_LIBRARIES[0]}"
+        library = rank_environment.DRIVER_LIBRARIES[0]
+        remedy = f"set {rank_environment.DRIVER_VARIABLE} to the folder that holds {library}"
         listed = ", ".join(nix.driver) or "no NVIDIA driver found for the ranks"
         yield _whether("environment", "driver", nix.driver, listed, remedy)

@@ -342,7 +342,7 @@ def _subject(answers: Answers) -> str:
         return _of_package(PACKAGE_SUBJECT, answers)
     if answers.kind == "hang":
         return HANG_SUBJECT.replace("{id}", answers.id)
-    own = not _raises(answers.error)
+    defined = not _raises(answers.error)
     if answers.source == "assert tokenizer" and _plays(answers):
         failure = f"    {answers.source}"
     elif _plays(answers):
@@ -356,7 +356,7 @@ def _subject(answers: Answers) -> str:
     )
     parts = {
         "{id}": answers.id,
-        "{error}": OWN_ERROR.format(error=answers.error) if own else "",
+        "{error}": OWN_ERROR.format(error=answers.error) if defined else "",
         "{healthy}": healthy,
         "{failure}": failure,
         "{barrier}": "" if answers.backend == "none" else "    context.group.barrier()\n",

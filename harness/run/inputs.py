@@ -125,10 +125,10 @@ def remember(resolved: Iterable[ResolvedInput]) -> None:
     with suppress(OSError, RuntimeError):  # of a user without a home
         folder = cache_folder(PLACES)
         folder.mkdir(parents=True, exist_ok=True)
-        for one in resolved:
+        for given in resolved:
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(os.fsencode(one.path))
-            Path(file.name).replace(folder / _key(one.facts))
+                file.write(os.fsencode(given.path))
+            Path(file.name).replace(folder / _key(given.facts))
 
 
 def remembered(facts: InputFacts) -> Path | None:

@@ -27,7 +27,7 @@ from harness.run.preparation import (
     prepare,
     recipes_of,
 )
-from harness.run.progress import Plan, Progress
+from harness.run.progress import Progress, RunOutline
 from harness.scenario import Cell, LoadedScenario, Scenario, override
 from harness.trust.key import Signer
 
@@ -71,14 +71,12 @@ class RunSettings:
 
     @property
     def hostfile(self) -> Hostfile | None:
-        """The machines on which the ranks are; None where they are not on several."""
+        """Machines on which the ranks are; None where they are not on several."""
         return self.where if isinstance(self.where, Hostfile) else None
 
     @property
     def nodes(self) -> RayNodes | None:
-        """The nodes on which whole trials are made; None where their worlds are started from
-        here.
-        """
+        """Nodes on which whole trials are made; None where their worlds are started from here."""
         return self.where if isinstance(self.where, RayNodes) else None
 
 
@@ -129,7 +127,7 @@ class RunPlan:
 
     @property
     def scenario(self) -> Scenario:
-        """The question."""
+        """Question that the run asks."""
         return self.trials.scenario
 
     @property
@@ -139,12 +137,12 @@ class RunPlan:
 
     @property
     def folder(self) -> ResultsFolder:
-        """The folder of this run, which takes the evidence."""
+        """Folder of this run, which takes the evidence."""
         return self.trials.results
 
     @property
     def runnable(self) -> list[Cell]:
-        """The cells that can run."""
+        """Cells that can run."""
         return self.preparation.runnable
 
     @property
@@ -161,10 +159,10 @@ class RunPlan:
         """Path to sha256 of an arm's code."""
         return sources.of_arm(self.folder.digests, arm)
 
-    def counts(self) -> Plan:
+    def counts(self) -> RunOutline:
         """How many trials there will be, for whoever follows the run."""
         trials = self.scenario.trials
-        return Plan(
+        return RunOutline(
             candidate=trials.candidate,
             control=trials.control if "control" in self.preparation.arms else 0,
             cells=self.preparation.cells,

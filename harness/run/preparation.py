@@ -24,7 +24,7 @@ from harness.run import inputs
 from harness.run.arms import provenance, staging
 from harness.run.arms.staging import StagedArm
 from harness.run.environments import cache, supply
-from harness.run.environments.cache import ArmEnvironment
+from harness.run.environments.cache import ReadyEnvironment
 from harness.run.environments.supply import Supply
 from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
@@ -55,7 +55,7 @@ class Material:
     patch: bytes | None
     reproduces: Reproduces
     reproduced: bytes
-    origins: Mapping[str, provenance.Origin]
+    origins: Mapping[str, provenance.CodeOrigin]
     supplies: Mapping[str, Supply] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class Ingredients:
     arms: dict[str, staging.StagedArm]
     source: Source
     patch: bytes | None
-    origins: Mapping[str, provenance.Origin]
+    origins: Mapping[str, provenance.CodeOrigin]
     supplies: Mapping[str, Supply]
 
     def declared(self, arm: str, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
@@ -135,13 +135,13 @@ class Preparation:
     arms: Mapping[str, StagedArm]
     inputs: Mapping[str, ResolvedInput]
     machine: Environment
-    environments: Mapping[str, ArmEnvironment]
+    environments: Mapping[str, ReadyEnvironment]
     cells: Sequence[Cell]
     skipped: dict[str, Skip]
 
     @property
     def runnable(self) -> list[Cell]:
-        """The cells that can run here."""
+        """Cells that can run here."""
         return [cell for cell in self.cells if cell.id not in self.skipped]
 
 
@@ -186,15 +186,18 @@ def recipes_of(
         preparation: code, inputs and environments.
         digests: path in the results folder to sha256.
     """
-    made = preparation.environments
+    environments = preparation.environments
     return {
         name: recipe(
             scenario=text,
             overrides=overrides,
             files=sources.of_arm(digests, name),
             arguments=arm.arguments,
-            inputs={one.facts.name: one.facts.digest for one in preparation.inputs.values()},
-            environment=made[name].facts.digest if name in made else None,
+            inputs={
+                resolved.facts.name: resolved.facts.digest
+                for resolved in preparation.inputs.values()
+            },
+            environment=environments[name].facts.digest if name in environments else None,
         )
         for name, arm in preparation.arms.items()
     }
@@ -288,15 +291,15 @@ def _engine_refusal(scenario: Scenario, cell: Cell, preparation: Preparation) ->
 
 
 def _backend_refusal(
-    scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]
+    scenario: Scenario, cell: Cell, environments: Mapping[str, ReadyEnvironment]
 ) -> Skip | None:
     backend = BACKENDS[cell.backend]
     arms = scenario.subject.arms
     for arm in arms:
-        made = environments.get(arm)
+        environment = environments.get(arm)
         needed = (*backend.properties.libraries, *(["xxhash"] if scenario.digests else []))
-        for library in needed if made is not None else ():
-            if made is not None and library not in made.facts.versions:
+        for library in needed if environment is not None else ():
+            if environment is not None and library not in environment.facts.versions:
                 where = f"the environment of {scenario.subject.named(arm)}"
                 lacking = f"{library} is not in {where}: name it in environment.packages"
                 return Skip(SkipCode.BACKEND_LIBRARY, lacking)
@@ -309,6 +312,6 @@ def _backend_refusal(
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend.properties.portable:
         return None
-    own = scenario.subject.reference
-    refusal = backends.refusal(own.backend, size=1) if own is not None else None
+    reference = scenario.subject.reference
+    refusal = backends.refusal(reference.backend, size=1) if reference is not None else None
     return refusal or backends.refusal(cell.backend, size=cell.ranks)

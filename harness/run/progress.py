@@ -11,7 +11,7 @@ from harness.stats.outcome import Arm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunOutline:
     """What a run is going to do.
 
     Attributes:
@@ -53,24 +53,23 @@ class Progress:
     """Hears of a run, in this order, from the thread that called it. This one keeps silent."""
 
     def says(self, text: str) -> None:
-        """What takes long before the first trial, or could not be cleared away after the last.
+        """Hear what takes long before the first trial, or could not be cleared away after the
+        last.
 
         One line.
         """
 
-    def planned(self, plan: Plan) -> None:
-        """What is going to happen; once, before the first trial."""
+    def planned(self, plan: RunOutline) -> None:
+        """Hear what is going to happen; once, before the first trial."""
 
     def compares(self, what: str) -> None:
-        """What trials are compared with is made, before those of a cell: "the reference, run 1 of
-        2".
-        """
+        """Hear that what a cell's trials are compared with is made: "the reference, run 1 of 2"."""
 
     def began(self, cell: Cell) -> None:
-        """A trial of this cell was handed to a lane."""
+        """Hear that a trial of this cell was handed to a lane."""
 
     def ended(self, trial: MadeTrial) -> None:
-        """One more trial is there."""
+        """Hear that one more trial is there."""
 
     def done(self) -> None:
-        """The run is over, in whatever way."""
+        """Hear that the run is over, in whatever way."""

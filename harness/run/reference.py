@@ -94,10 +94,14 @@ class References:
         Raises:
             NoReference: one has.
         """
-        made = self.of(cell)
-        if made is None or made.folder is None or (found := _files(made.folder)) == made.stands:
+        reference = self.of(cell)
+        if (
+            reference is None
+            or reference.folder is None
+            or (stands := _files(reference.folder)) == reference.stands
+        ):
             return
-        name = min(name for name, _ in found.items() ^ made.stands.items())
+        name = min(name for name, _ in stands.items() ^ reference.stands.items())
         raise NoReference(
             f"{name} of the reference, which ranks read, was changed by a rank of cell {cell.id}"
         )
@@ -133,18 +137,18 @@ class References:
         for index, place in enumerate(places):
 
             def left(world: World, scratch: Path, *, first: bool = index == 0) -> None:
-                found = self._artefacts.take(world, scratch, size=plan.size)
-                self._artefacts.compare_runs(world, found, size=plan.size, first=kept)
+                taken = self._artefacts.take(world, scratch, size=plan.size)
+                self._artefacts.compare_runs(world, taken, size=plan.size, first=kept)
                 self._artefacts.account(
                     world,
-                    found,
+                    taken,
                     checks=self._scenario.checks,
                     size=plan.size,
                     reference=kept,
                     runs=histories[0] if histories else None,
                 )
-                for place, one in found.items() if first else ():
-                    kept[place] = self._artefacts.spool(one)
+                for place, file in taken.items() if first else ():
+                    kept[place] = self._artefacts.spool(file)
 
             says(f"{plan.called}, run {index + 1} of {len(places)}")
             capture = start(
@@ -206,11 +210,11 @@ class References:
         """
         folder = self._scratch / str(len(self._made))
         folder.mkdir(parents=True)
-        for (_, name), one in kept.items():
-            if one.piece is None or any(check.is_answer(name) for check in self._scenario.checks):
+        for (_, name), file in kept.items():
+            if file.piece is None or any(check.is_answer(name) for check in self._scenario.checks):
                 continue
-            path = folder / str(one.values["file"])
-            path.write_bytes(one.piece.content())
+            path = folder / str(file.values["file"])
+            path.write_bytes(file.piece.content())
             path.chmod(0o444)
         (folder / VALUES).write_text(json.dumps(values_of(history), sort_keys=True))
         return folder

@@ -85,10 +85,10 @@ class RecordReplay(Replay):
         basis = Basis(record=record, manifest_digest=manifest_digest, read=read)
         try:
             with VIEWS.guarded(view.name):
-                found: object = view.render(basis)
-                if not isinstance(found, bytes):
+                drawing: object = view.render(basis)
+                if not isinstance(drawing, bytes):
                     raise TypeError("what it renders is not bytes")
-                return found
+                return drawing
         except PluginFailed as error:
             raise CannotRender(str(error)) from None
 
@@ -115,8 +115,8 @@ def _judged(read: Read, names: Sequence[str], *, described: Callable[[str], None
         raise Refused(error.word, str(error)) from None
     except RecordError as error:
         return str(error)
-    if (found := difference(read(PATH), record.encode())) is not None:
-        return found
+    if (differing := difference(read(PATH), record.encode())) is not None:
+        return differing
     drawn = figures(record, read)
     if unknown := pictures ^ drawn.keys():
         return f"the figures are not those of this record: {min(unknown)}"

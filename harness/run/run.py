@@ -1,18 +1,24 @@
-"""From a scenario file to a signed report."""
+"""From a scenario file to a signed report, with the texts of the library modules in which the arms
+differ.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import os
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import __version__
 from harness.forms import manifest
-from harness.forms.digest import sha256
+from harness.forms.digest import sha256, sha256_of
 from harness.forms.git import git
+from harness.forms.regular_file import read_regular
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed, imported
 from harness.record.arms import compared
@@ -25,6 +31,7 @@ from harness.record.facts import (
     RunFacts,
     SignerFacts,
 )
+from harness.record.library import TEXT_LIMIT, Loaded, chosen, text_path
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
@@ -33,10 +40,12 @@ from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.view import VIEWS, checked
 from harness.run import inputs
-from harness.run.arms import library, staging
+from harness.run.arms import staging
+from harness.run.arms.code import RevisionError
 from harness.run.arms.packages import search_path
-from harness.run.arms.revision import RevisionError
+from harness.run.arms.provenance import installed_folder
 from harness.run.environments import cache
+from harness.run.environments.cache import ReadyEnvironment
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError
 from harness.run.machines import over_machines
@@ -144,13 +153,13 @@ def run(
         begin = time.monotonic()
         plan = planned(loaded, settings, material=material, folder=folder, progress=progress)
         progress.planned(plan.counts())
-        made = make(plan, interrupt=interrupt, progress=progress)
+        trials = make(plan, interrupt=interrupt, progress=progress)
         _demand_unchanged(plan)
         if material is None:
             # The inputs of a reproduction may be in a folder that is gone afterwards.
             inputs.remember(plan.ingredients.inputs.values())
         reproduces = material.reproduces if material is not None else None
-        facts = _facts(plan, made, reproduces=reproduces, seconds=time.monotonic() - begin)
+        facts = _facts(plan, trials, reproduces=reproduces, seconds=time.monotonic() - begin)
         folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
         record = assemble(folder.read, folder.digests.keys())
         for path, picture in figures(record, folder.read).items():
@@ -162,7 +171,7 @@ def run(
 
 
 def _facts(
-    plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, seconds: float
+    plan: RunPlan, trials: MadeTrials, *, reproduces: Reproduces | None, seconds: float
 ) -> RunFacts:
     """Return what the record says of a run beside its trials' events."""
     scenario = plan.scenario
@@ -170,7 +179,7 @@ def _facts(
     ingredients = plan.ingredients
     environments = plan.preparation.environments
     skipped = plan.preparation.skipped
-    loaded = made.trials.loaded
+    loaded = trials.trials.loaded
     provenance = {}
     for arm, origin in ingredients.origins.items():
         environment = environments.get(arm)
@@ -183,11 +192,11 @@ def _facts(
         made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
         signer=_signs(plan.settings.signer, plan.loaded.folder),
         seconds=round(seconds, 1),
-        jobs=made.jobs,
-        start="warm" if made.trials.worlds.start == "warm" else "fresh",
+        jobs=trials.jobs,
+        start="warm" if trials.trials.worlds.start == "warm" else "fresh",
         harness_pid=os.getpid(),
-        server_pids=list(made.server_pids),
-        server_seconds=round(made.server_seconds, 2),
+        server_pids=list(trials.server_pids),
+        server_seconds=round(trials.server_seconds, 2),
         overrides=list(plan.overrides),
         challenge=plan.settings.challenge,
         source=ingredients.source,
@@ -206,13 +215,13 @@ def _facts(
         ),
         imported=imported(),
         provenance=provenance,
-        machines=made.machines,
-        farm=made.farm,
-        texts_left=library.keep(
+        machines=trials.machines,
+        farm=trials.farm,
+        texts_left=keep_texts(
             folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
         ),
         cells=[
-            CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell))
+            CellFacts(id=cell.id, skipped=skipped.get(cell.id), **trials.of(cell))
             for cell in plan.preparation.cells
         ],
     )
@@ -311,15 +320,15 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
     digest = sha256(listing)
     body = render(record, manifest_digest=digest)
     replay = RecordReplay(record)
-    beside = {name: draw(folder.read, digest) for name, draw in replay.views.items()}
+    views = {name: draw(folder.read, digest) for name, draw in replay.views.items()}
     if key is None:
         report = body + footer.unsigned_footer("no key was used")
     else:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
         stated = replay.rebuild(folder.read, sha256(report), digest)
-        beside[statement.NAME] = statement.attest(stated, key)
+        views[statement.NAME] = statement.attest(stated, key)
     return folder.finish(
-        manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=beside.items()
+        manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=views.items()
     )
 
 
@@ -342,3 +351,68 @@ def _demand_unchanged(plan: RunPlan) -> None:
             raise EnvironmentProblem(
                 f"the environment of {changed} changed while the run was going on; run it again"
             )
+
+
+def keep_texts(
+    results: ResultsFolder,
+    lists: Mapping[str, Mapping[str, bytes]],
+    environments: Mapping[str, ReadyEnvironment],
+    *,
+    of: Collection[str],
+    arms: tuple[str, str],
+) -> dict[str, int | None]:
+    """Write the texts of the modules that ranks of both arms loaded with different content, as far
+    as there is room.
+
+    Args:
+        results: where to.
+        lists: per arm, what its ranks had loaded, by digest.
+        environments: those of the arms that have their own.
+        of: normal names of the distributions in question.
+        arms: those that the report compares.
+
+    Returns:
+        Of those that were not kept, sha256 to size in bytes; None where no file of that content was
+        found.
+    """
+    loaded = Loaded(arms)
+    for arm, by_digest in lists.items():
+        for listing in by_digest.values():
+            loaded.add(arm, listing, of=of)
+    texts: dict[str, bytes | None] = {}
+    sizes: dict[str, int | None] = {}
+    pairs = list(loaded.pairs())
+    for distribution, file, *digests in pairs:
+        for arm, digest in zip(arms, digests, strict=True):
+            if texts.get(digest) is None:
+                folders = _imported_from(environments.get(arm), distribution)
+                sizes[digest], texts[digest] = _find_module(folders, file, digest)
+    kept = chosen([(before, after) for _, _, before, after in pairs], sizes)
+    for digest in sorted(kept):
+        results.write(text_path(digest), texts[digest] or b"")
+    return {digest: sizes[digest] for digest in sorted(sizes.keys() - kept)}
+
+
+def _imported_from(environment: ReadyEnvironment | None, distribution: str) -> Iterator[Path]:
+    """Where an arm's ranks may have imported a distribution from."""
+    if environment is not None:
+        yield from environment.python.parent.parent.glob("lib*/python*/site-packages")
+        return
+    yield from map(Path, filter(None, sys.path))
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        if (folder := installed_folder(importlib.metadata.distribution(distribution))) is not None:
+            yield from (folder, folder / "src")
+
+
+def _find_module(
+    folders: Iterator[Path], file: str, digest: str
+) -> tuple[int | None, bytes | None]:
+    """Size and text of a module with this content: without the text where it is too large; None
+    where it is gone.
+    """
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):
+            if (path := folder / file).is_file() and sha256_of(path) == digest:
+                size = path.stat().st_size
+                return size, read_regular(path, limit=TEXT_LIMIT) if size <= TEXT_LIMIT else None
+    return None, None

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from harness.checks.arrays import compares_arrays
 from harness.history import History, longest_silence, window
@@ -17,8 +18,7 @@ from harness.record.artefacts import room_of
 from harness.record.elsewhere import FarmFacts, MachinesFacts
 from harness.run.arms.entry import slips
 from harness.run.artefacts import Artefacts
-from harness.run.farm.farm import Farm
-from harness.run.farm.order import opened
+from harness.run.farm.farm import Farm, opened
 from harness.run.machines import over_machines
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import RunPlan, TrialPlan
@@ -36,7 +36,7 @@ from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.server_handle import ServerFailed
 
 
-class Trials:
+class TrialMaker:
     """Makes the trials of one scenario's cells.
 
     Attributes:
@@ -134,17 +134,19 @@ class Trials:
                     return counts
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    made = future.result()
-                    if made.watched:
-                        self._watching.discard(made.cell.id)
-                        if made.hung:
-                            self._watched.add(made.cell.id)
-                    self._progress.ended(made)
-                    used = voids.setdefault((made.cell.id, made.arm), set())
-                    cause = ("node", made.lost) if made.lost is not None else ("trial", len(used))
-                    if made.void and (cause in used or len(used) < self._scenario.trials.max_voids):
+                    trial = future.result()
+                    if trial.watched:
+                        self._watching.discard(trial.cell.id)
+                        if trial.hung:
+                            self._watched.add(trial.cell.id)
+                    self._progress.ended(trial)
+                    used = voids.setdefault((trial.cell.id, trial.arm), set())
+                    cause = ("node", trial.lost) if trial.lost is not None else ("trial", len(used))
+                    if trial.void and (
+                        cause in used or len(used) < self._scenario.trials.max_voids
+                    ):
                         used.add(cause)
-                        running.add(self._submit(executor, counts, made.cell, made.arm))
+                        running.add(self._submit(executor, counts, trial.cell, trial.arm))
         except BaseException:
             # Worlds in flight end their ranks first; nobody is left behind by leaving early.
             self._interrupt.set()
@@ -155,13 +157,11 @@ class Trials:
             self._artefacts.close()
 
     def _plan(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Arm]]:
-        """Control trials are spread among the candidate's, so that both arms meet the same
-        weather.
-        """
+        """Spread control trials among the candidate's, so that both arms run under one load."""
         for cell in cells:
             self._references.make(
                 cell,
-                launch=lambda arm, cell=cell: self.worlds.launch(cell, arm, 0),  # type: ignore[misc]
+                launch=partial(self.worlds.launch, cell, index=0),
                 start=self.worlds.start_world,
                 keep=self._keep_reference,
                 says=self._progress.compares,
@@ -225,18 +225,20 @@ class Trials:
 
     def _make(self, cell: Cell, arm: Arm, index: int, *, watched: bool) -> MadeTrial:
         scenario = self._scenario
-        made = self._references.of(cell)
+        reference = self._references.of(cell)
         hang = self._hang(cell, arm, watched=watched)
         if self._farm is not None:
             capture = self._farm.make(cell, arm, index, hang=hang)
         else:
-            capture = self.worlds.make(cell, arm, index, hang=hang, reference=made)
+            capture = self.worlds.make(cell, arm, index, hang=hang, reference=reference)
         self._references.demand_unchanged(cell)
         folder = trial_folder(cell.slug, arm, index)
         self._keep(folder, capture)
         self._keep_lists(arm, capture.loaded)
         history = History(
-            capture.events, size=cell.ranks, reference=made.history if made is not None else None
+            capture.events,
+            size=cell.ranks,
+            reference=reference.history if reference is not None else None,
         )
         trial, _ = outcome.judge(scenario, cell, arm, index, history)
         ended = trial.outcome
@@ -298,7 +300,7 @@ class MadeTrials:
         farm: where the trials were made; None for this machine.
     """
 
-    trials: Trials
+    trials: TrialMaker
     counts: Mapping[str, Mapping[Arm, int]]
     jobs: int
     server_pids: Sequence[int]
@@ -336,7 +338,7 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
         machines = stack.enter_context(
             over_machines.reached(plan.settings.hostfile, needs=scenario.needs, cancel=cancel)
         )
-        trials = Trials(
+        trials = TrialMaker(
             plan.trials,
             pool=pool,
             interrupt=interrupt,
@@ -361,7 +363,7 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
                 )
                 farm.prepare(says=progress.says)
                 jobs = farm.lanes
-        made = MadeTrials(
+        trials_made = MadeTrials(
             trials=trials,
             counts=trials.make(runnable, jobs=jobs, farm=farm),
             jobs=jobs,
@@ -386,7 +388,7 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
         )
     for left in pool.left:
         progress.says(f"what ranks left in their room could not be removed: {left}")
-    return made
+    return trials_made
 
 
 def _borne(jobs: int, runnable: Sequence[Cell], progress: Progress) -> int:

@@ -25,8 +25,8 @@ from harness.record.artefacts import PER_TRIAL, path_of
 from harness.record.results import ResultsError, ResultsFolder
 from harness.run import inputs
 from harness.run.arms import staging
+from harness.run.arms.code import RevisionError
 from harness.run.arms.entry import slips
-from harness.run.arms.revision import RevisionError
 from harness.run.environments import supply
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.plan import TrialPlan
@@ -34,7 +34,7 @@ from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import NoReference
 from harness.run.run import Interrupted, RevisionsMissing, RunError, Slip
-from harness.run.trials import Trials
+from harness.run.trials import TrialMaker
 from harness.run.worlds import interruptible
 from harness.scenario import Cell, LoadedScenario, ScenarioError, cells
 from harness.stats import outcome
@@ -54,7 +54,7 @@ class NoSuchCell(RunError):
 
 
 @dataclass(frozen=True)
-class Kept:
+class TriedArtefact:
     """What a rank kept.
 
     Attributes:
@@ -86,12 +86,12 @@ class TriedArm:
     history: History
     logs: Mapping[int, bytes]
     stacks: Mapping[int, bytes]
-    kept: Mapping[int, Sequence[Kept]]
+    kept: Mapping[int, Sequence[TriedArtefact]]
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class TriedCell:
     """What was tried.
 
     Attributes:
@@ -107,7 +107,7 @@ class Tried:
     cell: Cell | None
     skipped: Mapping[str, str]
     arms: Sequence[TriedArm] = ()
-    reference: Sequence[Kept] | None = None
+    reference: Sequence[TriedArtefact] | None = None
     cells: int = 0
     jobs: int = 1
     seconds: float = 0.0
@@ -126,7 +126,9 @@ class _Clock(Progress):
         self.begun = now
 
 
-def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Progress) -> Tried:
+def attempt(
+    loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Progress
+) -> TriedCell:
     """Make one trial of each arm.
 
     Args:
@@ -152,10 +154,9 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         folder = ResultsFolder(Path(root), loaded.scenario.id)
         scenario = loaded.scenario
         matrix = cells(loaded.scenario)
-        if cell is not None and cell not in {one.id for one in matrix}:
-            raise NoSuchCell(
-                f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}"
-            )
+        ids = [candidate.id for candidate in matrix]
+        if cell is not None and cell not in ids:
+            raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(ids)}")
         given = inputs.of_scenario(scenario, folder=loaded.folder)
         paths = [resolved.path for resolved in given.values()]
         staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
@@ -165,9 +166,9 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         )
         skipped = {name: str(why) for name, why in preparation.skipped.items()}
         runnable = preparation.runnable
-        chosen = next((one for one in runnable if cell in (None, one.id)), None)
+        chosen = next((candidate for candidate in runnable if cell in (None, candidate.id)), None)
         if chosen is None:
-            return Tried(cell=None, skipped=skipped)
+            return TriedCell(cell=None, skipped=skipped)
         once = {"candidate": 1, "control": 1, "max_voids": 0}
         single = scenario.model_copy(update={"trials": scenario.trials.model_copy(update=once)})
         clock = _Clock()
@@ -179,7 +180,7 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
                 recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
                 watches=False,
             )
-            trials = Trials(
+            trials = TrialMaker(
                 plan,
                 pool=pool,
                 interrupt=interrupt,
@@ -200,7 +201,7 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         for doubt in doubts(scenario, runs) if runs else ():
             progress.says(str(doubt))
         reference = runs[0] if runs else None
-        return Tried(
+        return TriedCell(
             cell=chosen,
             skipped=skipped,
             arms=[
@@ -277,10 +278,11 @@ def _judged(
     )
 
 
-def _kept(history: History, rank: int, folder: ResultsFolder) -> list[Kept]:
+def _kept(history: History, rank: int, folder: ResultsFolder) -> list[TriedArtefact]:
     events = [seen.event.values for seen in history.noted(ARTEFACT_FOUND, rank)]
     return [
-        Kept(values, _holds(values, folder) if "artefact" in values else "") for values in events
+        TriedArtefact(values, _holds(values, folder) if "artefact" in values else "")
+        for values in events
     ]
 
 
@@ -298,11 +300,11 @@ def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
         return repr(content[:BYTES_SHOWN]) + (" ..." if len(content) > BYTES_SHOWN else "")
     if lacks := missing("numpy"):
         return f"not looked at: {lacks}"
-    found = spread(ArrayFile(path, content))
-    parts = ["" if found.least is None else f"{found.least:.6g} to {found.most:.6g}"]
+    extent = spread(ArrayFile(path, content))
+    parts = ["" if extent.least is None else f"{extent.least:.6g} to {extent.most:.6g}"]
     parts += [
         f"{many} {what}"
-        for many, what in ((found.nans, "NaN"), (found.infinities, "infinite"))
+        for many, what in ((extent.nans, "NaN"), (extent.infinities, "infinite"))
         if many
     ]
     return ", ".join(filter(None, parts)) or "empty"

@@ -21,7 +21,7 @@ from harness.rank.arm import LOOKED
 from harness.record.facts import HOME_INPUT
 from harness.run import hub
 from harness.run.arms import syntax
-from harness.run.arms.syntax import Entry, preload
+from harness.run.arms.syntax import SubjectEntry, preload
 from harness.run.artefacts import Artefacts, compare_ledgers, cut_ledgers
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import TrialPlan
@@ -188,7 +188,7 @@ class Worlds:
         self._warm = can_be_warm(scenario, packages=[arm.packages for arm in self._arms.values()])
         self._preload = preload(
             [arm.folder for arm in self._arms.values()],
-            own=frozenset().union(*(arm.packages for arm in self._arms.values())),
+            packages=frozenset().union(*(arm.packages for arm in self._arms.values())),
             backends=[BACKENDS[name] for name in _backends(scenario)],
             faults=scenario.faults,
             environments=bool(self._environments),
@@ -235,7 +235,7 @@ class Worlds:
                 self.start_servers(lanes=lanes)
                 return
 
-    def look(self, arm: str) -> Entry | None:
+    def look(self, arm: str) -> SubjectEntry | None:
         """Import an arm's entry where its trials would, in a world of one that joins no group, and
         say what it is.
 
@@ -350,6 +350,20 @@ class Worlds:
             else self._pool
         )
 
+    def _observed(self, launch: Launch, reference: CellReference | None) -> Launch:
+        """Return a trial's launch with what its ranks read of the reference and report of their
+        calls.
+        """
+        if reference is not None and reference.folder is not None:
+            inputs = {**launch.subject.inputs, INPUT: str(reference.folder)}
+            launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
+        reports = replace(
+            launch.reports,
+            observe="collectives" in self._scenario.observe,
+            digests=self._scenario.digests,
+        )
+        return replace(launch, reports=reports)
+
     def make(
         self,
         cell: Cell,
@@ -372,14 +386,7 @@ class Worlds:
             Cancelled: the run was interrupted.
         """
         scenario = self._scenario
-        launch = self.launch(cell, arm, index, hang=hang)
-        if reference is not None and reference.folder is not None:
-            inputs = {**launch.subject.inputs, INPUT: str(reference.folder)}
-            launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
-        reports = replace(
-            launch.reports, observe="collectives" in scenario.observe, digests=scenario.digests
-        )
-        launch = replace(launch, reports=reports)
+        launch = self._observed(self.launch(cell, arm, index, hang=hang), reference)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         strikes = Strikes(faults, size=cell.ranks, seed=seed)

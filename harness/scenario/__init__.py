@@ -6,7 +6,7 @@ what is allowed, what to do. ``cells`` turns the matrix into the plan of a run.
 """
 
 from harness.forms.problem import Problem, ScenarioError
-from harness.scenario.arm import Arm, End, HangsAt, MustFail, Share
+from harness.scenario.arm import Arm, End, HangsAt, MustFail, StatedShare
 from harness.scenario.environment import Environment
 from harness.scenario.lint.sufficiency import SIGNIFICANT, trials_needed
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
@@ -32,7 +32,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "SeesDefects",
-    "Share",
+    "StatedShare",
     "cells",
     "derive_seed",
     "json_schema",

@@ -58,7 +58,7 @@ CODE = "Exit code, 1 to 255."
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class StatedShare:
     """In how many of its trials the control must fail: all of them, or at least a share (for a
     race).
     """
@@ -71,17 +71,17 @@ class Share:
         return "every" if self.every else f">={self.at_least * 100:.10g}%"
 
 
-EVERY_TRIAL = Share(every=True, at_least=1.0)
+EVERY_TRIAL = StatedShare(every=True, at_least=1.0)
 
 
-def share(value: Any) -> Share:
+def share(value: Any) -> StatedShare:
     """Read "every" or ">=20%"."""
     if value == "every":
         return EVERY_TRIAL
     if isinstance(value, str) and (match := re.fullmatch(rf">=({NUMBER})%", value)):
         number = Decimal(match[1])
         if 0 < number <= 100:
-            return Share(every=False, at_least=float(number / 100))
+            return StatedShare(every=False, at_least=float(number / 100))
     bare = re.fullmatch(rf"[>= ]*({NUMBER}) ?%", value) if isinstance(value, str) else None
     hint = f">={bare[1]}%" if bare else closest(value, ["every"])
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 100:
@@ -94,7 +94,7 @@ def share(value: Any) -> Share:
 
 
 ShareField = Annotated[
-    Share, *written(share, {"type": "string", "pattern": rf"^(every|>={NUMBER}%)$"})
+    StatedShare, *written(share, {"type": "string", "pattern": rf"^(every|>={NUMBER}%)$"})
 ]
 
 
@@ -141,7 +141,7 @@ class End(Model):
 
     @property
     def says_how(self) -> bool:
-        """Whether it names an end at all."""
+        """Return whether it names an end at all."""
         return any(
             getattr(self, name) is not None
             for name in ("error", "source", "message", "signal", "code")
@@ -272,7 +272,7 @@ class MustFail(End):
     )
 
     def expected(self, size: int) -> tuple[Expected, ...]:
-        """The checks that must fail in a world of that size; none where it must hang."""
+        """Checks that must fail in a world of that size; none where it must hang."""
         return () if self.check is None else (Expected(self.check, self.ranks.of(size)),)
 
     @property
@@ -284,7 +284,7 @@ class MustFail(End):
         return next((name for name in WANTS if getattr(self, name)), "")
 
     def applies(self, values: Mapping[str, object]) -> bool:
-        """Whether the control must fail in a cell with these values of its axes.
+        """Return whether the control must fail in a cell with these values of its axes.
 
         Else it must hold there.
         """
@@ -360,7 +360,9 @@ class Arm(Model):
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether its code comes from a repository's history, not from the folder as it stands."""
+        """Return whether its code comes from a repository's history, not from the folder as it
+        stands.
+        """
         return any(given is not None for given in (self.repo, self.rev, self.patch))
 
 

@@ -33,7 +33,8 @@ PackageName = Annotated[
 ExactVersion = Annotated[
     str,
     form(
-        r"^([0-9]+!)?[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?$",
+        r"^([0-9]+!)?[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?"
+        r"(\+[a-z0-9]+(\.[a-z0-9]+)*)?$",
         'must be one exact version, like "5.5.0"; ranges and wildcards would run something else'
         " next year",
         most=64,
@@ -140,14 +141,14 @@ class Environment(Model):
 
     @property
     def versions(self) -> dict[str, str]:
-        """The packages that are named with a version, by normal name without extras."""
+        """Packages that are named with a version, by normal name without extras."""
         return {
             bare(name): given for name, given in self.packages.items() if isinstance(given, str)
         }
 
     @property
     def checkouts(self) -> dict[str, Checkout]:
-        """The packages that are built from a checkout, by normal name without extras."""
+        """Packages that are built from a checkout, by normal name without extras."""
         return {
             bare(name): given
             for name, given in self.packages.items()
@@ -155,8 +156,8 @@ class Environment(Model):
         }
 
     def unmet(self, *, python: str, packages: Mapping[str, str]) -> Iterator[str]:
-        """What is asked for and is not there, in words that name it, what was wanted and what is
-        there.
+        """Yield what is asked for and is not there, in words that name it, what was wanted and what
+        is there.
 
         Args:
             python: version of the interpreter.
@@ -177,14 +178,12 @@ class Environment(Model):
 
 
 def bare(name: str) -> str:
-    """The normal name of a package, without the extras that may be written behind it, or whatever
-    else.
-    """
+    """Normal name of a package, without extras or whatever else is written behind it."""
     return normal(re.split(r"[\s\[@=;]", name, maxsplit=1)[0])
 
 
 def extras(name: str) -> list[str]:
-    """The normal names of the extras that are written behind the name of a package."""
+    """Normal names of the extras that are written behind the name of a package."""
     written = re.match(r"[^\s\[@=;]+\s*\[([^\]]*)\]", name)
     return (
         sorted({normal(extra.strip()) for extra in written[1].split(",") if extra.strip()})
@@ -198,7 +197,8 @@ def _normal(name: str) -> str:
 
 
 def for_gpus(packages: Mapping[str, str]) -> list[str]:
-    """What torch brings for a GPU among packages (version by normal name), as "name version".
+    """Return what torch brings for a GPU among packages (version by normal name), as "name
+    version".
 
     Nothing without torch.
 
@@ -213,16 +213,16 @@ def for_gpus(packages: Mapping[str, str]) -> list[str]:
 
 
 def listing(names: Collection[str], *, most: int = 3) -> str:
-    """The first of some names, and how many more there are."""
+    """First of some names, and how many more there are."""
     first: Iterable[str] = list(names)[:most]
     return ", ".join(first) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def satisfies(found: str, asked: str) -> bool:
-    """Whether a version is the one that was asked for: 5.5 and 5.5.0 are one, and 2.13.0+cpu is a
-    build of 2.13.0.
+def satisfies(version: str, asked: str) -> bool:
+    """Return whether a version is the one that was asked for: 5.5 and 5.5.0 are one, and 2.13.0+cpu
+    is a build of 2.13.0.
     """
-    return _comparable(found if "+" in asked else found.partition("+")[0]) == _comparable(asked)
+    return _comparable(version if "+" in asked else version.partition("+")[0]) == _comparable(asked)
 
 
 def _comparable(version: str) -> tuple[str, list[int], str]:
@@ -269,7 +269,7 @@ class Requirement:
     hashes: frozenset[str]
 
     def __str__(self) -> str:
-        """The line for pip, in one form."""
+        """Line for pip, in one form."""
         extras = f"[{self.extras}]" if self.extras else ""
         marker = f" ; {self.marker}" if self.marker else ""
         hashes = "".join(f" --hash=sha256:{digest}" for digest in sorted(self.hashes))
@@ -283,7 +283,7 @@ def parse_requirements(text: bytes, *, name: str) -> tuple[Requirement, ...]:
         ScenarioError: every line that is something else, with what to do.
     """
     problems: list[Problem] = []
-    found: list[Requirement] = []
+    requirements: list[Requirement] = []
     try:
         content = text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -293,10 +293,10 @@ def parse_requirements(text: bytes, *, name: str) -> tuple[Requirement, ...]:
         ) from None
     for number, line in _logical(content):
         try:
-            found.append(_requirement(line))
+            requirements.append(_requirement(line))
         except ValueError as error:
             problems.append(_line_problem(name, number, str(error)))
-    if not found and not problems:
+    if not requirements and not problems:
         problems.append(
             _line_problem(
                 name, 1, "names no package; write one per line, as name==1.0 --hash=sha256:…"
@@ -304,7 +304,7 @@ def parse_requirements(text: bytes, *, name: str) -> tuple[Requirement, ...]:
         )
     if problems:
         raise ScenarioError(problems)
-    return tuple(found)
+    return tuple(requirements)
 
 
 def unmet_requirements(
@@ -313,8 +313,8 @@ def unmet_requirements(
     *,
     built: Collection[str],
 ) -> Iterator[str]:
-    """What a file of requirements asks for and is not there, or is there beside it, in words that
-    name it.
+    """Yield what a file of requirements asks for and is not there, or is there beside it, in words
+    that name it.
 
     Args:
         wanted: what it asks for.
@@ -345,7 +345,7 @@ def unmet_requirements(
 
 
 def _logical(content: str) -> Iterator[tuple[int, str]]:
-    """The lines with content, joined where one ends with a backslash.
+    """Lines with content, joined where one ends with a backslash.
 
     Each with the number of its first.
     """

@@ -21,7 +21,7 @@ from harness.forms.validation import parse_mapping, problems_of
 from harness.scenario import override
 from harness.scenario.lint import lint
 from harness.scenario.lint.arms import lacks_revisions
-from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.model import Scenario, json_schema
 from harness.subjects import READY
 
@@ -120,7 +120,9 @@ def _parse(
         scenario = Scenario.model_validate(document.tree)
     except ValidationError as error:
         problems += problems_of(error, document, schema=json_schema(document.tree))
-    draft = Draft.of(document) if scenario is None else Draft.whole(document, scenario)
+    draft = (
+        ScenarioDraft.of(document) if scenario is None else ScenarioDraft.whole(document, scenario)
+    )
     problems += lint(draft)
     notes = ordered(problem for problem in problems if problem.kind == "note")
     wrong = [problem for problem in problems if problem.kind != "note"]

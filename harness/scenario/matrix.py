@@ -1,5 +1,5 @@
-"""The matrix of a scenario, whose combinations are its cells, and the placement of a world's ranks on
-test hosts or on the machines of who runs it.
+"""The matrix of a scenario, whose combinations are its cells, and the placement of a world's ranks
+on test hosts or on the machines of who runs it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def placement(value: Any) -> str | tuple[int, ...]:
 
 
 def hosts_of(rule: str | tuple[int, ...], *, hosts: int, size: int) -> tuple[int, ...]:
-    """The host of each rank of a world; of a list that is too short, what there is."""
+    """Host of each rank of a world; of a list that is too short, what there is."""
     if isinstance(rule, tuple):
         return rule[:size]
     if rule == "blocks":
@@ -48,21 +48,14 @@ def hosts_of(rule: str | tuple[int, ...], *, hosts: int, size: int) -> tuple[int
     return tuple(rank % hosts for rank in range(size))
 
 
-MACHINE_RULES = ("spread", "pack")
-"""spread: each further rank on the next machine that has room.
-
-Pack: each machine is filled before the next.
-"""
-
-
 def machines_of(
     rule: str | Sequence[int], *, slots: Sequence[int], size: int, hosts: int | None = None
 ) -> tuple[int, ...] | None:
-    """The machine of each rank of a world, by its place in the hostfile; None where there is no
-    room.
+    """Machine of each rank of a world, by its place in the hostfile; None where there is no room.
 
     Args:
-        rule: spread, pack, or the machine of each rank.
+        rule: `spread` (each further rank on the next machine that has room), `pack` (each machine
+            is filled before the next), or the machine of each rank.
         slots: for how many ranks each machine has room.
         size: world size.
         hosts: on how many machines ranks have to be: of a rule, the first ones; None is as many as
@@ -203,7 +196,7 @@ class Matrix(Model):
 
     @property
     def further(self) -> tuple[str, ...]:
-        """The axes whose values are passed into `with`, in the order of the file."""
+        """Axes whose values are passed into `with`, in the order of the file."""
         return tuple(name for name in self.axes if name not in OF_THE_WORLD)
 
     def excludes(self, values: Mapping[str, str | int | float | bool]) -> bool:

@@ -205,7 +205,7 @@ class World(Model):
         return self
 
     def hosts_of(self, size: int) -> tuple[int, ...] | None:
-        """The host of each rank of a world of this size; None where all are on this machine."""
+        """Host of each rank of a world of this size; None where all are on this machine."""
         return hosts_of(self.placement, hosts=self.hosts, size=size) if self.hosts > 1 else None
 
     @model_validator(mode="after")
@@ -216,8 +216,8 @@ class World(Model):
 
     @property
     def home_is(self) -> Literal["room", "copy", "shared"]:
-        """Whether ranks have an empty room, one with a copy of a folder, or the user's own home
-        folder.
+        """Return whether ranks have an empty room, one with a copy of a folder, or the user's own
+        home folder.
         """
         if self.home is None:
             return "room"
@@ -358,14 +358,16 @@ class Scenario(Model):
 
     @property
     def digests(self) -> Literal["", "given", "eager"]:
-        """Whether payloads are digested, and whether MLX is evaluated for it."""
+        """Return whether payloads are digested, and whether MLX is evaluated for it."""
         if "eager-digests" in self.observe:
             return "eager"
         return "given" if "digests" in self.observe else ""
 
     @model_validator(mode="after")
     def _arms_of_a_comparison(self) -> Self:
-        """What a comparison means to everybody else: a candidate, a control, and faults of it."""
+        """Return what a comparison means to everybody else: a candidate, a control, and faults of
+        it.
+        """
         compare = self.subject.compare
         if compare is None:
             return self
@@ -402,8 +404,8 @@ def json_schema(tree: object = None) -> dict[str, Any]:
 
 @cache
 def _schema_of(*_kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The schema with the kinds that are described, which the arguments name."""
-    schema = Scenario.model_json_schema(by_alias=True, schema_generator=_Plain)
+    """Schema with the kinds that are described, which the arguments name."""
+    schema = Scenario.model_json_schema(by_alias=True, schema_generator=_UntitledSchema)
     claims = {"properties": {"role": {"const": "claim"}}}
     schema |= {
         "$schema": DIALECT,
@@ -428,7 +430,7 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-class _Plain(GenerateJsonSchema):
+class _UntitledSchema(GenerateJsonSchema):
     """Leave out the titles that pydantic makes from names of attributes: they say nothing new."""
 
     # Pydantic's signature.

@@ -35,9 +35,8 @@ ARM_TEXTS = {(*arm, key) for arm in ARMS for key in ("repo", "rev")}
 ENVIRONMENTS: list[Path] = [("subject", "environment"), *((*arm, "environment") for arm in ARMS)]
 """Versions are texts too: 5.10 is not 5.1."""
 
-_CHECKOUT = re.compile(
-    rf"({'|'.join(re.escape('.'.join(map(str, place))) for place in ENVIRONMENTS)})\.packages\.[^.]+\.path"
-)
+_PLACES = "|".join(re.escape(".".join(map(str, place))) for place in ENVIRONMENTS)
+_CHECKOUT = re.compile(rf"({_PLACES})\.packages\.[^.]+\.path")
 _PATH = re.compile(r"[^.\[\]=]+(\[[0-9]{1,5}\])*(\.[^.\[\]=]+(\[[0-9]{1,5}\])*)*")
 
 
@@ -51,13 +50,13 @@ def apply(document: Document, overrides: Sequence[str]) -> None:
 
 
 def is_repo(key: str) -> bool:
-    """Whether a key names the repository of an arm: its value is a path of this machine."""
+    """Return whether a key names the repository of an arm: its value is a path of this machine."""
     return key.endswith(".repo") and tuple(key.split(".")) in ARM_TEXTS
 
 
 def is_checkout(key: str) -> bool:
-    """Whether a key names the folder that a package of an environment is built from: a path of this
-    machine.
+    """Return whether a key names the folder that a package of an environment is built from: a path
+    of this machine.
     """
     return _CHECKOUT.fullmatch(key) is not None
 

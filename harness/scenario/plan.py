@@ -98,8 +98,8 @@ SHARED = "reference"
 
 
 def reference_of(scenario: Scenario, cell: Cell) -> ReferencePlan | None:
-    """What a cell's trials are compared with; None where the scenario compares with nothing of the
-    kind.
+    """Return what a cell's trials are compared with; None where the scenario compares with nothing
+    of the kind.
     """
     subject = scenario.subject
     if subject.compare is not None:

@@ -116,7 +116,7 @@ def control_of(compare: Compare, checks: Sequence[AnyCheck]) -> Control | None:
 
 
 def faults_of(compare: Compare) -> tuple[Fault, ...]:
-    """The defects as faults of the control."""
+    """Defects as faults of the control."""
     ids = (
         ["defect"]
         if len(compare.defect) == 1
@@ -135,14 +135,14 @@ def faults_of(compare: Compare) -> tuple[Fault, ...]:
 
 
 def against_a(checks: Iterable[Any]) -> list[AgainstCheck]:
-    """The checks that compare b with a."""
+    """Checks that compare b with a."""
     return [
         check for check in checks if isinstance(check, AgainstCheck) and check.of[0] == "reference"
     ]
 
 
 def seen_by(defect: Change, checks: Iterable[AnyCheck]) -> list[AgainstCheck]:
-    """The checks that compare with a what a defect changes."""
+    """Checks that compare with a what a defect changes."""
     return [
         check
         for check in against_a(checks)
@@ -301,7 +301,7 @@ class Subject(Model):
 
     @property
     def arms(self) -> dict[str, Arm]:
-        """The arms that there are, by name: the candidate first.
+        """Arms that there are, by name: the candidate first.
 
         Of a comparison a is the `reference`.
         """
@@ -310,11 +310,11 @@ class Subject(Model):
         return {name: arm for name, arm in known.items() if arm is not None}
 
     def called(self, arm: str) -> str:
-        """What the scenario calls an arm: `a`, `b` and `b with the defect` in a comparison."""
+        """Name of an arm in the scenario: `a`, `b` and `b with the defect` in a comparison."""
         return CALLED.get(arm, arm) if self.compare is not None else arm
 
     def named(self, arm: str) -> str:
-        """The same within a sentence: `a`, `b`, `the candidate`."""
+        """Same within a sentence: `a`, `b`, `the candidate`."""
         return f"the {arm}" if self.compare is None else self.called(arm)
 
     def place(self, arm: str) -> Path:
@@ -324,14 +324,14 @@ class Subject(Model):
         return ("subject", "compare", "a" if arm == "reference" else "b")
 
     def environment_of(self, arm: Arm) -> Environment | None:
-        """The environment an arm runs in: its own, else the subject's; None is the one that
-        Rankproof runs in.
+        """Environment an arm runs in: its own, else the subject's; None is the one that Rankproof
+        runs in.
         """
         return arm.environment or self.environment
 
     @property
     def environments(self) -> dict[str, Environment]:
-        """The environment of each arm that does not run in the one that Rankproof runs in."""
+        """Environment of each arm that does not run in the one that Rankproof runs in."""
         by_arm = {name: self.environment_of(arm) for name, arm in self.arms.items()}
         return {
             name: environment for name, environment in by_arm.items() if environment is not None

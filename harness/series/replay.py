@@ -1,13 +1,14 @@
 """A series judged again: every part from its own evidence, held against the plan.
 
-Then the record and the text.
+Then the record and the text; and what the reports of all series have in common: how they begin,
+what their evidence is, how to check it.
 """
 
 from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Generic
 
@@ -17,10 +18,21 @@ from harness.forms.problem import ScenarioError
 from harness.record.assemble import difference
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import PATH, Record, RecordError
+from harness.report import blocks
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Evidence,
+    Heading,
+    Paragraph,
+    Table,
+    Verbatim,
+)
+from harness.report.markdown import render_markdown
 from harness.reproduce.archive import ArchiveError, Index, unpack
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
-from harness.series.series import SCENARIO, F, Part, R, Read, Series, SeriesFacts, code
+from harness.series.series import SCENARIO, F, PlannedPart, R, Read, Series, SeriesFacts, code
 from harness.trust import footer, sshsig, statement
 from harness.trust.replay import CannotRender, Replay
 
@@ -99,7 +111,7 @@ def refusal(series: Series[F, R], facts: F) -> str:
 
 
 def part_record(
-    part: Part, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
+    part: PlannedPart, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
 ) -> Record:
     """Return the record of one part, worked out from its bundle and held against the plan.
 
@@ -254,3 +266,50 @@ def demand_named(facts: SeriesFacts) -> None:
     if not facts.id.startswith(f"{time}-"):
         when = f"the {facts.kind} {facts.id} does not bear the time it says it was made at"
         raise RecordError(f"{when}, {facts.made}")
+
+
+RECORD = Evidence(PATH)
+
+
+def document(
+    facts: SeriesFacts,
+    body: Iterable[Block],
+    *,
+    title: str,
+    answer: Paragraph,
+    files: Sequence[tuple[blocks.Part, ...]],
+    manifest_digest: str,
+) -> bytes:
+    """Render the body of `report.md`: the answer first, the evidence last.
+
+    Args:
+        facts: of the series.
+        body: what stands between.
+        title: of the report.
+        answer: what came out.
+        files: files of the evidence, each with what it holds.
+        manifest_digest: sha256 of the manifest, 64 hex digits.
+    """
+    key = facts.signer.key if facts.signer is not None else "SHA256:..."
+    report: list[Block] = [
+        Heading(1, title),
+        answer,
+        # The verifier reads the time from exactly this line.
+        Paragraph("Made: ", Verbatim(facts.made)),
+        *body,
+        Heading(2, "Evidence"),
+        Table(("file", "what it holds"), tuple(files)),
+        # The verifier looks for exactly this line.
+        Paragraph("Manifest: ", Verbatim("MANIFEST.sha256"), " sha256 ", Verbatim(manifest_digest)),
+        Heading(2, "Check it yourself"),
+        Verbatim(
+            f"rankproof verify report.md --signer {key}\nsha256sum --quiet -c MANIFEST.sha256", "sh"
+        ),
+    ]
+    return render_markdown(report).encode()
+
+
+def section(title: str, items: Sequence[blocks.Part], nothing: str = "Nothing.") -> Iterator[Block]:
+    """Heading and a list; without items a sentence."""
+    yield Heading(2, title)
+    yield BulletList(tuple(items)) if items else Paragraph(nothing)

@@ -61,7 +61,7 @@ class Nothing(Exception):
     """What a series was asked for is not there; the message says what there is."""
 
 
-class Part(Protocol):
+class PlannedPart(Protocol):
     """One signed run of a series."""
 
     @property
@@ -88,7 +88,7 @@ class SeriesPart(Model):
         return f"{FOLDER}/{self.name}{SUFFIX}"
 
 
-class Origin(TypedDict):
+class SeriesOrigin(TypedDict):
     """Who makes a series, when, and of which code: what its facts say beside its own."""
 
     rankproof: str
@@ -132,7 +132,7 @@ class SeriesRecord(Model):
     facts: SeriesFacts
 
     def encode(self) -> bytes:
-        """The one way it is written."""
+        """Encode the record in the one way it is written."""
         return (
             json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
         )
@@ -164,7 +164,7 @@ class Series(Generic[F, R]):
     facts: type[F]
     record: type[R]
 
-    def parts(self, facts: F) -> Sequence[Part]:
+    def parts(self, facts: F) -> Sequence[PlannedPart]:
         """Its parts, in the order in which they are made."""
         raise NotImplementedError
 
@@ -172,7 +172,7 @@ class Series(Generic[F, R]):
         """Return whether other code than this began it."""
         return facts.code != code()
 
-    def files(self, part: Part) -> Mapping[str, bytes]:
+    def files(self, part: PlannedPart) -> Mapping[str, bytes]:
         """Return the folder of the scenario that is run for a part."""
         raise NotImplementedError
 
@@ -233,27 +233,27 @@ class FinishedSeries(Generic[R]):
     folder: Path
 
 
-class Account(Generic[F]):
+class SeriesProgress(Generic[F]):
     """Hears how far a series is. This one keeps silent."""
 
     def planned(self, facts: F, *, there: int, folder: Path) -> None:
-        """What is going to be made, how many parts are there already, and where."""
+        """Hear what is going to be made, how many parts are there already, and where."""
 
-    def began(self, part: Part, number: int) -> None:
-        """The part of this number, from 1, is being made."""
+    def began(self, part: PlannedPart, number: int) -> None:
+        """Hear that the part of this number, from 1, is being made."""
 
-    def kept(self, part: Part, number: int, seconds: float) -> None:
-        """It is there, whole, and stays."""
+    def kept(self, part: PlannedPart, number: int, seconds: float) -> None:
+        """Hear that the part is there, whole, and stays."""
 
 
 def begin(
     series: Series[F, R],
-    facts_of: Callable[[Origin], F],
+    facts_of: Callable[[SeriesOrigin], F],
     *,
     results: Path,
     signer: Signer | None,
     jobs: int = 1,
-    account: Account[F] | None = None,
+    account: SeriesProgress[F] | None = None,
 ) -> FinishedSeries[R]:
     """Make a series.
 
@@ -274,7 +274,7 @@ def begin(
     except ResultsError as error:
         raise SeriesError(str(error)) from None
     facts = facts_of(
-        Origin(
+        SeriesOrigin(
             rankproof=harness.__version__,
             id=folder.id,
             made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
@@ -285,7 +285,9 @@ def begin(
     )
     with _explained():
         folder.write_whole(series.path, (facts.model_dump_json(indent=1) + "\n").encode())
-    return _go_on(series, folder, facts, signer=signer, jobs=jobs, account=account or Account())
+    return _go_on(
+        series, folder, facts, signer=signer, jobs=jobs, account=account or SeriesProgress()
+    )
 
 
 def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
@@ -325,7 +327,7 @@ def resume(
     *,
     signer: Signer | None,
     jobs: int = 1,
-    account: Account[F] | None = None,
+    account: SeriesProgress[F] | None = None,
 ) -> FinishedSeries[R]:
     """Go on with a series that did not come to its end: with the parts that are missing.
 
@@ -340,7 +342,9 @@ def resume(
         )
     with _explained():
         folder = ResultsFolder.reopen(place)
-    return _go_on(series, folder, facts, signer=signer, jobs=jobs, account=account or Account())
+    return _go_on(
+        series, folder, facts, signer=signer, jobs=jobs, account=account or SeriesProgress()
+    )
 
 
 def _go_on(
@@ -350,7 +354,7 @@ def _go_on(
     *,
     signer: Signer | None,
     jobs: int,
-    account: Account[F],
+    account: SeriesProgress[F],
 ) -> FinishedSeries[R]:
     """Make the parts that are missing, count, and sign."""
     # Beside the folder, whose name changes at the end. Nobody waits: two processes never make one
@@ -387,7 +391,12 @@ def _go_on(
 
 
 def _make(
-    series: Series[F, R], part: Part, folder: ResultsFolder, *, signer: Signer | None, jobs: int
+    series: Series[F, R],
+    part: PlannedPart,
+    folder: ResultsFolder,
+    *,
+    signer: Signer | None,
+    jobs: int,
 ) -> float:
     """Make one part in a folder of its own, and take it in at once, or not at all.
 

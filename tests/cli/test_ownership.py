@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.arms.revision import GitRepository, RevisionError
+from harness.run.arms.code import GitRepository, RevisionError
 from tests.kit.commands import Ran
 from tests.kit.repositories import make
 

@@ -19,7 +19,7 @@ from harness.cli import progress
 from harness.cli.progress import Plain, Spoken, Watched, progress_for
 from harness.reason import Skip, SkipCode
 from harness.run.plan import RunSettings
-from harness.run.progress import MadeTrial, Plan
+from harness.run.progress import MadeTrial, RunOutline
 from harness.run.run import run
 from harness.scenario import Cell, load_scenario
 from tests.kit.commands import SCENARIO, SUBJECT, command, environment
@@ -31,7 +31,7 @@ CELLS = (
     Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"),
     Cell("ranks=4,x=[red]", "b", 4, "gloo"),
 )
-PLAN = Plan(
+PLAN = RunOutline(
     candidate=3,
     control=2,
     cells=CELLS,

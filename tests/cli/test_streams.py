@@ -13,10 +13,10 @@ from typing import TextIO, cast
 
 import pytest
 
+from harness.cli import Shown
 from harness.cli.progress import Watched
-from harness.cli.streams import Shown
 from harness.forms.text import visible_lines
-from harness.run.progress import Plan
+from harness.run.progress import RunOutline
 from harness.scenario import Cell
 from tests.kit import command_server
 from tests.kit.commands import SCENARIO, SUBJECT, Ran, command, environment
@@ -181,7 +181,7 @@ def test_a_live_table_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     cell = Cell(id=f"way={HIDDEN}", slug="a", ranks=2, backend="gloo")
     watched = Watched(cast("TextIO", Shown(terminal)))
-    watched.planned(Plan(candidate=1, control=1, cells=[cell], skipped={}))
+    watched.planned(RunOutline(candidate=1, control=1, cells=[cell], skipped={}))
     watched.done()
     assert r"\u202egnp.exe" in terminal.getvalue()
     assert "\x1b[" in terminal.getvalue()

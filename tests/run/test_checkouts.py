@@ -17,8 +17,8 @@ import pytest
 from harness.forms.distribution import evident_wheel, pack_wheel, wheel_digest
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
-from harness.run.arms.revision import RevisionError
-from harness.run.environments.cache import ArmEnvironment, provide
+from harness.run.arms.code import RevisionError
+from harness.run.environments.cache import ReadyEnvironment, provide
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.environments.supply import Supply, find, supplied
 from harness.scenario import Environment
@@ -57,7 +57,7 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
     (repository / "own" / "__init__.py").write_text("NUMBER = 3\n")
     index = (repository / ".git" / "index").read_bytes()
 
-    def make(rev: str | None) -> tuple[ArmEnvironment, list[str]]:
+    def make(rev: str | None) -> tuple[ReadyEnvironment, list[str]]:
         told: list[str] = []
         wanted = Environment(packages={"own": Checkout(path="own", rev=rev)})
         return provide(wanted, found(wanted, tmp_path), says=told.append), told

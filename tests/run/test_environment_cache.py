@@ -18,7 +18,12 @@ import pytest
 from harness.forms.digest import sha256
 from harness.forms.distribution import wheel_digest
 from harness.run.environments import cache
-from harness.run.environments.cache import ArmEnvironment, EnvironmentProblem, Unavailable, provide
+from harness.run.environments.cache import (
+    EnvironmentProblem,
+    ReadyEnvironment,
+    Unavailable,
+    provide,
+)
 from harness.run.environments.pip import problem, scrubbed
 from harness.scenario import Environment
 from tests.kit import wheels
@@ -32,7 +37,7 @@ def asked(**packages: str) -> Environment:
     return Environment(packages=packages)
 
 
-def files(made: ArmEnvironment) -> Path:
+def files(made: ReadyEnvironment) -> Path:
     (found,) = made.python.parent.parent.glob("lib/python*/site-packages")
     return found
 

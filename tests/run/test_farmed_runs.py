@@ -17,9 +17,9 @@ import pytest
 from harness.cli import main
 from harness.reason import VoidCode
 from harness.record.model import Record
-from harness.run.farm import cargo
 from harness.run.farm.farm import PROGRAM
-from harness.run.farm.node import BEAT, frame
+from harness.run.farm.node import BEAT, own_code
+from harness.world.machines.agent import frame
 from harness.world.starters.ray_relay import RayRelay
 from tests.kit.commands import SCENARIO, SUBJECT, Ran, environment
 from tests.run.farm.cluster import LocalCluster
@@ -52,7 +52,7 @@ def farmed(tmp_path: Path, scenario: Callable[..., Path]) -> Callable[..., Ran]:
         with (
             contextlib.chdir(tmp_path),
             patch.dict(os.environ, environment(tmp_path / "home"), clear=True),
-            patch("harness.run.farm.order.Cluster", lambda _where: cluster),
+            patch("harness.run.farm.farm.Cluster", lambda _where: cluster),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
@@ -170,7 +170,7 @@ def test_an_agent_ends_without_control(tmp_path: Path) -> None:
     """
     with patch.dict(os.environ, environment(tmp_path)), patch("tempfile.tempdir", str(tmp_path)):
         relay = RayRelay(
-            PROGRAM, arguments=["1.0"], code=cargo.own_code(), interpreter=sys.executable, beat=BEAT
+            PROGRAM, arguments=["1.0"], code=own_code(), interpreter=sys.executable, beat=BEAT
         )
         relay.write(frame({"ask": "facts", "order": 1}), 0)
         assert relay.read(60.0)  # it is there

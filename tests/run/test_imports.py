@@ -36,7 +36,7 @@ def test_what_the_code_names_is_held(
     all of them.
     """
     (tmp_path / "subject.py").write_text(code)
-    found = preload([tmp_path], own={"subject", "own"}, backends=[KINDS[backend]], faults=[])
+    found = preload([tmp_path], packages={"subject", "own"}, backends=[KINDS[backend]], faults=[])
     assert found.modules == expected
     assert found.files == (KINDS[backend].inside_file,)
 
@@ -50,8 +50,10 @@ def test_both_arms_count_and_an_environment_may_bring_anything(tmp_path: Path) -
         (tmp_path / arm).mkdir()
         (tmp_path / arm / "subject.py").write_text(code)
     arms = [tmp_path / "candidate", tmp_path / "control"]
-    assert preload(arms, own={"subject"}, backends=[KINDS["none"]], faults=[]).modules == TORCH
+    assert preload(arms, packages={"subject"}, backends=[KINDS["none"]], faults=[]).modules == TORCH
     (tmp_path / "control" / "subject.py").write_text("import nosuchlib")
-    assert preload(arms, own={"subject"}, backends=[KINDS["none"]], faults=[]).modules == ()
-    found = preload(arms, own={"subject"}, backends=[KINDS["none"]], faults=[], environments=True)
+    assert preload(arms, packages={"subject"}, backends=[KINDS["none"]], faults=[]).modules == ()
+    found = preload(
+        arms, packages={"subject"}, backends=[KINDS["none"]], faults=[], environments=True
+    )
     assert found.modules == MODULES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.environments.interpreters import NoInterpreter, find
+from harness.run.environments.pip import NoInterpreter, find_interpreter
 
 
 @pytest.fixture
@@ -39,4 +39,4 @@ def test_a_place_that_cannot_be_read_is_passed_over(
     for place in (str(closed), "x" * 5000, "~there-is-no-such-user/pyenv"):
         monkeypatch.setenv("PYENV_ROOT", place)
         with pytest.raises(NoInterpreter, match=r"Python 3\.99 is not on this machine"):
-            find("3.99")
+            find_interpreter("3.99")

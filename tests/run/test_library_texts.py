@@ -15,8 +15,8 @@ import pytest
 from harness.record.facts import ArmEnvironmentFacts
 from harness.record.library import TEXT_LIMIT, text_path
 from harness.record.results import ResultsFolder
-from harness.run.arms.library import keep
-from harness.run.environments.cache import ArmEnvironment
+from harness.run.environments.cache import ReadyEnvironment
+from harness.run.run import keep_texts
 
 OLD, NEW = b"VERSION = 1\n", b"VERSION = 2\n"
 
@@ -50,11 +50,13 @@ class Place:
             }
             lists[arm] = {"x": json.dumps({"installed": {}, "others": [one]}).encode()}
         facts = ArmEnvironmentFacts(python="3.11.7", implementation="cpython", packages=[])
-        own = ArmEnvironment(
+        own = ReadyEnvironment(
             python=self.tmp_path / "env/bin/python", named=("engine",), facts=facts
         )
         folder = ResultsFolder(self.tmp_path / "results", "engine")
-        left = keep(folder, lists, {"control": own}, of={"engine"}, arms=("control", "candidate"))
+        left = keep_texts(
+            folder, lists, {"control": own}, of={"engine"}, arms=("control", "candidate")
+        )
         assert all(name == text_path(digest) for name, digest in folder.digests.items())
         return {folder.read(name) for name in folder.digests}, left
 

@@ -15,9 +15,8 @@ import pytest
 
 from harness.run.environments import pip
 from harness.run.environments.cache import planned, provide
-from harness.run.environments.interpreters import Interpreter
-from harness.run.environments.make import Plan
-from harness.run.environments.pip import Request, Resolved, Unavailable
+from harness.run.environments.make import EnvironmentPlan
+from harness.run.environments.pip import Interpreter, PipRequest, Resolved, Unavailable
 from harness.run.environments.supply import NOTHING
 from harness.scenario import Environment
 
@@ -70,7 +69,7 @@ def test_a_server_is_asked_how_large_its_files_are(
     with served(folder, heads=heads) as (address, asked):
         monkeypatch.setenv("PIP_FIND_LINKS", address)
         plan = planned(Environment(packages={"word": "1.2"}), NOTHING, says=print)
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, EnvironmentPlan)
         assert asked == ["/word-1.2-py3-none-any.whl"]
         told = f"{size / 1024:.1f} KiB" if heads else "size unknown"
         assert list(plan.packages()) == [f"word 1.2 ({told})"]
@@ -83,7 +82,7 @@ def test_a_plan_is_one_line() -> None:
     chosen = [Resolved(f"p{number}", "1", "") for number in range(8)]
     sizes: dict[str, int | None] = {one.name: 2**20 * number for number, one in enumerate(chosen)}
     sizes["p7"] = None
-    plan = Plan(request=Request(requirements=[]), chosen=chosen, sizes=sizes)
+    plan = EnvironmentPlan(request=PipRequest(requirements=[]), chosen=chosen, sizes=sizes)
     assert (
         str(plan)
         == "8 packages, at least 21.0 MiB, 1 of unknown size: p6 1 (6.0 MiB), p5 1 (5.0 MiB), p4 1"

@@ -337,7 +337,7 @@ def test_too_much_code_says_what_to_do(
     """A revision with more files than an arm may have asks for a narrower folder, before anything
     is read.
     """
-    monkeypatch.setattr("harness.run.arms.files.FILES_LIMIT", 1)
+    monkeypatch.setattr("harness.run.arms.code.FILES_LIMIT", 1)
     with pytest.raises(ArmError, match=r"subject\.path: the repository holds more than"):
         staged(scenario_in(make(tmp_path / "proj") / "meet"))
 

@@ -17,7 +17,7 @@ from harness.run.arms.entry import seen, slips
 from harness.run.arms.staging import NotThere, previewed
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation
-from harness.run.trials import Trials
+from harness.run.trials import TrialMaker
 from harness.run.worlds import Interrupt
 from harness.scenario import cells, load_scenario
 from harness.world.control.pool import ServerPool
@@ -82,7 +82,7 @@ def told(pool: ServerPool) -> Slips:
                         results=unused,
                         recipes={},
                     )
-                    trials = Trials(plan, pool=pool, interrupt=interrupt)
+                    trials = TrialMaker(plan, pool=pool, interrupt=interrupt)
                     found = slips(loaded, staged, cells(loaded.scenario), look=trials.worlds.look)
             except NotThere as error:
                 found = [loaded.problem(error.place, error.message)]

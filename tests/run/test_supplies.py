@@ -14,7 +14,7 @@ import pytest
 
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
-from harness.run.arms.revision import RevisionError
+from harness.run.arms.code import RevisionError
 from harness.run.environments import cache, supply
 from harness.run.environments.cache import provide
 from harness.run.environments.pip import EnvironmentProblem

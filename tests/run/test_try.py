@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.tried import exit_code
 from harness.history import History
-from harness.run.tried import Tried, TriedArm
+from harness.run.tried import TriedArm, TriedCell
 from harness.scenario import Cell
 from harness.stats.outcome import Trial
 from tests.kit.commands import SCENARIO, SUBJECT, Ran
@@ -176,5 +176,5 @@ def test_the_exit_code_is_of_both_trials(
         [tried("control", "fail" if control else "pass", control)] if control is not None else []
     )
     cell = Cell(id="one", slug="one", ranks=1, backend="none")
-    assert exit_code(Tried(cell=cell, skipped={}, arms=arms)) == expected
-    assert exit_code(Tried(cell=None, skipped={"one": "no"})) == 2
+    assert exit_code(TriedCell(cell=cell, skipped={}, arms=arms)) == expected
+    assert exit_code(TriedCell(cell=None, skipped={"one": "no"})) == 2

@@ -10,7 +10,7 @@ import pytest
 
 from harness.forms.document import parse_document
 from harness.scenario import Scenario, ScenarioError, load_scenario, parse_scenario, scenario_files
-from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.load import _imply
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -282,4 +282,6 @@ def test_the_parts_of_a_whole_scenario_are_those_that_are_read_one_by_one(path: 
     """
     document = parse_document(path.read_bytes(), name=str(path))
     _imply(document)
-    assert Draft.whole(document, Scenario.model_validate(document.tree)) == Draft.of(document)
+    assert ScenarioDraft.whole(
+        document, Scenario.model_validate(document.tree)
+    ) == ScenarioDraft.of(document)

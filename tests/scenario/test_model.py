@@ -12,7 +12,7 @@ from harness.checks.agree import AgreeCheck
 from harness.checks.equal import EqualCheck
 from harness.checks.event import WithinCheck
 from harness.forms.model import RankSet
-from harness.scenario import Scenario, Share, parse_scenario
+from harness.scenario import Scenario, StatedShare, parse_scenario
 
 
 def test_the_example_of_the_design_is_whole(full: str, problems: Any) -> None:
@@ -40,7 +40,7 @@ def test_the_example_reads_as_it_is_written(scenario: Scenario) -> None:
         "assert tokenizer",
     )
     assert must_fail.ranks == RankSet("nonzero")
-    assert must_fail.share == Share(every=True, at_least=1.0)
+    assert must_fail.share == StatedShare(every=True, at_least=1.0)
     assert [check.kind for check in scenario.checks] == [
         "event",
         "agree",

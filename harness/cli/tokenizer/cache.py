@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, PASS
-from harness.cli.tokenizer import TokenizerCommand, failed
-from harness.cli.tokenizer.settings import Undecided, asking, cache, decided, duration, refused
+from harness.cli.tokenizer import (
+    TokenizerCommand,
+    Undecided,
+    asking,
+    cache_argument,
+    decided,
+    duration,
+    failed,
+    refused,
+)
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading.snapshot import SnapshotStore
@@ -23,7 +31,7 @@ DAY = 86_400
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    cache(actions.add_parser("path", help="print where it is"))
+    cache_argument(actions.add_parser("path", help="print where it is"))
     ls = actions.add_parser("ls", help="list the snapshots, the newest first")
     check = actions.add_parser(
         "verify", help="read every byte; exits 1 if something is not as its manifest says"
@@ -45,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "quarantine", help="put damaged snapshots aside, where nothing is loaded from"
     )
     for action in (ls, prune, aside):
-        cache(action)
+        cache_argument(action)
     asking(check)
     for action in (ls, check):
         action.add_argument(

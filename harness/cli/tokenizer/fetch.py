@@ -10,10 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from harness.cli import PASS, USAGE, give_up
-from harness.cli.streams import is_watched
-from harness.cli.tokenizer import ABSENT, STRICT, TokenizerCommand, failed, unreadable
-from harness.cli.tokenizer.settings import LOCK_FILE, Undecided, bytes_, decided, hub, refused
+from harness.cli import PASS, USAGE, give_up, is_watched
+from harness.cli.tokenizer import (
+    ABSENT,
+    LOCK_FILE,
+    STRICT,
+    TokenizerCommand,
+    Undecided,
+    bytes_,
+    decided,
+    failed,
+    hub,
+    refused,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading import Fetched, Lock

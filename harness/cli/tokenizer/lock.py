@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
-from harness.cli.tokenizer import TokenizerCommand, tell
-from harness.cli.tokenizer.settings import LOCK_FILE, Undecided, asking, decided, refused
+from harness.cli.tokenizer import (
+    LOCK_FILE,
+    TokenizerCommand,
+    Undecided,
+    asking,
+    decided,
+    refused,
+    tell,
+)
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading import LoadError, ModelRecord

@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS
-from harness.cli.tokenizer import ABSENT, STRICT, TokenizerCommand, failed, unreadable
-from harness.cli.tokenizer.settings import Undecided, decided, refused
+from harness.cli.tokenizer import (
+    ABSENT,
+    STRICT,
+    TokenizerCommand,
+    Undecided,
+    decided,
+    failed,
+    refused,
+    unreadable,
+)
 from harness.forms.text import visible
 
 if TYPE_CHECKING:

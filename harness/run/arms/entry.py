@@ -23,7 +23,7 @@ from harness.forms.text import listed
 from harness.rank.arm import names_swallowed
 from harness.run.arms import syntax
 from harness.run.arms.staging import StagedArm, as_in
-from harness.run.arms.syntax import Entry
+from harness.run.arms.syntax import SubjectEntry
 from harness.scenario import Arm, Cell, LoadedScenario, Problem, Scenario
 from harness.world.control import program
 from harness.world.control.rank_environment import server_environment
@@ -32,7 +32,7 @@ DEFINED = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 EMITTED = re.compile(r"""\b(?:emit|event|measure|span)\w*\(\s*["']([\w.-]+)["']""")
 MUST_FAIL = ("subject", "control", "must_fail")
 Place = tuple[str | int, ...]
-Look = Callable[[str], Entry | None]
+Look = Callable[[str], SubjectEntry | None]
 
 
 def slips(
@@ -84,12 +84,12 @@ def _stated(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[tup
     return [(name, arm) for name, arm in staged.items() if not (compares and name == "control")]
 
 
-def _not_there(entry: Entry, function: str, where: str) -> str:
+def _not_there(entry: SubjectEntry, function: str, where: str) -> str:
     there = f"it has {listed(entry.names)}" if entry.names else "it has no function at all"
     return f'{where} has no function "{function}"; {there}'
 
 
-def _read(function: str, arm: StagedArm) -> Entry | None:
+def _read(function: str, arm: StagedArm) -> SubjectEntry | None:
     module, _, name = function.partition(":")
     place = arm.folder / module.replace(".", "/")
     files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
@@ -100,7 +100,7 @@ def _read(function: str, arm: StagedArm) -> Entry | None:
 
 
 def _problems(
-    loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | None
+    loaded: LoadedScenario, name: str, arm: StagedArm, entry: SubjectEntry | None
 ) -> list[Problem]:
     """Return what is wrong with the entry of an arm, as far as it is known."""
     scenario = loaded.scenario
@@ -147,7 +147,7 @@ def _problems(
 
 
 def _swallowed(
-    loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry
+    loaded: LoadedScenario, name: str, arm: StagedArm, entry: SubjectEntry
 ) -> Iterator[Problem]:
     """Axes and arguments that bind, and that no parameter is named after."""
     if entry.signature is None:
@@ -319,9 +319,5 @@ def _programs(
                 scenario.subject.program or (), code=arm.folder, arguments=arguments, path=search
             )
             if why is not None:
-                message = (
-                    "starts"
-                    f" nothing{as_in(scenario.subject.named(name), arm.revision) or f' in the {name}'}:"
-                    f" {why}"
-                )
-                yield loaded.problem(("subject", "program"), message)
+                where = as_in(scenario.subject.named(name), arm.revision) or f" in the {name}"
+                yield loaded.problem(("subject", "program"), f"starts nothing{where}: {why}")

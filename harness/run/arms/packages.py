@@ -119,7 +119,7 @@ def _names(paths: Iterable[str], places: Iterable[Place]) -> dict[str, tuple[Pla
     by_folder: dict[str, list[str]] = {}
     for name, target in places:
         by_folder.setdefault(target, []).append(name)
-    found: dict[str, dict[Place, None]] = {}
+    places_of: dict[str, dict[Place, None]] = {}
     for path in paths:
         if not path.endswith(CODE):
             continue
@@ -131,8 +131,8 @@ def _names(paths: Iterable[str], places: Iterable[Place]) -> dict[str, tuple[Pla
                 imported = f"{prefix}{path[len(target) :]}"
                 name = imported.partition("/")[0].partition(".")[0]
                 if name.isidentifier():
-                    found.setdefault(name, {})[prefix, target] = None
-    return {name: tuple(sorted(of)) for name, of in found.items()}
+                    places_of.setdefault(name, {})[prefix, target] = None
+    return {name: tuple(sorted(of)) for name, of in places_of.items()}
 
 
 def _mapped(name: str, text: bytes) -> list[Place]:
@@ -162,8 +162,8 @@ def _of_project(content: str) -> Iterator[tuple[Any, Any]]:
     packages = setuptools.get("packages")
     if isinstance(packages, dict):
         yield from (("", folder) for folder in packages.get("find", {}).get("where", ()))
-    for one in tool.get("poetry", {}).get("packages", ()):
-        yield one.get("to", "").replace("/", "."), one.get("from", "")
+    for entry in tool.get("poetry", {}).get("packages", ()):
+        yield entry.get("to", "").replace("/", "."), entry.get("from", "")
     wheel = tool.get("hatch", {}).get("build", {}).get("targets", {}).get("wheel", {})
     for folder in (*wheel.get("packages", ()), *_packages_of_scikit(tool)):
         yield "", posixpath.dirname(folder.rstrip("/"))
@@ -220,12 +220,12 @@ def _literal(value: ast.expr) -> dict[Any, Any] | None:
     if not isinstance(value, ast.Dict):
         return None
     pairs = list(zip(value.keys, value.values, strict=True))
-    found = {
+    literals = {
         key.value: folder.value
         for key, folder in pairs
         if isinstance(key, ast.Constant) and isinstance(folder, ast.Constant)
     }
-    return found if len(found) == len(pairs) else None
+    return literals if len(literals) == len(pairs) else None
 
 
 def _folders_given(content: str) -> Iterator[tuple[str, ast.expr]]:
@@ -246,7 +246,7 @@ def _folders_given(content: str) -> Iterator[tuple[str, ast.expr]]:
         )
         finds = function in ("find_packages", "find_namespace_packages")
         given = [("where", value) for value in node.args[:1]] if finds else []
-        given += [(str(one.arg), one.value) for one in node.keywords]
+        given += [(str(keyword.arg), keyword.value) for keyword in node.keywords]
         for name, written in given:
             if name == "package_dir" or (name == "where" and finds):
                 yield (
@@ -280,12 +280,12 @@ class Unnamed:
     cargo: frozenset[str] = frozenset()
     unread: tuple[Collection[str], ...] = field(default=(), repr=False)
 
-    def may_have_built(self, one: InstalledCopy) -> bool:
+    def may_have_built(self, copy: InstalledCopy) -> bool:
         """Return whether a distribution may be one of theirs."""
-        if not self.names.isdisjoint({top_of(file) for file in one.files}):
+        if not self.names.isdisjoint({top_of(file) for file in copy.files}):
             return True
         rests = [
-            file.partition("/")[2] for file in one.files if file.endswith(".py") and "/" in file
+            file.partition("/")[2] for file in copy.files if file.endswith(".py") and "/" in file
         ]
         return any(2 * _alike(rests, paths) >= len(rests) for paths in self.unread if rests)
 
@@ -311,9 +311,9 @@ def unnamed(
     names: set[str] = set()
     crates: set[str] = set()
     unread = []
-    for folder, own in projects.items():
-        is_project = any(mark in text for name, text in own.items() for mark in MARKS[name])
-        is_named = any(names_in(name, text) for name, text in own.items())
+    for folder, metadata in projects.items():
+        is_project = any(mark in text for name, text in metadata.items() for mark in MARKS[name])
+        is_named = any(names_in(name, text) for name, text in metadata.items())
         if not is_project or is_named or is_inside_a_package(folder, paths):
             continue
         beginning = f"{folder}/" if folder else ""
@@ -321,7 +321,7 @@ def unnamed(
             crates.add(crate)
             continue
         below = {path.removeprefix(beginning) for path in paths if path.startswith(beginning)}
-        for name, places in roots_of(below, own).places.items():
+        for name, places in roots_of(below, metadata).places.items():
             whole = {
                 f"{target}{name}{end}" for _, target in places for end in (".py", "/__init__.py")
             }
@@ -329,7 +329,7 @@ def unnamed(
                 not whole.isdisjoint(below) or any(prefix for prefix, _ in places)
             ):
                 names.add(name)
-        if is_unread(own.get("setup.py", b"")):
+        if is_unread(metadata.get("setup.py", b"")):
             unread.append(below)
     return Unnamed(frozenset(names), frozenset(crates), tuple(unread))
 
@@ -345,15 +345,15 @@ def _crate(text: bytes) -> str:
 
 def _alike(rests: Collection[str], paths: Collection[str]) -> int:
     """How many of these paths one folder has, at most."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     by_name: dict[str, list[str]] = {}
     for path in paths:
         by_name.setdefault(posixpath.basename(path), []).append(path)
     for rest in rests:
         for path in by_name.get(posixpath.basename(rest), ()):
             if f"/{path}".endswith(f"/{rest}"):
-                found[path.removesuffix(rest)] += 1
-    return max(found.values(), default=0)
+                counts[path.removesuffix(rest)] += 1
+    return max(counts.values(), default=0)
 
 
 TOP = re.compile(r'"?([^/,\n"]+)[/,]')
@@ -383,7 +383,7 @@ def installed(
         names: import names, and normal names of distributions; None are all.
         wanted: whether the files of one are read; of others their modules are only named.
     """
-    found = []
+    copies = []
     for folder in folders:
         for about in _abouts(folder):
             name, _, version = about.name.removesuffix(".dist-info").rpartition("-")
@@ -395,14 +395,14 @@ def installed(
             if not is_named:
                 continue
             files = dict.fromkeys(_files(record), "")
-            one = InstalledCopy(name=normal(name), version=version, files=files)
-            if wanted(one):
+            copy = InstalledCopy(name=normal(name), version=version, files=files)
+            if wanted(copy):
                 read = {file: _digest(folder / file) for file in files}
-                found.append(one.model_copy(update={"files": read}))
+                copies.append(copy.model_copy(update={"files": read}))
             else:
                 modules = {file: "" for file in files if file.endswith(".py")}
-                found.append(one.model_copy(update={"files": modules}))
-    return sorted(found, key=lambda one: (one.name, one.version))
+                copies.append(copy.model_copy(update={"files": modules}))
+    return sorted(copies, key=lambda copy: (copy.name, copy.version))
 
 
 def _abouts(folder: Path) -> list[Path]:
@@ -414,16 +414,16 @@ def _abouts(folder: Path) -> list[Path]:
 # By the text itself: a run asks for each arm, before and after its trials.
 @functools.lru_cache(maxsize=1024)
 def _tops(record: str) -> frozenset[str]:
-    """The names of the folders and modules at the top of what a RECORD lists."""
+    """Names of the folders and modules at the top of what a RECORD lists."""
     # A RECORD has up to ten thousand lines below a few folders: the expression sees each folder
     # once.
     lines = (line.partition("/") for line in record.split("\n"))
     heads = {head + slash for head, slash, _ in lines}
-    return frozenset(found[1].partition(".")[0] for head in heads if (found := TOP.match(head)))
+    return frozenset(match[1].partition(".")[0] for head in heads if (match := TOP.match(head)))
 
 
 def _files(record: str) -> Iterator[str]:
-    """The paths of a RECORD that a distribution brings, but for what describes it."""
+    """Paths of a RECORD that a distribution brings, but for what describes it."""
     for row in csv.reader(record.splitlines()):
         file = row[0] if row else ""
         if not file or file.endswith((".pyc", ".pth")) or any(part in file for part in ABOUT):

@@ -26,7 +26,15 @@ from harness.forms.digest import sha256
 from harness.forms.distribution import normal
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
-from harness.run.arms.files import is_code
+from harness.run.arms.code import (
+    LINK,
+    SUBMODULE,
+    GitRepository,
+    RevisionError,
+    apply_patch,
+    is_code,
+    paths_of_patch,
+)
 from harness.run.arms.packages import (
     DECLARING,
     LARGEST,
@@ -35,14 +43,6 @@ from harness.run.arms.packages import (
     installed,
     roots_of,
     unnamed,
-)
-from harness.run.arms.revision import (
-    LINK,
-    SUBMODULE,
-    GitRepository,
-    RevisionError,
-    apply_patch,
-    paths_of_patch,
 )
 from harness.run.arms.staging import StagedArm
 from harness.scenario import Scenario
@@ -101,20 +101,20 @@ class Tree:
         ]
         return self.read(about)
 
-    def is_own(self, one: InstalledCopy, *, hidden: Collection[str] = ()) -> bool:
+    def is_own(self, copy: InstalledCopy, *, hidden: Collection[str] = ()) -> bool:
         """Return whether a distribution is this repository's by its name, or by the name that it is
         imported by.
         """
-        if one.name in self.declared or self.unnamed.may_have_built(one):
+        if copy.name in self.declared or self.unnamed.may_have_built(copy):
             return True
-        tops = {top_of(file) for file in one.files}
+        tops = {top_of(file) for file in copy.files}
         if not tops.isdisjoint(hidden):
             return True
         known = Counterparts(roots=self.roots, files=dict.fromkeys(self.paths, ""), installed=())
-        return any(known.places(top, one.files) for top in tops if top in self.roots)
+        return any(known.places(top, copy.files) for top in tops if top in self.roots)
 
     def compared(
-        self, lists: Iterable[bytes], found: Iterable[InstalledCopy]
+        self, lists: Iterable[bytes], copies: Iterable[InstalledCopy]
     ) -> tuple[dict[str, list[Place]], dict[str, str]]:
         """Return what the files that ranks loaded, and those of installed distributions, have to
         equal.
@@ -126,9 +126,9 @@ class Tree:
         names = {name for listing in lists for name in packages(listing)}
         wanted = {file for listing in lists for file, _ in loaded(listing)}
         files = set(wanted)
-        for one in found:
-            files.update(one.files)
-            names.update(top_of(file) for file in one.files)
+        for copy in copies:
+            files.update(copy.files)
+            names.update(top_of(file) for file in copy.files)
         roots = {name: list(self.roots[name]) for name in sorted(names & self.roots.keys())}
         exact = {
             counterpart(file, place) for file in files for place in roots.get(top_of(file), ())
@@ -167,7 +167,7 @@ class Tree:
 EMPTY = Tree((), lambda _: {})
 
 
-class Origin(Protocol):
+class CodeOrigin(Protocol):
     """Where the code of an arm comes from, as far as it is not staged."""
 
     @property
@@ -205,10 +205,12 @@ class Living:
     def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
         hidden = spread(code)
         names = {*self.tree.roots, *self.declared, *hidden}
-        found = installed(
+        copies = installed(
             folders, names=None if self.tree.unnamed.unread else names, wanted=lambda _: False
         )
-        return self.declared | {one.name for one in found if self.tree.is_own(one, hidden=hidden)}
+        return self.declared | {
+            copy.name for copy in copies if self.tree.is_own(copy, hidden=hidden)
+        }
 
     def facts(
         self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]
@@ -220,17 +222,17 @@ class Living:
             loaded_names if self.tree.unnamed.unread else loaded_names & {*self.tree.roots, *hidden}
         )
         names = asked | self.declared
-        found = installed(
+        copies = installed(
             folders,
             names=names,
-            wanted=lambda one: one.name in self.declared or self.tree.is_own(one, hidden=hidden),
+            wanted=lambda copy: copy.name in self.declared or self.tree.is_own(copy, hidden=hidden),
         )
-        roots, files = self.tree.compared(lists, found)
+        roots, files = self.tree.compared(lists, copies)
         declared = self.declared | {
-            one.name for one in found if self.tree.unnamed.may_have_built(one)
+            copy.name for copy in copies if self.tree.unnamed.may_have_built(copy)
         }
         return SourceFacts(
-            declared=sorted(declared), files=files, roots=_listed(roots), installed=found
+            declared=sorted(declared), files=files, roots=_listed(roots), installed=copies
         )
 
 
@@ -254,7 +256,7 @@ class Recorded:
     def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
         names = {*(self.said.roots or ()), *self.declared, *spread(code)}
         return self.declared | {
-            one.name for one in installed(folders, names=names, wanted=lambda _: False)
+            copy.name for copy in installed(folders, names=names, wanted=lambda _: False)
         }
 
     def facts(
@@ -263,33 +265,39 @@ class Recorded:
         roots = self.said.roots or {}
         loaded_names = {name for listing in lists for name in packages(listing)}
         names = (loaded_names & {*roots, *spread(code)}) | self.declared
-        found = installed(folders, names=names, wanted=lambda _: True)
+        copies = installed(folders, names=names, wanted=lambda _: True)
         return self.said.model_copy(
-            update={"declared": sorted(self.declared), "roots": roots, "installed": found}
+            update={"declared": sorted(self.declared), "roots": roots, "installed": copies}
         )
 
 
-def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -> dict[str, Origin]:
+def origins(
+    scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]
+) -> dict[str, CodeOrigin]:
     """Where the code of each arm of a scenario in a folder comes from.
 
     Raises:
         RevisionError: a repository cannot be read, or a patch does not apply.
     """
     here = Living(standing(folder), installed_from(folder))
-    arms: dict[str, Origin] = {}
+    arms: dict[str, CodeOrigin] = {}
     for name, arm in staged.items():
         arms[name] = here
         if arm.revision is not None:
-            own = scenario.subject.arms[name]
-            place = folder if own.repo is None else (folder / Path(own.repo).expanduser()).resolve()
+            stated = scenario.subject.arms[name]
+            place = (
+                folder
+                if stated.repo is None
+                else (folder / Path(stated.repo).expanduser()).resolve()
+            )
             repository = GitRepository(
                 place, given=arm.revision.repo or "the scenario's repository"
             )
             tree = revision(repository, arm.revision.commit)
-            if own.patch is not None:
-                tree = patched(tree, (folder / own.patch).read_bytes(), to=arm.revision.commit)
+            if stated.patch is not None:
+                tree = patched(tree, (folder / stated.patch).read_bytes(), to=arm.revision.commit)
             installed = here.installed
-            if own.repo is not None:
+            if stated.repo is not None:
                 # What runs the ranks is under test only where the code's own repository is that of
                 # Rankproof.
                 installed = (installed - {TOOL}) | installed_from(place)
@@ -347,8 +355,8 @@ def patched(tree: Tree, patch: bytes, *, to: str) -> Tree:
     untouched = [path for path in tree.paths if path not in touched]
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
-        own = {path: changed[path] for path in wanted if path in changed}
-        return own | dict(tree.read([path for path in wanted if path not in touched]))
+        content = {path: changed[path] for path in wanted if path in changed}
+        return content | dict(tree.read([path for path in wanted if path not in touched]))
 
     return Tree([*untouched, *changed], read)
 
@@ -359,12 +367,12 @@ def installed_from(folder: Path) -> frozenset[str]:
 
     Or from one of its other working trees, which may stand at any commit.
     """
-    if (own := _repository_of(folder)) is None:
+    if (repository := _repository_of(folder)) is None:
         return frozenset()
     names = set()
     for distribution in importlib.metadata.distributions():
         place = installed_folder(distribution)
-        if place is not None and place.is_dir() and _repository_of(place) == own:
+        if place is not None and place.is_dir() and _repository_of(place) == repository:
             names.add(normal(distribution.metadata["Name"] or ""))
     return frozenset(names)
 
@@ -412,8 +420,8 @@ def _of_project(content: str) -> list[object]:
     poetry = tool.get("poetry") if isinstance(tool, dict) else None
     flit = tool.get("flit") if isinstance(tool, dict) else None
     metadata = flit.get("metadata") if isinstance(flit, dict) else None
-    tables = [one for one in (project, poetry, metadata) if isinstance(one, dict)]
-    return [one.get(key) for one in tables for key in ("name", "dist-name")]
+    tables = [table for table in (project, poetry, metadata) if isinstance(table, dict)]
+    return [table.get(key) for table in tables for key in ("name", "dist-name")]
 
 
 def _of_config(content: str) -> list[object]:

@@ -23,23 +23,21 @@ from harness.forms.git import Entry
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
-from harness.run.arms.files import (
+from harness.run.arms.code import (
+    LINK,
     CodeUnreadable,
+    GitRepository,
+    RevisionError,
     TooMuchCode,
+    apply_patch,
     below,
     demand_limits,
     has_any,
     has_module,
     is_code,
+    paths_of_patch,
     read_files,
     read_folder,
-)
-from harness.run.arms.revision import (
-    LINK,
-    GitRepository,
-    RevisionError,
-    apply_patch,
-    paths_of_patch,
 )
 from harness.run.inputs import leaves
 from harness.scenario import Arm, Scenario
@@ -62,13 +60,13 @@ class NotThere(ArmError):
     """
 
     def __init__(
-        self, place: tuple[str | int, ...], message: str, *, beside: Collection[str] = ()
+        self, place: tuple[str | int, ...], message: str, *, alternatives: Collection[str] = ()
     ) -> None:
-        """Other files of the code `beside` it: code that is there at all is not written later."""
+        """Other files of the code are `alternatives`: code that is there is not written later."""
         super().__init__(f"{'.'.join(map(str, place))}: {message}")
         self.place = place
         self.message = message
-        self.beside = sorted(beside)
+        self.alternatives = sorted(alternatives)
 
 
 @dataclass(frozen=True)
@@ -102,15 +100,11 @@ class _LaidOut:
     patch: bytes | None
 
     def paths(self) -> set[str]:
-        paths = set(self.entries)
-        return (
-            paths | paths_of_patch(self.patch, name="the patch")
-            if self.patch is not None
-            else paths
-        )
+        named = paths_of_patch(self.patch, name="the patch") if self.patch is not None else ()
+        return {*self.entries, *named}
 
 
-class Place(Protocol):
+class CodePlace(Protocol):
     """Where the code of arms is laid: a run's results folder, or a folder to compare it in."""
 
     path: Path
@@ -120,7 +114,7 @@ class Place(Protocol):
 
 
 def stage_arms(
-    scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place
+    scenario: Scenario, *, folder: Path, inputs: list[Path], results: CodePlace
 ) -> dict[str, StagedArm]:
     """Copy the code of every arm into the results folder, without the inputs of the scenario that
     lie in its folder.
@@ -155,12 +149,12 @@ def previewed(scenario: Scenario, *, folder: Path) -> Iterator[dict[str, StagedA
     Raises:
         ArmError: as for `stage_arms`.
     """
-    inputs = [folder / one.path for one in scenario.inputs.values() if one.path is not None]
+    inputs = [folder / given.path for given in scenario.inputs.values() if given.path is not None]
     with tempfile.TemporaryDirectory(prefix="rankproof-source-") as text:
         yield stage_arms(scenario, folder=folder, inputs=inputs, results=_Folder(Path(text)))
 
 
-def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: bool) -> Path:
+def lay(name: str, code: Mapping[str, bytes], *, results: CodePlace, is_program: bool) -> Path:
     """Write the code of an arm into the results folder, and return its folder."""
     place = results.path / SOURCE_FOLDER / name
     place.mkdir(parents=True, exist_ok=True)
@@ -174,10 +168,9 @@ def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: boo
 
 class _Staging:
     def __init__(
-        self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place
+        self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: CodePlace
     ) -> None:
         subject = scenario.subject
-        self._arms = subject.arms
         self._subject = subject
         self._folder = folder
         self._inputs = [real_place(path) for path in inputs]
@@ -196,20 +189,22 @@ class _Staging:
                     lay(name, code, results=self._results, is_program=False),
                     arguments=dict(arm.with_),
                 )
-                for name, arm in self._arms.items()
+                for name, arm in self._subject.arms.items()
             }
         revisions = {
-            name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out
+            name: self._find(name, arm)
+            for name, arm in self._subject.arms.items()
+            if arm.is_laid_out
         }
         base = self._base(revisions)
         staged = {}
-        for name, arm in self._arms.items():
+        for name, arm in self._subject.arms.items():
             revision = None
             if (laid_out := revisions.get(name)) is not None:
                 code = self._read(name, laid_out, base)
                 revision = self._facts(arm, laid_out, base)
             else:
-                code = self._as_it_stands(base, [one.repository for one in revisions.values()])
+                code = self._as_it_stands(base, [each.repository for each in revisions.values()])
             if base is not None or self._subject.path != ".":
                 code = self._with_the_subject(code, at=self._place(base, revisions.values()))
             if self._subject.program is not None:
@@ -273,10 +268,9 @@ class _Staging:
             if root is not None and code.is_relative_to(root)
             else given
         )
-        here = "" if here == "." else here
-        places = [os.path.normpath(here) if here else ""]
+        places = ["" if here in ("", ".") else os.path.normpath(here)]
         if given == ".":
-            places = list(dict.fromkeys([here, *USUAL]))
+            places = list(dict.fromkeys([*places, *USUAL]))
         if places[0].startswith(("..", "/")):
             raise ArmError(
                 f"subject.path: {given} leads out of the repository; it must be one of its folders"
@@ -305,16 +299,16 @@ class _Staging:
         return "src" if in_src else ""
 
     def _differ(self, revisions: Mapping[str, _LaidOut], place: str) -> bool:
-        repositories = [one.repository for one in revisions.values()]
+        repositories = [laid_out.repository for laid_out in revisions.values()]
         code = [
             (
                 self._read(name, revisions[name], place)
                 if name in revisions
                 else self._as_it_stands(place, repositories)
             )
-            for name in self._arms
+            for name in self._subject.arms
         ]
-        return len(code) == 1 or any(one != code[0] for one in code)
+        return len(code) == 1 or any(files != code[0] for files in code)
 
     def _read(self, name: str, laid_out: _LaidOut, base: str | None) -> dict[str, bytes]:
         base = base or ""
@@ -333,7 +327,7 @@ class _Staging:
                 path.startswith(beginning)
                 and is_code(path[len(beginning) :])
                 and entry.mode != LINK
-                and not any(path == one or path.startswith(f"{one}/") for one in left_out)
+                and not _is_below(path, left_out)
             )
         }
         demand_limits(
@@ -380,8 +374,7 @@ class _Staging:
             listed = [
                 path[len(beginning) :]
                 for path in repositories[0].working_files()
-                if path.startswith(beginning)
-                and not any(path == one or path.startswith(f"{one}/") for one in left_out)
+                if path.startswith(beginning) and not _is_below(path, left_out)
             ]
             return read_files(root / base, listed)
         if base is not None and self._subject.path == ".":
@@ -396,13 +389,10 @@ class _Staging:
 
     def _place(self, base: str | None, revisions: Iterable[_LaidOut]) -> str:
         """Where the scenario's folder lies below the code's, or empty."""
-        root = next((one.repository.root for one in revisions), None)
-        top = root / (base or "") if root is not None else None
-        return (
-            self._folder.relative_to(top).as_posix()
-            if top is not None and self._folder.is_relative_to(top)
-            else ""
-        )
+        root = next((laid_out.repository.root for laid_out in revisions), None)
+        if root is None or not self._folder.is_relative_to(top := root / (base or "")):
+            return ""
+        return self._folder.relative_to(top).as_posix()
 
     def _with_the_subject(self, code: dict[str, bytes], *, at: str) -> dict[str, bytes]:
         """Lay the scenario's own files over the code, where only they hold the subject.
@@ -418,7 +408,7 @@ class _Staging:
             for path, data in code.items()
             if at in ("", ".") or not path.startswith(f"{at}/")
         }
-        own = {
+        files = {
             path: data
             for path, data in read_folder(self._folder, leave_out=self._inputs).items()
             if (
@@ -427,14 +417,14 @@ class _Staging:
                 else not path.endswith((".yaml", ".patch"))
             )
         }
-        if not self._is_in(own):
+        if not self._is_in(files):
             return code
-        if both := sorted(path for path in own if code.get(path, own[path]) != own[path]):
+        if both := sorted(path for path in files if code.get(path, files[path]) != files[path]):
             raise ArmError(
                 f"{both[0]} lies both beside the scenario and in the code under test, and they"
                 " differ: rename the scenario's"
             )
-        return own | code
+        return files | code
 
     def _with_what_is_beside(self, code: dict[str, bytes]) -> dict[str, bytes]:
         """Lay the code of a ready subject beside the arm's, where the scenario names one for its
@@ -462,7 +452,7 @@ class _Staging:
             ("subject", "entry"),
             f"{self._subject.entry} names no file of the subject's folder{of} ({place}.py is not"
             " there): code that is loaded from elsewhere proves nothing about this folder",
-            beside=[path for path in files if path.endswith(".py")],
+            alternatives=[path for path in files if path.endswith(".py")],
         )
 
     def _demand_a_file(self, files: Mapping[str, bytes], words: Sequence[str]) -> None:
@@ -471,7 +461,7 @@ class _Staging:
                 ("subject", "program"),
                 f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from"
                 " elsewhere proves nothing about this folder",
-                beside=files,
+                alternatives=files,
             )
 
     def _replacement(self, name: str, file: str) -> bytes:
@@ -481,8 +471,14 @@ class _Staging:
             message = (
                 f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
             )
-            beside = [path.name for path in self._folder.glob("*.py")]
-            raise NotThere((*self._subject.place(name), "file"), message, beside=beside) from None
+            others = [path.name for path in self._folder.glob("*.py")]
+            raise NotThere(
+                (*self._subject.place(name), "file"), message, alternatives=others
+            ) from None
+
+
+def _is_below(path: str, places: Iterable[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
 def as_in(name: str, revision: RevisionFacts | None) -> str:

@@ -38,7 +38,7 @@ BINDS_BY_NAME = frozenset(
 
 
 @dataclass(frozen=True)
-class Entry:
+class SubjectEntry:
     """What is known of an entry.
 
     Attributes:
@@ -71,7 +71,7 @@ class Misfit:
     of_the_function: bool = False
 
 
-def read(text: bytes, name: str) -> Entry | None:
+def read(text: bytes, name: str) -> SubjectEntry | None:
     """Return what the text of a module says of one of its functions.
 
     Returns:
@@ -88,33 +88,34 @@ def read(text: bytes, name: str) -> Entry | None:
     bindings = list(_bindings(tree))
     if "*" in bindings or "__getattr__" in bindings or _binds_by_name(tree):
         return None
-    plain = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
-    own = [one for one in plain if one.name == name]
-    if not own and name not in bindings:
-        return Entry(
-            there=False, names=tuple(one.name for one in plain if not one.name.startswith("_"))
+    plain = [function for function in tree.body if isinstance(function, ast.FunctionDef)]
+    named = [function for function in plain if function.name == name]
+    if not named and name not in bindings:
+        return SubjectEntry(
+            there=False,
+            names=tuple(function.name for function in plain if not function.name.startswith("_")),
         )
-    if len(own) != 1 or bindings.count(name) != 1 or own[0].decorator_list:
+    if len(named) != 1 or bindings.count(name) != 1 or named[0].decorator_list:
         return None
-    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(own[0])):
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(named[0])):
         return None
-    return Entry(there=True, signature=_signature(own[0].args))
+    return SubjectEntry(there=True, signature=_signature(named[0].args))
 
 
-def of_values(values: JSON) -> Entry | None:
+def of_values(values: JSON) -> SubjectEntry | None:
     """Return what a rank said that looked at the function; None where it is not what
     `harness.rank.arm.look` says.
     """
     try:
         parameters = values["parameters"]
         if not values["there"]:
-            return Entry(there=False, names=tuple(map(str, values["names"])))
+            return SubjectEntry(there=False, names=tuple(map(str, values["names"])))
         signature = None
         if parameters is not None:
             signature = Signature(
                 [_parameter(name, kind, has_default=left) for name, kind, left in parameters]
             )
-        return Entry(there=True, signature=signature, late=str(values["late"]))
+        return SubjectEntry(there=True, signature=signature, late=str(values["late"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
@@ -136,7 +137,8 @@ def shown(signature: Signature) -> str:
     stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
     return (
         ", ".join(
-            f"{stars.get(one.kind.name, '')}{one.name}" for one in signature.parameters.values()
+            f"{stars.get(parameter.kind.name, '')}{parameter.name}"
+            for parameter in signature.parameters.values()
         )
         or "nothing"
     )
@@ -150,9 +152,9 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
         why = f"is {takes}: the first parameter of an entry is the rank's context; add it"
         return [Misfit(None, why, of_the_function=True)]
     named = [
-        one
-        for one in parameters
-        if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        parameter
+        for parameter in parameters
+        if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     ]
     wrong = []
     if first in named and first.name in arguments:
@@ -161,24 +163,26 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
                 first.name, f"is what {called} takes the rank's context as; rename one of the two"
             )
         )
-    if all(one.kind is not Parameter.VAR_KEYWORD for one in parameters):
-        known = [one.name for one in named]
+    if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in parameters):
+        known = [parameter.name for parameter in named]
         free = [name for name in known if name != first.name and name not in arguments]
         slips = [name for name in arguments if name not in known]
         wrong += [
             Misfit(name, f"is not a parameter of {takes}", closest(name, free)) for name in slips
         ]
-    rest = [one for one in parameters if one is not first and one.default is Parameter.empty]
-    if by_place := [one.name for one in rest if one.kind is Parameter.POSITIONAL_ONLY]:
+    rest = [parameter for parameter in parameters[1:] if parameter.default is Parameter.empty]
+    if by_place := [
+        parameter.name for parameter in rest if parameter.kind is Parameter.POSITIONAL_ONLY
+    ]:
         why = (
             f"is {called}, which takes {', '.join(by_place)} by place only, and arguments are given"
             " by name"
         )
         wrong.append(Misfit(None, why, of_the_function=True))
     lacking = (
-        {one.name for one in rest if one in named}
+        {parameter.name for parameter in rest if parameter in named}
         - set(arguments)
-        - {one.suggestion for one in wrong}
+        - {misfit.suggestion for misfit in wrong}
     )
     if lacking:
         wrong.append(
@@ -206,14 +210,17 @@ def _bindings(tree: ast.Module) -> Iterator[str]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((one.asname or one.name).partition(".")[0] for one in node.names)
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
             # What a function declares global it may bind.
             yield from (
-                name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names
+                name
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.Global)
+                for name in inner.names
             )
             continue
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
@@ -228,14 +235,14 @@ def _signature(given: ast.arguments) -> Signature:
         given.args
     )
     parameters = [
-        _parameter(one.arg, kind, has_default=index >= without)
-        for index, (one, kind) in enumerate(zip(by_place, kinds, strict=True))
+        _parameter(argument.arg, kind, has_default=index >= without)
+        for index, (argument, kind) in enumerate(zip(by_place, kinds, strict=True))
     ]
     if given.vararg:
         parameters.append(_parameter(given.vararg.arg, "VAR_POSITIONAL"))
     parameters += [
-        _parameter(one.arg, "KEYWORD_ONLY", has_default=default is not None)
-        for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        _parameter(argument.arg, "KEYWORD_ONLY", has_default=default is not None)
+        for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
     ]
     if given.kwarg:
         parameters.append(_parameter(given.kwarg.arg, "VAR_KEYWORD"))
@@ -265,7 +272,7 @@ MOST_BYTES = 4 * 2**20
 def preload(
     folders: Iterable[Path],
     *,
-    own: Collection[str],
+    packages: Collection[str],
     backends: Iterable[Backend],
     faults: Iterable[Fault],
     environments: bool = False,
@@ -279,7 +286,7 @@ def preload(
 
     Args:
         folders: the code of the arms.
-        own: the modules and packages at the top of it.
+        packages: the modules and packages at the top of it.
         backends: those of the scenario's cells.
         faults: the scenario's.
         environments: whether an arm has an environment of its own, where other packages may be
@@ -294,7 +301,7 @@ def preload(
     }
     modules: Collection[str]
     if (
-        named := _named(folders, own=own, environments=environments)
+        named := _named(folders, packages=packages, environments=environments)
     ) is None or words - ASKED_BY.keys():
         modules = EVERYTHING.modules
     else:
@@ -311,12 +318,14 @@ def _files(folders: Iterable[Path]) -> Iterator[Path]:
     return (file for folder in folders for file in sorted(folder.rglob("*.py")))
 
 
-def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool) -> set[str] | None:
+def _named(
+    folders: Iterable[Path], *, packages: Collection[str], environments: bool
+) -> set[str] | None:
     """Which of the known libraries the code names; None where it may import others, or is too much
     to read.
     """
-    known = {*ASKED_BY, *own, *sys.stdlib_module_names}
-    found = set()
+    known = {*ASKED_BY, *packages, *sys.stdlib_module_names}
+    words = set()
     size = 0
     for file in _files(folders):
         text = file.read_bytes()
@@ -324,8 +333,8 @@ def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool)
         strangers = _imports(text) - known
         if size > MOST_BYTES or any(environments or _is_installed(name) for name in strangers):
             return None
-        found |= {word for word in ASKED_BY if re.search(rb"\b%s\b" % word.encode(), text)}
-    return found
+        words |= {word for word in ASKED_BY if re.search(rb"\b%s\b" % word.encode(), text)}
+    return words
 
 
 def _is_installed(name: str) -> bool:

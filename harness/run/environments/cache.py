@@ -29,10 +29,14 @@ from harness.forms.variables import cache_folder
 from harness.reason import Skip, SkipCode
 from harness.record import start_files
 from harness.record.facts import ArmEnvironmentFacts
-from harness.run.environments import interpreters
-from harness.run.environments.interpreters import Interpreter, NoInterpreter
-from harness.run.environments.make import WHEELS, Plan, Says, for_cpu, make, preview
-from harness.run.environments.pip import EnvironmentProblem, Unavailable
+from harness.run.environments.make import WHEELS, EnvironmentPlan, Says, for_cpu, make, preview
+from harness.run.environments.pip import (
+    EnvironmentProblem,
+    Interpreter,
+    NoInterpreter,
+    Unavailable,
+    find_interpreter,
+)
 from harness.run.environments.supply import NOTHING, Supply, named_as_now
 from harness.scenario import Environment, Scenario
 from harness.scenario.environment import bare
@@ -43,7 +47,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmEnvironment:
+class ReadyEnvironment:
     """An environment that is ready.
 
     Attributes:
@@ -101,7 +105,7 @@ def cache() -> Path:
 
 def provide(
     wanted: Environment, supply: Supply = NOTHING, *, says: Says = lambda _text: None
-) -> ArmEnvironment:
+) -> ReadyEnvironment:
     """Find an environment in the cache, or make it.
 
     Args:
@@ -141,17 +145,17 @@ def provide(
             "start_files": start_files.of_environment(folder, base.stdlib),
         }
     )
-    named = {*wanted.versions, *wanted.checkouts, *(one.name for one in supply.requirements)}
-    return ArmEnvironment(
+    named = {*wanted.versions, *wanted.checkouts, *(line.name for line in supply.requirements)}
+    return ReadyEnvironment(
         python=folder / "bin" / "python",
         named=tuple(sorted(named & facts.versions.keys())),
         facts=facts,
         requirements=supply.text,
-        wheels=tuple(folder / WHEELS / one.wheel for one in facts.checkouts.values()),
+        wheels=tuple(folder / WHEELS / checkout.wheel for checkout in facts.checkouts.values()),
     )
 
 
-def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | Plan | None:
+def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | EnvironmentPlan | None:
     """Return what `provide` would do: install this, or nothing but an interpreter (None).
 
     Or in words what is there already.
@@ -168,37 +172,37 @@ def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | Plan | 
 
 def _base(wanted: Environment) -> Interpreter:
     try:
-        return interpreters.find(wanted.python)
+        return find_interpreter(wanted.python)
     except NoInterpreter as error:
         raise Unavailable(str(error), code=SkipCode.MACHINE_INTERPRETER) from None
 
 
 def of_arms(
     scenario: Scenario, supplies: Mapping[str, Supply], *, says: Says
-) -> tuple[dict[str, ArmEnvironment], Skip | None]:
+) -> tuple[dict[str, ReadyEnvironment], Skip | None]:
     """Return the environments of the arms that have their own, and why one could not be had.
 
     Raises:
         EnvironmentProblem: one cannot be made as the scenario asks.
     """
-    made: dict[str, ArmEnvironment] = {}
+    environments: dict[str, ReadyEnvironment] = {}
     for arm, wanted in scenario.subject.environments.items():
         try:
-            made[arm] = provide(wanted, supplies[arm], says=says)
+            environments[arm] = provide(wanted, supplies[arm], says=says)
         except Unavailable as error:
             return {}, Skip(error.code, f"environment of {scenario.subject.named(arm)}: {error}")
         except EnvironmentProblem as error:
             raise EnvironmentProblem(
                 f"environment of {scenario.subject.named(arm)}: {error}"
             ) from None
-    return made, None
+    return environments, None
 
 
-def is_unchanged(made: ArmEnvironment) -> bool:
+def is_unchanged(environment: ReadyEnvironment) -> bool:
     """Return whether an environment is what it was: asked after a run, whose ranks could have
     written to it.
     """
-    folder = made.python.parent.parent
+    folder = environment.python.parent.parent
     try:
         stamp = _read(folder.parent)
         return (
@@ -267,6 +271,7 @@ def cached() -> list[Cached]:
 def remove(environment: Cached) -> bool:
     """Take an environment out of the cache; False where somebody makes it just now."""
     try:
+        # Who makes it holds this lock for minutes: it is not waited for.
         with FileLock(_lock(environment.folder), timeout=0):
             (environment.folder / STAMP).unlink(missing_ok=True)
             shutil.rmtree(environment.folder)
@@ -285,6 +290,8 @@ def _lock(place: Path) -> str:
 
 @contextlib.contextmanager
 def _locked(place: Path, *, words: str, says: Says) -> Iterator[None]:
+    # One process makes an environment, and the others take what it made. First without waiting, so
+    # that whoever has to wait says why.
     lock = FileLock(_lock(place))
     try:
         lock.acquire(timeout=0)
@@ -401,11 +408,11 @@ def seen(folder: Path) -> str:
 
 def digests(folder: Path) -> dict[str, str]:
     """Sha256 of each file by its name in the folder; of a link, that of its target's name."""
-    found = {}
+    by_path = {}
     for path in _files(folder):
-        own = sha256(os.fsencode(path.readlink())) if path.is_symlink() else sha256_of(path)
-        found[str(path.relative_to(folder))] = own
-    return found
+        digest = sha256(os.fsencode(path.readlink())) if path.is_symlink() else sha256_of(path)
+        by_path[str(path.relative_to(folder))] = digest
+    return by_path
 
 
 def changed(folder: Path, listing: Path) -> str:

@@ -23,8 +23,13 @@ from harness.reason import SkipCode
 from harness.record.environment import is_for_cpu
 from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts, Installed
 from harness.run.environments import pip
-from harness.run.environments.interpreters import Interpreter
-from harness.run.environments.pip import EnvironmentProblem, Request, Resolved, Unavailable
+from harness.run.environments.pip import (
+    EnvironmentProblem,
+    Interpreter,
+    PipRequest,
+    Resolved,
+    Unavailable,
+)
 from harness.run.environments.supply import Supply
 from harness.scenario import Environment
 from harness.scenario.environment import Checkout, bare, for_gpus, listing, unmet_requirements
@@ -36,14 +41,14 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class EnvironmentPlan:
     """What pip chose for an environment, and the request that it chose it for.
 
     Attributes:
         sizes: bytes of each package's file; None where nobody tells.
     """
 
-    request: Request
+    request: PipRequest
     chosen: Sequence[Resolved]
     sizes: Mapping[str, int | None]
 
@@ -59,9 +64,11 @@ class Plan:
 
     def packages(self) -> Iterator[str]:
         """Each package with its size, the largest first."""
-        for one in sorted(self.chosen, key=lambda one: (-(self.sizes[one.name] or 0), one.name)):
-            size = self.sizes[one.name]
-            yield f"{one} ({'size unknown' if size is None else _amount(size)})"
+        for package in sorted(
+            self.chosen, key=lambda package: (-(self.sizes[package.name] or 0), package.name)
+        ):
+            size = self.sizes[package.name]
+            yield f"{package} ({'size unknown' if size is None else _amount(size)})"
 
 
 def _amount(size: int) -> str:
@@ -75,7 +82,7 @@ def plan(
     wheels: Mapping[str, Path],
     *,
     base: Interpreter,
-) -> Plan:
+) -> EnvironmentPlan:
     """Have pip choose.
 
     Args:
@@ -91,30 +98,30 @@ def plan(
     """
     hashed = supply.text is not None
     asked = [_of(name, given, wheels, hashed=hashed) for name, given in wanted.packages.items()]
-    request = Request(requirements=[*asked, *map(str, supply.requirements)], hashed=hashed)
+    request = PipRequest(requirements=[*asked, *map(str, supply.requirements)], hashed=hashed)
     cpu = for_cpu(wanted)
     constraint = _cpu_build(wanted) if cpu and not hashed else ""
     chosen: list[Resolved] | None = None
     if constraint:
         # Where there is no such build, pip may still find one that brings nothing (a Mac's has no
         # CUDA to bring).
-        held = Request(requirements=request.requirements, constraint=constraint)
+        held = PipRequest(requirements=request.requirements, constraint=constraint)
         with contextlib.suppress(EnvironmentProblem):
             chosen = pip.resolve(python, held, base=base)
             request = held
     if chosen is None:
         chosen = pip.resolve(python, request, base=base)
-    if cpu and (brought := for_gpus({one.name: one.version for one in chosen})):
+    if cpu and (brought := for_gpus({package.name: package.version for package in chosen})):
         raise EnvironmentProblem(_refusal(chosen, brought, base))
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         sizes = dict(
             zip(
-                (one.name for one in chosen),
-                pool.map(_size, (one.url for one in chosen)),
+                (package.name for package in chosen),
+                pool.map(_size, (package.url for package in chosen)),
                 strict=True,
             )
         )
-    return Plan(request=request, chosen=chosen, sizes=sizes)
+    return EnvironmentPlan(request=request, chosen=chosen, sizes=sizes)
 
 
 def for_cpu(wanted: Environment) -> bool:
@@ -144,7 +151,7 @@ def _cpu_build(wanted: Environment) -> str:
 
 
 def _refusal(chosen: Sequence[Resolved], brought: Sequence[str], base: Interpreter) -> str:
-    torch = next(one.version for one in chosen if one.name == "torch").partition("+")[0]
+    torch = next(package.version for package in chosen if package.name == "torch").partition("+")[0]
     return (
         f"torch {torch} would bring {listing(brought)} to a run on the CPU; nothing was installed."
         f" Have pip find a build for the CPU of Python {base.version} (torch {torch}+cpu or another"
@@ -188,7 +195,7 @@ class _Laid:
 
     python: Path
     checkouts: Mapping[str, CheckoutFacts]
-    plan: Plan | None
+    plan: EnvironmentPlan | None
 
 
 def make(
@@ -226,7 +233,9 @@ def make(
     return facts
 
 
-def preview(wanted: Environment, supply: Supply, *, base: Interpreter, says: Says) -> Plan | None:
+def preview(
+    wanted: Environment, supply: Supply, *, base: Interpreter, says: Says
+) -> EnvironmentPlan | None:
     """Return what would be installed; None where it is an interpreter alone.
 
     Raises:
@@ -258,7 +267,7 @@ def _lay(
 
 
 def _venv(folder: Path, base: Interpreter) -> None:
-    """A virtual environment without pip: what is not asked for is not there."""
+    """Virtual environment without pip: what is not asked for is not there."""
     done = subprocess.run(
         [str(base.path), "-I", "-m", "venv", "--without-pip", str(folder)],
         capture_output=True,
@@ -284,13 +293,13 @@ def _installed(folder: Path, resolved: list[Resolved]) -> list[Installed]:
             distribution.version,
             distribution.read_text("RECORD"),
         )
-    told = {one.name: one.version for one in resolved}
-    for name in sorted(records.keys() | told.keys()):
+    versions = {release.name: release.version for release in resolved}
+    for name in sorted(records.keys() | versions.keys()):
         there = records[name][0] if name in records else "nothing"
-        if told.get(name) != there:
+        if versions.get(name) != there:
             raise EnvironmentProblem(
-                f"pip tells that it installed {name} {told.get(name, 'not at all')}, and {there} is"
-                " there: is its configuration elsewhere?"
+                f"pip tells that it installed {name} {versions.get(name, 'not at all')}, and"
+                f" {there} is there: is its configuration elsewhere?"
             )
     packages = []
     for package in resolved:

@@ -1,8 +1,9 @@
-"""Running pip in an environment that is being made, and telling from its words what went wrong.
+"""Finding an interpreter of a version on this machine, running its pip in an environment that is
+being made, and telling from pip's words what went wrong.
 
 pip's own configuration (index, find-links, certificates, proxies) is the user's and stays in force;
 nothing of it is recorded. Only wheels are installed: building a package would run code of its own
-on the way.
+on the way. No interpreter is fetched.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,14 +28,107 @@ from harness.forms.distribution import normal
 from harness.forms.process import start_apart
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
-from harness.run.environments.interpreters import ANSWER_WITHIN, Interpreter
 from harness.scenario.environment import bare, extras, listing
+
+ANSWER_WITHIN = 20.0
+QUESTION = (
+    "import json, platform, sys, sysconfig; print(json.dumps([platform.python_version(),"
+    " sys.implementation.name, sysconfig.get_platform(), sysconfig.get_config_var('SOABI') or '',"
+    " sysconfig.get_path('stdlib')]))"
+)
+# Where the usual tools keep interpreters that are not in PATH: the variable that moves the folder,
+# the folder, what to look for below it.
+KEPT = (
+    ("PYENV_ROOT", "~/.pyenv", "versions/{version}*/bin/python3"),
+    ("UV_PYTHON_INSTALL_DIR", "~/.local/share/uv/python", "cpython-{version}*/bin/python3"),
+)
+
+
+class NoInterpreter(Exception):
+    """No interpreter of this version is on this machine; the message says which there are."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """An interpreter that answered.
+
+    Attributes:
+        version: such as `3.13.2`.
+        platform: what it was built for, with its ABI: packages for one platform do not fit another.
+        stdlib: folder of its standard library.
+    """
+
+    path: Path
+    version: str
+    implementation: str
+    platform: str
+    stdlib: Path
+
+
+def find_interpreter(version: str | None) -> Interpreter:
+    """Find an interpreter; None is the version that this one has.
+
+    Raises:
+        NoInterpreter: none of that version answers.
+    """
+    seen: dict[Path, Interpreter | None] = {}
+    wanted = version or ".".join(map(str, sys.version_info[:3]))
+    for place in _candidates(wanted):
+        if place in seen:
+            continue
+        interpreter = seen[place] = ask_interpreter(place)
+        if interpreter is not None and (
+            interpreter.version == wanted or interpreter.version.startswith(f"{wanted}.")
+        ):
+            return interpreter
+    others = sorted(
+        {interpreter.version for interpreter in seen.values() if interpreter is not None}
+    )
+    raise NoInterpreter(
+        f"Python {wanted} is not on this machine ({', '.join(others) or 'none'} found)"
+    )
+
+
+def ask_interpreter(python: Path) -> Interpreter | None:
+    """Return what an interpreter says of itself, or None where it does not answer."""
+    try:
+        done = subprocess.run(
+            [str(python), "-I", "-S", "-c", QUESTION],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_WITHIN,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        version, implementation, platform, abi, stdlib = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return Interpreter(python, version, implementation, f"{platform} {abi}", Path(stdlib))
+
+
+def _candidates(version: str) -> Iterator[Path]:
+    # What a virtual environment was made from: one made from it again depends on nothing that
+    # somebody may delete.
+    yield Path(getattr(sys, "_base_executable", sys.executable))
+    series = ".".join(version.split(".")[:2])
+    for name in (f"python{series}", "python3", "python"):
+        if (path := shutil.which(name)) is not None:
+            yield Path(path)
+    for variable, usual, pattern in KEPT:
+        try:
+            folder = Path(os.environ.get(variable) or usual).expanduser()
+            yield from sorted(folder.glob(pattern.format(version=version)), reverse=True)
+        except (OSError, RuntimeError):  # a folder that may not be read, the home of nobody
+            continue
+
 
 RUNNER = "__pip-runner__.py"
 INSTALL = "_internal/commands/install.py"
 # Settings of the user's that would install somewhere else, or something else.
 LEFT_OUT = re.compile(
-    r"PYTHON.*|VIRTUAL_ENV|PIP_(TARGET|PREFIX|ROOT|USER|REPORT|DRY_RUN|PYTHON|NO_DEPS|IGNORE_INSTALLED)"
+    r"PYTHON.*|VIRTUAL_ENV"
+    r"|PIP_(TARGET|PREFIX|ROOT|USER|REPORT|DRY_RUN|PYTHON|NO_DEPS|IGNORE_INSTALLED)"
 )
 FLAGS = ["--no-input", "--disable-pip-version-check", "--no-color"]
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}
@@ -62,7 +157,7 @@ class Unavailable(EnvironmentProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PipRequest:
     """What pip is asked for.
 
     Attributes:
@@ -102,7 +197,7 @@ class Resolved:
         return f"{what} --hash=sha256:{self.wheel}"
 
 
-def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolved]:
+def resolve(python: Path, request: PipRequest, *, base: Interpreter) -> list[Resolved]:
     """Return what pip would install, with all that is depended on.
 
     Args:
@@ -120,7 +215,7 @@ def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolv
 
 
 def install(
-    python: Path, chosen: Sequence[Resolved], request: Request, *, base: Interpreter
+    python: Path, chosen: Sequence[Resolved], request: PipRequest, *, base: Interpreter
 ) -> list[Resolved]:
     """Install what was chosen, file by file.
 
@@ -129,8 +224,8 @@ def install(
     Raises:
         Unavailable, EnvironmentProblem: as for `resolve`; no space.
     """
-    if all(one.wheel for one in chosen):
-        exactly = Request(requirements=[one.requirement for one in chosen], hashed=True)
+    if all(package.wheel for package in chosen):
+        exactly = PipRequest(requirements=[package.requirement for package in chosen], hashed=True)
         return _install(python, exactly, ["--no-deps", "--require-hashes"], base=base)
     return _install(python, request, [], base=base)
 
@@ -149,8 +244,8 @@ def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str
         [*_pip(python, base), "wheel", *FLAGS, *options, "--wheel-dir", str(out), str(folder)],
         EPOCH,
     )
-    made = sorted(out.glob("*.whl")) if out.is_dir() else []
-    if code or len(made) != 1:
+    wheels = sorted(out.glob("*.whl")) if out.is_dir() else []
+    if code or len(wheels) != 1:
         if "No space left on device" in text:
             raise problem(text, requirements=[], python=base.version)
         lines = [
@@ -175,11 +270,11 @@ def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str
             else ""
         )
         raise EnvironmentProblem(f"{what} cannot be built: {why}{hint}")
-    return made[0]
+    return wheels[0]
 
 
 def _install(
-    python: Path, request: Request, options: list[str], *, base: Interpreter
+    python: Path, request: PipRequest, options: list[str], *, base: Interpreter
 ) -> list[Resolved]:
     with tempfile.TemporaryDirectory(prefix="rankproof-pip-") as folder:
         report, asked, held = (
@@ -187,7 +282,7 @@ def _install(
         )
         # Hashes are taken from files alone.
         given = ["--requirement", str(asked)] if request.hashed else list(request.requirements)
-        asked.write_text("".join(f"{one}\n" for one in request.requirements))
+        asked.write_text("".join(f"{requirement}\n" for requirement in request.requirements))
         if request.constraint:
             held.write_text(f"{request.constraint}\n")
             options = [*options, "--constraint", str(held)]
@@ -202,9 +297,15 @@ def _install(
         ]
         code, text = _run([*_pip(python, base), "install", *FLAGS, *usual, *options, *given])
         if code:
-            names = [re.split(" --hash| @ ", one)[0] for one in request.requirements]
+            names = [
+                re.split(" --hash| @ ", requirement)[0] for requirement in request.requirements
+            ]
             raise problem(text, requirements=names, python=base.version)
-        asked_for = {(bare(one), extra) for one in request.requirements for extra in extras(one)}
+        asked_for = {
+            (bare(requirement), extra)
+            for requirement in request.requirements
+            for extra in extras(requirement)
+        }
         for name, version, extra in re.findall(
             r"(\S+) (\S+) does not provide the extra '([^']*)'", text
         ):
@@ -240,9 +341,9 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
         return EnvironmentProblem(
             "no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk"
         )
-    if found := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
-        wanted = found[1]
-        versions = [version.strip() for version in found[2].split(",") if version.strip()]
+    if match := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
+        wanted = match[1]
+        versions = [version.strip() for version in match[2].split(",") if version.strip()]
         if versions and versions != ["none"]:
             there = ", ".join(versions[-NEWEST:])
             return EnvironmentProblem(
@@ -262,8 +363,8 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
             f"the file of requirements lacks {what}{who}: add it, with its version and hash"
         )
     if "DO NOT MATCH THE HASHES" in text:
-        found = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
-        what = scrubbed(found[1]) if found else "a package"
+        match = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
+        what = scrubbed(match[1]) if match else "a package"
         return EnvironmentProblem(
             f"{what} is offered here as another file than was pinned: its sha256 differs"
         )
@@ -339,8 +440,8 @@ def _pips(base: Interpreter) -> Iterator[tuple[Path, bytes]]:
 
 
 def _folders(base: Interpreter) -> Iterator[Path]:
-    if (own := importlib.util.find_spec("pip")) is not None and own.origin is not None:
-        yield Path(own.origin).parent
+    if (installed := importlib.util.find_spec("pip")) is not None and installed.origin is not None:
+        yield Path(installed.origin).parent
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
             [str(base.path), "-I", "-c", "import pip; print(pip.__file__)"],
@@ -378,6 +479,7 @@ def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tupl
     try:
         text, _ = process.communicate()
     except BaseException:
+        # Its whole group: a build is a child of pip, and would go on writing.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -2,7 +2,7 @@
 built from a git checkout.
 
 A checkout is found at a commit, laid out, and built to a wheel that becomes evidence. Its
-repository is only read (`harness.run.arms.revision`). The build runs in a folder of its own, with
+repository is only read (`harness.run.arms.code`). The build runs in a folder of its own, with
 the environment's interpreter: it is code of the checkout, and runs as whoever runs the harness.
 """
 
@@ -24,11 +24,10 @@ from harness.forms.distribution import (
 from harness.forms.regular_file import read_regular
 from harness.forms.source import real_place, refusal
 from harness.record.facts import CheckoutFacts
+from harness.run.arms.code import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.arms.provenance import revision
-from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.environments import pip
-from harness.run.environments.interpreters import Interpreter
-from harness.run.environments.pip import EnvironmentProblem
+from harness.run.environments.pip import EnvironmentProblem, Interpreter
 from harness.scenario import Environment, Scenario
 from harness.scenario.environment import LARGEST, Checkout, Requirement, listing, parse_requirements
 from harness.trust.folder import LARGEST_FILE
@@ -70,7 +69,7 @@ class Found:
             out = Path(text, "wheel")
             try:
                 there = self.repository.entries(facts.commit)
-                entries = {path: one for path, one in there.items() if one.mode != SUBMODULE}
+                entries = {path: entry for path, entry in there.items() if entry.mode != SUBMODULE}
                 left = [
                     *self.repository.lay_out(entries, top),
                     *sorted(there.keys() - entries.keys()),
@@ -82,15 +81,15 @@ class Found:
                     f"{self._words} is built without {listing(left)}: git-lfs, a submodule or a"
                     " partial clone keeps them elsewhere"
                 )
-            made = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
-            return self._built(made)
+            wheel = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
+            return self._built(wheel)
 
-    def _built(self, made: Path) -> Built:
+    def _built(self, wheel: Path) -> Built:
         most = LARGEST_FILE // 2**20
         try:
             files = (
-                unpack_wheel(made.read_bytes(), most=LARGEST_FILE)
-                if made.stat().st_size <= LARGEST_FILE
+                unpack_wheel(wheel.read_bytes(), most=LARGEST_FILE)
+                if wheel.stat().st_size <= LARGEST_FILE
                 else {}
             )
             packed = pack_wheel(files)
@@ -110,7 +109,7 @@ class Found:
             )
         wanted = {path for path in files if path.endswith(MODULE_SUFFIXES)}
         known = self.facts.model_copy(
-            update={"wheel": made.name, "files": self._of_the_tree(wanted)}
+            update={"wheel": wheel.name, "files": self._of_the_tree(wanted)}
         )
         return Built(facts=known, wheel=packed)
 
@@ -136,7 +135,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class KeptSupply:
     """What the evidence of a run holds of such a package."""
 
     name: str
@@ -206,7 +205,7 @@ def _is_checked_out(repository: GitRepository, commit: str) -> bool:
 
 
 def named_as_now(
-    built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | Kept]
+    built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | KeptSupply]
 ) -> dict[str, CheckoutFacts]:
     """Return what was built earlier from the same tree, under the names that stand for it now."""
     return {
@@ -227,11 +226,11 @@ class Supply:
 
     text: bytes | None = None
     requirements: tuple[Requirement, ...] = ()
-    checkouts: Mapping[str, Found | Kept] = field(default_factory=dict)
+    checkouts: Mapping[str, Found | KeptSupply] = field(default_factory=dict)
 
     @property
     def digest(self) -> str | None:
-        """The sha256 of the file of requirements."""
+        """Sha256 of the file of requirements."""
         return None if self.text is None else sha256(self.text)
 
 

@@ -11,21 +11,23 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, cast
 
 from harness.events import EventError
+from harness.forms.digest import sha256_of
 from harness.forms.strict_json import JSON
+from harness.forms.variables import cache_folder
 from harness.plugins import PluginFailed
 from harness.record import environment
 from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
+from harness.run.arms.staging import StagedArm
 from harness.run.artefacts import Artefacts
-from harness.run.farm import cargo
-from harness.run.farm.node import MOST, pack
+from harness.run.farm.node import MOST, Answer, Manifest, Question, pack
 from harness.run.inputs import ResolvedInput
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
@@ -37,8 +39,115 @@ from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import Cancelled
 from harness.world.machines.agent import ControlChannel, Gone
 
+CACHE = "farm"
 THREADS = 4
 """For what is asked beside trials."""
+
+
+class CargoSpoiled(Exception):
+    """A file is not what its digest says, or a path leads elsewhere."""
+
+
+class CargoStore:
+    """Files by their digest, in a cache of the node's user, so that what was sent once is not sent
+    again.
+    """
+
+    def __init__(self) -> None:
+        self._folder = cache_folder(CACHE)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def lacks(self, wanted: Iterable[str]) -> list[str]:
+        """Those of these files that are not here, or not any more what they were."""
+        return sorted(digest for digest in wanted if not self._holds(digest))
+
+    def _holds(self, digest: str) -> bool:
+        path = self.path(digest)
+        try:
+            return path.is_file() and not path.is_symlink() and sha256_of(path) == digest
+        except OSError:
+            return False
+
+    def path(self, digest: str) -> Path:
+        """Where a file lies."""
+        if len(digest) != 64 or not digest.isalnum():
+            raise CargoSpoiled(f"{digest!r} is not a digest")
+        return self._folder / digest
+
+    def add(self, digest: str, piece: bytes, *, first: bool, last: bool) -> None:
+        """Take a piece of a file; the last one gives it its name.
+
+        Raises:
+            CargoSpoiled: what came is not what the digest says.
+            OSError: no space.
+        """
+        draft = self._folder / f".{digest}-{os.getpid()}"
+        try:
+            with draft.open("wb" if first else "ab") as file:
+                file.write(piece)
+        except OSError:
+            draft.unlink(missing_ok=True)  # where there is no space, it would take some for good
+            raise
+        if not last:
+            return
+        if sha256_of(draft) != digest:
+            draft.unlink()
+            raise CargoSpoiled(f"what came is not {digest}")
+        draft.chmod(0o400)
+        draft.replace(self.path(digest))
+
+    def lay(
+        self, target: Path, files: Mapping[str, str], *, executable: Sequence[str] = (), link: bool
+    ) -> None:
+        """Lay files out below a folder.
+
+        Args:
+            target: the folder; made here.
+            files: path to sha256.
+            executable: those that may be executed.
+            link: whether they may be the very files of the cache, as large ones are; what a rank
+                writes into one is found when it is wanted again.
+
+        Raises:
+            CargoSpoiled: a path leads out of the folder.
+            OSError: no space.
+        """
+        for name, digest in files.items():
+            parts = PurePosixPath(name)
+            if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+                raise CargoSpoiled(f"{name!r} leads out of its folder")
+            path = target / parts
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if link:
+                with suppress(OSError):
+                    path.hardlink_to(self.path(digest))
+                    continue
+            shutil.copyfile(self.path(digest), path)
+            path.chmod(0o755 if name in executable else 0o644)
+
+
+def lay_out(
+    manifest: Manifest, store: CargoStore, folder: Path
+) -> tuple[dict[str, StagedArm], dict[str, ResolvedInput]]:
+    """Return the arms and inputs of a manifest, laid out below a folder.
+
+    Raises:
+        CargoSpoiled: a path leads out of the folder.
+        OSError: no space.
+    """
+    arms = {}
+    inputs = {}
+    for place, (name, cargo) in enumerate(manifest.arms.items()):
+        target = folder / f"arm-{place}"
+        target.mkdir(parents=True)
+        store.lay(target, cargo.files, executable=cargo.executable, link=False)
+        arms[name] = StagedArm(folder=target, arguments=cargo.arguments)
+    for place, (name, facts) in enumerate(manifest.inputs.items()):
+        target = folder / f"input-{place}"
+        store.lay(target, facts.files, link=True)
+        path = target / next(iter(facts.files)) if name in manifest.single else target
+        inputs[name] = ResolvedInput(path=path, facts=facts)
+    return arms, inputs
 
 
 class Agent:
@@ -59,7 +168,7 @@ class Agent:
         self._sending = threading.Lock()
         self._interrupt = Interrupt()
         self._pool = ServerPool(cancel=self._interrupt.descriptor)
-        self._store = cargo.Store()
+        self._store = CargoStore()
         self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="answer")
         self._lanes: ThreadPoolExecutor | None = None
         self._worlds: Worlds
@@ -77,7 +186,8 @@ class Agent:
         with self._pool:
             try:
                 while True:
-                    asked, content = self._channel.receive()
+                    message, content = self._channel.receive()
+                    asked = cast("Question", message)
                     what = asked.get("ask")
                     if what == "end":
                         self._stop()
@@ -104,15 +214,15 @@ class Agent:
 
     def _answer(
         self,
-        do: Callable[[dict[str, Any], bytes], tuple[dict[str, Any], bytes]],
-        asked: Any,
+        do: Callable[[Question, bytes], Answer],
+        asked: Question,
         sent: bytes,
     ) -> None:
         try:
             message, content = do(asked, sent)
         except Cancelled:
             return
-        except (ServerFailed, PluginFailed, cargo.CargoSpoiled, OSError, EventError) as error:
+        except (ServerFailed, PluginFailed, CargoSpoiled, OSError, EventError) as error:
             message = {"failed": f"{type(error).__name__}: {error}"[:2000]}
             content = b""
         # Else control would wait for an answer that never comes.
@@ -121,27 +231,27 @@ class Agent:
             content = b""
         self._send({**message, "order": asked["order"]}, content)
 
-    def _facts(self, _asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+    def _facts(self, _asked: Question, _content: bytes) -> Answer:
         self._machine = environment.capture()
         return {"environment": self._machine.model_dump(mode="json"), "pid": os.getpid()}, b""
 
-    def _lacks(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+    def _lacks(self, asked: Question, _content: bytes) -> Answer:
         return {"lacks": self._store.lacks(asked["digests"])}, b""
 
-    def _piece(self, asked: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    def _piece(self, asked: Question, content: bytes) -> Answer:
         self._store.add(asked["digest"], content, first=asked["first"], last=asked["last"])
         return {}, b""
 
-    def _prepare(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+    def _prepare(self, asked: Question, _content: bytes) -> Answer:
         """Lay everything out, and have the fork servers ready.
 
         Or say why a cell cannot run here.
         """
-        manifest = cargo.Manifest.model_validate(asked["manifest"])
+        manifest = Manifest.model_validate(asked["manifest"])
         self._scenario = parse_scenario(
             manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides
         )
-        arms, self._inputs = cargo.lay_out(manifest, self._store, self._folder / "run")
+        arms, self._inputs = lay_out(manifest, self._store, self._folder / "run")
         self._cells = {cell.id: cell for cell in cells(self._scenario) if cell.id in manifest.cells}
         preparation = Preparation(
             arms=arms,
@@ -174,7 +284,7 @@ class Agent:
         self._lanes = ThreadPoolExecutor(max_workers=manifest.lanes, thread_name_prefix="world")
         return {"start": self._worlds.start, **self._told()}, b""
 
-    def _make(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
+    def _make(self, asked: Question, _content: bytes) -> Answer:
         hang = Hang(**asked["hang"]) if asked["hang"] is not None else None
         capture = self._worlds.make(
             self._cells[asked["cell"]], asked["arm"], asked["index"], hang=hang
@@ -208,14 +318,14 @@ def stands(inputs: Mapping[str, ResolvedInput]) -> dict[str, tuple[int, ...]]:
 
     By its whole path: files of two folders may have one name.
     """
-    found: dict[str, tuple[int, ...]] = {}
-    for name, one in inputs.items():
-        for path in [one.path, *sorted(one.path.rglob("*"))]:
+    stands_by_path: dict[str, tuple[int, ...]] = {}
+    for name, resolved in inputs.items():
+        for path in [resolved.path, *sorted(resolved.path.rglob("*"))]:
             if path.is_file():
                 status = path.stat()
-                below = PurePath(name, path.relative_to(one.path)).as_posix()
-                found[below] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return found
+                below = PurePath(name, path.relative_to(resolved.path)).as_posix()
+                stands_by_path[below] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return stands_by_path
 
 
 def main(*, lease: float, folder: str) -> None:
@@ -225,7 +335,8 @@ def main(*, lease: float, folder: str) -> None:
         lease: seconds without a message after which control counts as gone.
         folder: this run's folder on this node, which goes with this process.
     """
-    # Nothing else may write into the channel, nor read from it.
+    # Nothing else may write into the channel, nor read from it: what prints to standard output from
+    # now on prints to standard error, and standard input is empty.
     reads = os.dup(0)
     writes = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)

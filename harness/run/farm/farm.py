@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,10 +27,21 @@ from harness.forms.text import plural, printable
 from harness.record.elsewhere import FarmFacts, NodeFacts
 from harness.record.facts import Environment
 from harness.record.farmed import digest_of
-from harness.run.farm import cargo
-from harness.run.farm.node import BEAT, Answer, AnswerRefused, Node, take
+from harness.run.farm.node import (
+    BEAT,
+    PIECE,
+    Answer,
+    AnswerRefused,
+    Manifest,
+    Node,
+    manifest_of,
+    own_code,
+    sources,
+    take,
+)
 from harness.run.machines import readiness
-from harness.run.plan import RayNodes
+from harness.run.plan import RayNodes, RunPlan
+from harness.run.worlds import Interrupt, Worlds
 from harness.scenario import Cell, Scenario
 from harness.world.control.capture import Capture
 from harness.world.control.hang import Hang
@@ -51,17 +63,17 @@ PROGRAM = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class FarmOrder:
     """What every node is given, and what it is expected to have.
 
     Attributes:
-        manifest: of `cargo.Manifest`, all but the number of the node and its lanes.
+        manifest: of a node, by its number and its lanes.
         sources: where each file is on this machine, by its digest.
         start: how ranks start here.
         machine: this one, and its packages.
     """
 
-    manifest: Mapping[str, Any]
+    manifest: Callable[[int, int], Manifest]
     sources: Mapping[str, Path]
     start: str
     machine: Environment
@@ -108,7 +120,7 @@ class Farm:
         *,
         cancel: int,
         expects: Callable[[Cell, str, int], Mapping[str, JSON]],
-        order: Order,
+        order: FarmOrder,
     ) -> None:
         """Start nothing yet.
 
@@ -161,7 +173,7 @@ class Farm:
             raise FarmError(
                 "the cluster has no node with a processor to deal out: start one with `ray start`"
             )
-        code = cargo.own_code()
+        code = own_code()
         for number, place in enumerate(places):
             actor = self._cluster.start(
                 place,
@@ -195,10 +207,10 @@ class Farm:
 
     def _ready(self, node: Node, place: ClusterNode) -> str | None:
         """Why a node must not be used; None once it can be."""
-        told, _ = self._answer(node.ask("facts"))
+        description, _ = self._answer(node.ask("facts"))
         try:
-            there = Environment.model_validate(told.get("environment"))
-            pid = int(told["pid"])
+            there = Environment.model_validate(description.get("environment"))
+            pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
             raise AnswerRefused("it does not say what it is as our process does") from None
         if why := _unlike(there, self._order.machine):
@@ -206,25 +218,26 @@ class Farm:
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))
         wanted = lacking.get("lacks")
         if not isinstance(wanted, list) or not all(
-            isinstance(one, str) and one in self._order.sources for one in wanted
+            isinstance(digest_asked, str) and digest_asked in self._order.sources
+            for digest_asked in wanted
         ):
             raise AnswerRefused("it asks for a file that nobody offered")
         for digest in dict.fromkeys(wanted):
             self._bring(node, digest, self._order.sources[digest])
         lanes = self._settings.jobs or max(1, place.cores // 2)
-        whole = cargo.Manifest(**self._order.manifest, number=node.number, lanes=lanes)
-        made, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
-        if why := made.get("refuses"):
+        whole = self._order.manifest(node.number, lanes)
+        prepared, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
+        if why := prepared.get("refuses"):
             return f"node {node.number}: {printable(str(why), limit=300)}"
-        if made.get("start") != self._order.start:
-            start = printable(str(made.get("start")))
+        if prepared.get("start") != self._order.start:
+            start = printable(str(prepared.get("start")))
             return f"node {node.number}: ranks start {start} there, and {self._order.start} here"
         facts = NodeFacts(
             number=node.number,
             name=printable(place.name, limit=100) if self._settings.named else None,
             host=there.host,
             harness_pid=pid,
-            server_pids=_pids(made),
+            server_pids=_pids(prepared),
             lanes=lanes,
             system=there.system,
             release=there.release,
@@ -246,7 +259,7 @@ class Farm:
         at = 0
         with path.open("rb") as file:
             while at == 0 or at < size:
-                piece = file.read(cargo.PIECE)
+                piece = file.read(PIECE)
                 at += len(piece)
                 self._answer(
                     node.ask("piece", piece, digest=digest, first=at == len(piece), last=at >= size)
@@ -288,7 +301,7 @@ class Farm:
         node = self._nodes[number]
         facts = self._facts[number]
         about = {**self._expects(cell, arm, index), "node": number}
-        own = time.monotonic_ns()
+        began = time.monotonic_ns()
         order = None if hang is None else asdict(hang)
         world = self._scenario.world
         within = (
@@ -307,7 +320,7 @@ class Farm:
             there = {**about, "host": facts.host, "harness_pid": facts.harness_pid}
             return take(message.get("files"), content, about=there, size=cell.ranks, known=known)
         except (NodeLost, ActorGone) as error:
-            return _left(about, error, began=own)
+            return _left(about, error, began=began)
         except AnswerRefused as error:
             raise FarmError(f"node {number} is not believed: {error}. Nothing was signed") from None
         except FarmError as error:
@@ -359,11 +372,11 @@ class Farm:
                 if not wait([asked], timeout=ENDS_WITHIN).done:
                     changed.append(f"node {node.number} does not say whether an input")
                 elif asked.exception() is None:
-                    told, _ = asked.result()
-                    changed.extend(_changed(told))
+                    answer, _ = asked.result()
+                    changed.extend(_changed(answer))
                     if facts is not None:
                         self._facts[node.number] = facts.model_copy(
-                            update={"server_pids": _pids(told)}
+                            update={"server_pids": _pids(answer)}
                         )
                     node.await_end(ENDS_WITHIN)
                     node.kill()
@@ -384,16 +397,16 @@ def _unlike(there: Environment, here: Environment) -> str | None:
     would.
     """
     for key in ("system", "machine", "implementation", "python"):
-        own = getattr(here, key)
+        expected = getattr(here, key)
         other = getattr(there, key)
-        if own != other:
-            found = printable(str(other), limit=60)
+        if expected != other:
+            shown = printable(str(other), limit=60)
             return (
-                f"its {key} is {found}, and {own} here: start Ray there from an environment of the"
-                " same lock"
+                f"its {key} is {shown}, and {expected} here: start Ray there from an environment of"
+                " the same lock"
             )
     packages = (
-        {normal(one.name): (one.version, one.record or "") for one in of.packages}
+        {normal(package.name): (package.version, package.record or "") for package in of.packages}
         for of in (there, here)
     )
     if not (differing := readiness.differences(*packages)):
@@ -404,22 +417,22 @@ def _unlike(there: Environment, here: Environment) -> str | None:
     return f"{what}: install from the same lock there, and start Ray from that environment"
 
 
-def _pids(told: Mapping[str, Any]) -> list[int]:
-    found = told.get("servers")
-    if not isinstance(found, list) or not all(type(pid) is int for pid in found):
+def _pids(answer: Mapping[str, Any]) -> list[int]:
+    pids = answer.get("servers")
+    if not isinstance(pids, list) or not all(type(pid) is int for pid in pids):
         raise AnswerRefused("it does not say which servers it has")
-    return found
+    return pids
 
 
-def _changed(told: Mapping[str, Any]) -> list[str]:
+def _changed(answer: Mapping[str, Any]) -> list[str]:
     """Return the inputs that a node says were changed there."""
-    found = told.get("changed")
-    names = found if isinstance(found, list) else ["(it does not say which)"]
+    changed = answer.get("changed")
+    names = changed if isinstance(changed, list) else ["(it does not say which)"]
     return [printable(f"input {name}", limit=200) for name in names]
 
 
-def _demand_unchanged(told: Mapping[str, Any]) -> None:
-    if changed := _changed(told):
+def _demand_unchanged(answer: Mapping[str, Any]) -> None:
+    if changed := _changed(answer):
         raise FarmError(f"{changed[0]} was changed there by a rank")
 
 
@@ -442,3 +455,35 @@ def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture
     )
     ended = Event(ns=time.monotonic_ns(), by="harness", name="world.end")
     return Capture(events=(begun, failed, ended), logs={}, stacks={})
+
+
+def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worlds) -> Farm:
+    """Return the farm of a run, joined to its cluster; no node has anything yet.
+
+    Raises:
+        FarmError: the scenario is not one whose trials are farmed.
+        NoCluster: there is no cluster.
+    """
+    preparation = plan.preparation
+    if why := refusal(plan.scenario, environments=preparation.environments):
+        raise FarmError(f"its trials cannot be farmed: {why}: run it with --on local")
+
+    def expects(cell: Cell, arm: str, index: int) -> Mapping[str, JSON]:
+        launch = worlds.launch(cell, arm, index)
+        program = {"program": True} if launch.subject.program else {}
+        return {**launch.about, **program, "size": launch.size, "backend": launch.backend}
+
+    files = {name: (staged, plan.files(name)) for name, staged in preparation.arms.items()}
+    return Farm(
+        Cluster(nodes.address),
+        nodes,
+        plan.scenario,
+        cancel=interrupt.descriptor,
+        expects=expects,
+        order=FarmOrder(
+            manifest=partial(manifest_of, plan),
+            sources=sources(files, preparation.inputs),
+            start=worlds.start,
+            machine=preparation.machine,
+        ),
+    )

@@ -1,29 +1,150 @@
-"""A node as control sees it: questions and their answers over whatever relays bytes, the files of a
-trial that come with an answer, and what became of the node.
+"""A node as control sees it: what it is sent, the questions it is asked, the files of a trial that
+come with an answer, and how the node ended.
 
-The files are bounded, have names of a closed list, and are held against what was asked for.
+It is sent our code, the arms and the inputs, each file by its digest and once. What comes back is
+bounded, has names of a closed list, and is held against what was asked for.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
-import json
+import os
 import re
 import threading
+import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
+
+from pydantic import Field, JsonValue
 
 from harness.events import Event, EventError, parse_lines
 from harness.forms.digest import sha256
+from harness.forms.model import Model
 from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.forms.text import printable
 from harness.history import ARTEFACT_FOUND
+from harness.record.facts import HOME_INPUT, InputFacts
+from harness.run.arms.staging import StagedArm
+from harness.run.inputs import ResolvedInput
+from harness.run.plan import RunPlan
 from harness.stats.outcome import EVENTS
 from harness.world.control.capture import HEAD, STACK_LIMIT, TAIL, Capture
+from harness.world.control.names import ROOT
+from harness.world.machines import store
 from harness.world.machines.agent import HEAD as FRAME_HEAD
-from harness.world.machines.agent import MOST_JSON
+from harness.world.machines.agent import MOST_JSON, frame
 from harness.world.starters.ray_relay import WAIT, ActorGone, Bytes, NodeLost
+
+PIECE = 16 * 2**20
+
+
+class ArmCargo(Model):
+    """An arm's code: path to sha256, those of its files that may be executed, and the arguments of
+    its entry.
+    """
+
+    files: dict[str, str]
+    executable: list[str]
+    arguments: dict[str, JsonValue]
+
+
+class Manifest(Model):
+    """All that trials are made of.
+
+    Attributes:
+        scenario: the scenario's file.
+        overrides: given beside it.
+        arms: by name.
+        inputs: as the record names them, by name.
+        single: those inputs that are one file, not a folder.
+        recipes: per arm, the digest of what its trials are made of.
+        declared: per arm, the distributions that its repository declares.
+        cells: ids of those that are to run.
+        number: of the node.
+        lanes: worlds at the same time.
+    """
+
+    scenario: str
+    overrides: list[str]
+    arms: dict[str, ArmCargo]
+    inputs: dict[str, InputFacts]
+    single: list[str]
+    recipes: dict[str, str]
+    declared: dict[str, list[str]] = Field(default_factory=dict)
+    cells: list[str]
+    number: int
+    lanes: int
+
+
+def own_code() -> bytes:
+    """Return the package `harness` as a zip archive."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        # Links are followed: in a checkout harness/_integrity is one.
+        for name, path in sorted(store.files_of(Path(ROOT, "harness")).items()):
+            archive.write(path, f"harness/{name}")
+    return buffer.getvalue()
+
+
+def arm_cargo(staged: StagedArm, files: Mapping[str, str]) -> ArmCargo:
+    """Return an arm as it is sent."""
+    executable = [name for name in sorted(files) if os.access(staged.folder / name, os.X_OK)]
+    return ArmCargo(files=dict(files), executable=executable, arguments=dict(staged.arguments))
+
+
+def manifest_of(plan: RunPlan, number: int, lanes: int) -> Manifest:
+    """Return the manifest of the node of this number, with as many lanes."""
+    inputs = plan.preparation.inputs
+    return Manifest(
+        scenario=plan.loaded.text.decode(),
+        overrides=list(plan.overrides),
+        arms={
+            name: arm_cargo(staged, plan.files(name))
+            for name, staged in plan.preparation.arms.items()
+        },
+        inputs={name: resolved.facts for name, resolved in inputs.items()},
+        single=[
+            name
+            for name, resolved in inputs.items()
+            if name != HOME_INPUT and resolved.path.is_file()
+        ],
+        recipes=dict(plan.trials.recipes),
+        declared={name: sorted(names) for name, names in plan.trials.declared.items()},
+        cells=[cell.id for cell in plan.runnable],
+        number=number,
+        lanes=lanes,
+    )
+
+
+def sources(
+    arms: Mapping[str, tuple[StagedArm, Mapping[str, str]]], inputs: Mapping[str, ResolvedInput]
+) -> dict[str, Path]:
+    """Where each file lies here, by its digest."""
+    by_digest = {
+        digest: staged.folder / name
+        for staged, files in arms.values()
+        for name, digest in files.items()
+    }
+    for resolved in inputs.values():
+        single = resolved.path.is_file()
+        by_digest |= {
+            digest: resolved.path if single else resolved.path / name
+            for name, digest in resolved.facts.files.items()
+        }
+    return by_digest
+
+
+def digests(manifest: Manifest) -> set[str]:
+    """Return the sha256 of every file that a manifest names."""
+    listed = [
+        *(arm.files for arm in manifest.arms.values()),
+        *(given.files for given in manifest.inputs.values()),
+    ]
+    return {digest for files in listed for digest in files.values()}
+
 
 MOST = 64 * 2**20
 # What shortening may add to names of files, and the line that says what is missing.
@@ -104,9 +225,9 @@ def take(
         raise AnswerRefused(f"its events cannot be read: {error}") from None
     _demand_asked(said, about)
     lists = {
-        str(one.values.get("packages"))
-        for one in said
-        if (one.by, one.name) == ("rank", "subject.loaded")
+        str(event.values.get("packages"))
+        for event in said
+        if (event.by, event.name) == ("rank", "subject.loaded")
     }
     loaded = {digest: known[digest] for digest in lists if digest in known}
     if lacking := sorted(lists - loaded.keys() - {"None"}):
@@ -145,22 +266,45 @@ def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
     if (said[-1].by, said[-1].name) != ("harness", "world.end"):
         raise AnswerRefused("its events do not end with their world")
     for key, wanted in about.items():
-        if (found := said[0].values.get(key)) != wanted:
-            what = f"its {key} is {printable(str(found), limit=60)}, not {wanted}"
+        if (value := said[0].values.get(key)) != wanted:
+            what = f"its {key} is {printable(str(value), limit=60)}, not {wanted}"
             raise AnswerRefused(f"it sent another trial than it was asked for: {what}")
-    if any(one.name == ARTEFACT_FOUND and one.values.get("stored") is True for one in said):
+    if any(event.name == ARTEFACT_FOUND and event.values.get("stored") is True for event in said):
         raise AnswerRefused(
             "its ranks keep artefacts (context.keep), which are not fetched from nodes: run it here"
         )
 
 
 Answer = tuple[dict[str, Any], bytes]
+"""What a node answers: the message of our process there, and the bytes that come with it."""
 
 
-def frame(message: dict[str, Any], content: bytes = b"") -> bytes:
-    """Return a message as it is sent."""
-    words = json.dumps(message).encode()
-    return FRAME_HEAD.pack(len(words), len(content)) + words + content
+class Question(TypedDict, total=False):
+    """What control asks of a node.
+
+    Attributes:
+        ask: what: `facts`, `lacks`, `piece`, `prepare`, `trial`, `end`; `nothing` is a heartbeat.
+        order: number of the question, which its answer bears too.
+        digests: of `lacks`: files that the node may have.
+        digest, first, last: of `piece`: whose piece it is, and whether it begins or ends the file.
+        manifest: of `prepare`: a `Manifest`.
+        cell, arm, index: of `trial`: which one.
+        hang: of `trial`: what is to be proved of it, as `Hang`; None for nothing.
+        known: of `trial`: the lists of loaded files that control has of this node.
+    """
+
+    ask: str
+    order: int
+    digests: list[str]
+    digest: str
+    first: bool
+    last: bool
+    manifest: JSON
+    cell: str
+    arm: str
+    index: int
+    hang: dict[str, Any] | None
+    known: list[str]
 
 
 BEAT = frame({"ask": "nothing"})

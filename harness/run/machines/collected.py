@@ -54,7 +54,7 @@ class NotCollected(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Missing:
+class MissingPart:
     """A machine whose share of a trial did not come whole.
 
     Attributes:
@@ -77,13 +77,13 @@ class Missing:
 class Collected:
     """What became of one that was missing: what came, or why nothing did."""
 
-    missing: Missing
+    missing: MissingPart
     late: Late | None = None
     why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class LateOutcome:
     """A run with what came late.
 
     Attributes:
@@ -104,11 +104,11 @@ class Outcome:
     contradiction: str = ""
 
 
-Fetch = Callable[[Missing, Path], None]
+Fetch = Callable[[MissingPart, Path], None]
 """Fetches a journal into a file. Raises `Unreachable` or `OSError`."""
 
 
-def collect(run: Path, *, fetch: Fetch) -> Outcome:
+def collect(run: Path, *, fetch: Fetch) -> LateOutcome:
     """Fetch what is missing, keep it beside the run, and judge both.
 
     Args:
@@ -119,12 +119,12 @@ def collect(run: Path, *, fetch: Fetch) -> Outcome:
         NotCollected: the folder is not that of a run, or was changed.
         OSError: nothing can be written beside it.
     """
-    beside = run.with_name(f"{run.name}.late")
+    folder = run.with_name(f"{run.name}.late")
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(Folder(run))
-            digests = parse(folder.read(MANIFEST, LARGEST_MANIFEST))
-            read = Reader(folder, digests)
+            finished = stack.enter_context(Folder(run))
+            digests = parse(finished.read(MANIFEST, LARGEST_MANIFEST))
+            read = Reader(finished, digests)
             missing = _missing(read, digests)
             replayed = RecordReplay()
             wrong = replayed.judge(read, tuple(digests))
@@ -135,16 +135,16 @@ def collect(run: Path, *, fetch: Fetch) -> Outcome:
         if wrong or replayed.record is None:
             raise NotCollected(f"{run} is not what follows from its evidence: {wrong}")
         signed = replayed.record.judgement
-        found = [_collected(one, beside, fetch) for one in missing]
-        whole = [one for one in found if one.late is not None]
-        outcome = _judged(read, digests, whole, signed, found=found, folder=beside)
+        parts = [_collected(part, folder, fetch) for part in missing]
+        whole = [part for part in parts if part.late is not None]
+        outcome = _judged(read, digests, whole, signed, parts=parts, folder=folder)
         if whole:
-            _write(beside, outcome, report=sha256(folder.read("report.md", LARGEST_FILE)))
+            _write(folder, outcome, report=sha256(finished.read("report.md", LARGEST_FILE)))
     return outcome
 
 
-def _missing(read: Reader, digests: Collection[str]) -> list[Missing]:
-    found = []
+def _missing(read: Reader, digests: Collection[str]) -> list[MissingPart]:
+    gaps = []
     for name in sorted(digests):
         if not name.endswith("/events.jsonl"):
             continue
@@ -164,22 +164,22 @@ def _missing(read: Reader, digests: Collection[str]) -> list[Missing]:
                 share = LateShare(events, machine=about["called"].index(called))
             except (Hostile, ValueError, TypeError, KeyError) as error:
                 raise NotCollected(f"{name}: {error}") from None
-            found.append(Missing(trial=name, share=share, run=run))
-    return found
+            gaps.append(MissingPart(trial=name, share=share, run=run))
+    return gaps
 
 
-def _collected(missing: Missing, beside: Path, fetch: Fetch) -> Collected:
-    place = beside / missing.file
+def _collected(missing: MissingPart, folder: Path, fetch: Fetch) -> Collected:
+    place = folder / missing.file
     if not place.exists():
-        beside.mkdir(exist_ok=True)
-        coming = beside / f".{missing.file}"
+        folder.mkdir(exist_ok=True)
+        coming = folder / f".{missing.file}"
         try:
             fetch(missing, coming)
             coming.rename(place)
         except (Unreachable, OSError) as error:
             with contextlib.suppress(OSError):
                 coming.unlink(missing_ok=True)
-                beside.rmdir()
+                folder.rmdir()
             return Collected(missing=missing, why=str(error))
     scratch = Path(tempfile.mkdtemp(prefix="rankproof-late-"))
     try:
@@ -193,7 +193,7 @@ def _collected(missing: Missing, beside: Path, fetch: Fetch) -> Collected:
 
 
 def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The messages of a journal that came; what is not one ends it."""
+    """Messages of a journal that came; what is not one ends it."""
     with place.open("rb") as stream:
         while head := stream.read(agent.HEAD.size):
             if len(head) != agent.HEAD.size:
@@ -220,17 +220,17 @@ def _judged(
     late: Sequence[Collected],
     signed: Judgement,
     *,
-    found: Sequence[Collected],
+    parts: Sequence[Collected],
     folder: Path,
-) -> Outcome:
+) -> LateOutcome:
     """Return the verdict of the evidence and of what came late together."""
     files: dict[str, bytes] = {}
-    for name in {one.missing.trial for one in late}:
-        ours = [one for one in late if one.missing.trial == name]
+    for name in {part.missing.trial for part in late}:
+        ours = [part for part in late if part.missing.trial == name]
         files[name] = _union(ours)
-        for one in ours:
-            assert one.late is not None
-            files |= {path_of(digest): data for digest, data in one.late.loaded.items()}
+        for part in ours:
+            assert part.late is not None
+            files |= {path_of(digest): data for digest, data in part.late.loaded.items()}
     before = _outcomes(signed)
     try:
         evidence = {name for name in digests if name != PATH and not name.startswith(f"{FIGURES}/")}
@@ -239,8 +239,8 @@ def _judged(
         ).judgement
     except (RecordError, Contradiction, Unknown, EventError) as error:
         why = f"with it, the evidence does not hold together: {error}"
-        return Outcome(
-            found=found,
+        return LateOutcome(
+            found=parts,
             signed=signed.verdict,
             verdict=signed.verdict,
             folder=folder,
@@ -252,8 +252,8 @@ def _judged(
             # A trial that was not good does not become so by what somebody sends later.
             stands = before[name][0] if outcome == "pass" else outcome
             trials[name] = (before[name][0], stands, failures)
-    return Outcome(
-        found=found,
+    return LateOutcome(
+        found=parts,
         signed=signed.verdict,
         verdict=min(signed.verdict, after.verdict, key=WORST.index),
         folder=folder,
@@ -265,7 +265,7 @@ def _outcomes(judgement: Judgement) -> dict[str, tuple[str, list[str]]]:
     return {
         trial.evidence: (
             trial.outcome,
-            [f"{one.check}: {why}" for one in trial.failures for why in one.reasons],
+            [f"{finding.check}: {why}" for finding in trial.failures for why in finding.reasons],
         )
         for cell in judgement.cells
         for tally in cell.arms.values()
@@ -276,9 +276,9 @@ def _outcomes(judgement: Judgement) -> dict[str, tuple[str, list[str]]]:
 def _union(late: Sequence[Collected]) -> bytes:
     """Return the events of one trial with all that came late of it, in order of time."""
     *events, end = late[0].missing.share.events
-    for one in late:
-        assert one.late is not None
-        events += [*one.late.events, _told(one.missing, one.late)]
+    for part in late:
+        assert part.late is not None
+        events += [*part.late.events, _told(part.missing, part.late)]
     # Stable: what was heard in time stays before what came late and happened at the same moment.
     return b"".join(
         f"{event.line()}\n".encode("ascii") for event in [*sorted(events, key=_ns), end]
@@ -289,7 +289,7 @@ def _ns(event: Event) -> int:
     return event.ns
 
 
-def _told(missing: Missing, late: Late) -> Event:
+def _told(missing: MissingPart, late: Late) -> Event:
     values = {
         "machine": missing.share.called,
         "messages": late.messages,
@@ -299,36 +299,36 @@ def _told(missing: Missing, late: Late) -> Event:
     return Event(ns=missing.share.ended, by="harness", name=MACHINE_LATE, values={**values})
 
 
-def _write(beside: Path, outcome: Outcome, *, report: str) -> None:
+def _write(folder: Path, outcome: LateOutcome, *, report: str) -> None:
     """Write down what came, of which report, and what follows from it.
 
     Nobody signs it: it is worked out each time.
     """
     listed = []
-    for one in outcome.found:
-        if one.late is None:
+    for part in outcome.found:
+        if part.late is None:
             continue
-        place = beside / one.missing.file
+        place = folder / part.missing.file
         events = place.with_suffix(".events.jsonl")
-        events.write_text("".join(f"{event.line()}\n" for event in one.late.events), "ascii")
+        events.write_text("".join(f"{event.line()}\n" for event in part.late.events), "ascii")
         listed.append(
             {
-                "trial": one.missing.trial,
-                "machine": one.missing.share.called,
+                "trial": part.missing.trial,
+                "machine": part.missing.share.called,
                 "journal": {"file": place.name, "sha256": _sha256(place)},
                 "events": {"file": events.name, "sha256": _sha256(events)},
-                "ended": one.late.why,
-                "whole": one.late.whole,
+                "ended": part.late.why,
+                "whole": part.late.whole,
             }
         )
-    told = {
+    page = {
         "report": f"sha256:{report}",
         "late": listed,
         "signed": outcome.signed,
         "verdict": outcome.verdict,
         "contradiction": outcome.contradiction,
     }
-    (beside / "late.json").write_text(json.dumps(told, indent=1) + "\n")
+    (folder / "late.json").write_text(json.dumps(page, indent=1) + "\n")
 
 
 def _sha256(path: Path) -> str:
@@ -359,11 +359,11 @@ def commands_of(
     Raises:
         OSError, ScenarioError: as for `harness.world.starters.hostfile.read`.
     """
-    found = {}
-    for one in hostfile.read(hosts):
-        command = hostfile.ssh_command(one.name, argv(interpreter), configuration=configuration)
-        found[one.name] = found[digest_of(one.name)] = command
-    return found
+    commands = {}
+    for machine in hostfile.read(hosts):
+        command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
+        commands[machine.name] = commands[digest_of(machine.name)] = command
+    return commands
 
 
 def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEASE) -> Fetch:
@@ -379,7 +379,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
     }
     root = store.digest_of(files), files
 
-    def fetch(missing: Missing, place: Path) -> None:
+    def fetch(missing: MissingPart, place: Path) -> None:
         known = remembered(missing.run) if commands is None else commands
         command = known.get(missing.share.called)
         if command is None:
@@ -457,20 +457,20 @@ def remember(run: str, commands: Mapping[str, Sequence[str]]) -> None:
     place = cache_folder(REMEMBERED)
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        told = {called: list(command) for called, command in commands.items()}
-        (place / f"{run}.json").write_text(json.dumps(told))
+        listing = {called: list(command) for called, command in commands.items()}
+        (place / f"{run}.json").write_text(json.dumps(listing))
 
 
 def remembered(run: str) -> dict[str, list[str]]:
     """Return what `remember` kept; nothing where it is not there, or was tampered with."""
     with contextlib.suppress(OSError, NotStrict):
-        found = strict_json(
+        listing = strict_json(
             read_regular(cache_folder(REMEMBERED) / f"{run}.json", limit=MOST_REMEMBERED)
         )
-        if isinstance(found, dict):
+        if isinstance(listing, dict):
             return {
                 called: [str(word) for word in command]
-                for called, command in found.items()
+                for called, command in listing.items()
                 if isinstance(command, list)
             }
     return {}

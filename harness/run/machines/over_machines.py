@@ -68,7 +68,7 @@ class Hostfile:
     @property
     def slots(self) -> list[int]:
         """For how many ranks each machine has room."""
-        return [one.slots for one in self.machines]
+        return [machine.slots for machine in self.machines]
 
     def of(self, cell: Cell) -> tuple[int, ...] | None:
         """Return the machine of each rank of a cell's worlds; None where there is no room for
@@ -105,9 +105,9 @@ class OverMachines:
         return MachinesFacts(
             machines=[
                 MachineFacts(
-                    called=self.hostfile.called(machine), slots=machine.slots, **_facts(told)
+                    called=self.hostfile.called(machine), slots=machine.slots, **_facts(answer)
                 )
-                for machine, told in zip(self.hostfile.machines, self.fleet.told(), strict=True)
+                for machine, answer in zip(self.hostfile.machines, self.fleet.told(), strict=True)
             ],
             placement=placement if isinstance(placement, str) else list(placement),
             lease=self.hostfile.lease,
@@ -132,14 +132,18 @@ def of_cluster(where: str, **how: Any) -> Hostfile:
         ScenarioError: the placement names what is not in it.
     """
     with Cluster(where) as cluster:
-        found = cluster.places()
-    if not found:
+        places = cluster.places()
+    if not places:
         raise NoCluster(
             "the cluster has no node with a processor to deal out: start one with `ray start`"
         )
-    ways = ([one.name for one in found], [one.address for one in found], [one.id for one in found])
-    names = next(names for names in ways if len({*names}) == len(found))
-    named = sorted(zip(names, found, strict=True), key=lambda pair: pair[0])
+    ways = (
+        [place.name for place in places],
+        [place.address for place in places],
+        [place.id for place in places],
+    )
+    names = next(names for names in ways if len({*names}) == len(places))
+    named = sorted(zip(names, places, strict=True), key=lambda pair: pair[0])
     machines = [
         Machine(name=name, slots=place.cores, addresses=(place.address,)) for name, place in named
     ]
@@ -153,18 +157,18 @@ def of_cluster(where: str, **how: Any) -> Hostfile:
     )
 
 
-def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Of a machine that was never reached, as where every cell is skipped, nothing is known."""
     system = " ".join(
-        str(told.get(name, "")) for name in ("system", "release", "architecture")
+        str(answer.get(name, "")) for name in ("system", "release", "architecture")
     ).strip()
     return {
         "system": system[:200],
-        "python": str(told.get("python", ""))[:40],
-        "cores": int(told.get("cores", 0)),
-        "memory": int(told.get("memory", 0)),
-        "offset": round(float(told.get("offset", 0.0)), 4),
-        "offset_within": round(float(told.get("offset_within", 0.0)), 6),
+        "python": str(answer.get("python", ""))[:40],
+        "cores": int(answer.get("cores", 0)),
+        "memory": int(answer.get("memory", 0)),
+        "offset": round(float(answer.get("offset", 0.0)), 4),
+        "offset_within": round(float(answer.get("offset_within", 0.0)), 6),
     }
 
 
@@ -176,27 +180,27 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     """
     subject = scenario.subject
     control = subject.control.must_fail if subject.control is not None else None
-    found = []
+    reasons = []
     if scenario.world.hosts > 1:
-        found.append(
+        reasons.append(
             "its ranks are on test hosts: leave world.hosts at 1, for machines are hosts themselves"
         )
     if scenario.hub is not None or any(fault.properties.needs_a_hub for fault in scenario.faults):
-        found.append("a hub serves one machine: give ranks their files as inputs")
+        reasons.append("a hub serves one machine: give ranks their files as inputs")
     if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
-        found.append(
+        reasons.append(
             "an arm has an environment of its own: only the one that is on every machine already"
             " can be used"
         )
     if getattr(control, "hang", None) is not None:
-        found.append(
+        reasons.append(
             "a hang is proved by what the kernel of one machine says: state how the control fails"
             " otherwise"
         )
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
-        found.append("ranks have rooms of their own on machines: leave world.home out")
+        reasons.append("ranks have rooms of their own on machines: leave world.home out")
     if scenario.needs.shared == "world":
-        found.append("needs.shared is world, and each machine has a folder of its own")
+        reasons.append("needs.shared is world, and each machine has a folder of its own")
     # A hub was named above, with what to do instead.
     kinds = {
         fault.kind
@@ -204,21 +208,21 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         if not (fault.is_over_machines() or fault.properties.needs_a_hub)
     }
     if kinds:
-        found.append(
+        reasons.append(
             f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave"
             " them out"
         )
     timed = sorted({check.kind for check in scenario.checks if isinstance(check, SurvivorsCheck)})
     if timed:
-        found.append(
+        reasons.append(
             f"checks of kind {', '.join(timed)} compare times of two machines: leave them out"
         )
     if over_ray and (scenario.needs.gpus or "nccl" in scenario.matrix.backend):
-        found.append(
+        reasons.append(
             "GPUs are not asked of Ray, and ranks would see none: reach its nodes by ssh, with a"
             " hostfile"
         )
-    return f"it cannot run over machines: {'; '.join(found)}" if found else ""
+    return f"it cannot run over machines: {'; '.join(reasons)}" if reasons else ""
 
 
 def skip(preparation: Preparation, hostfile: Hostfile, *, faults: Sequence[Fault] = ()) -> None:
@@ -257,7 +261,7 @@ def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
 
 @contextmanager
 def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[OverMachines | None]:
-    """The machines that were named, until the run is over; each is reached when its first world is.
+    """Machines that were named, until the run is over; each is reached when its first world is.
 
     Args:
         named: a hostfile's machines, or a cluster's nodes; None for a run on this machine.
@@ -273,35 +277,35 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
     here = agent.facts()
     same: dict[str, str] = {}
 
-    def demand(machine: Machine, told: Mapping[str, Any]) -> None:
-        """What `rankproof hosts check` asks, before a rank is there."""
-        facts = facts_of(told)
-        found = [f"{what}: {remedy}" for what, remedy in problems_of(facts, here=here)]
+    def demand(machine: Machine, answer: Mapping[str, Any]) -> None:
+        """Demand what `rankproof hosts check` asks, before a rank is there."""
+        facts = facts_of(answer)
+        problems = [f"{what}: {remedy}" for what, remedy in problems_of(facts, here=here)]
         if (lacking := unmet(needs, Offered.of(facts))) is not None:
-            found.append(f"{lacking}: leave it out of the hostfile")
+            problems.append(f"{lacking}: leave it out of the hostfile")
         first = (
             same.setdefault(facts["machine"], machine.name) if facts["machine"] else machine.name
         )
         if first != machine.name:
-            found.append(
+            problems.append(
                 "it is another machine of the hostfile under a second name: keep one, with the"
                 " slots of both"
             )
-        if found:
-            raise Unreachable("; ".join(found))
+        if problems:
+            raise Unreachable("; ".join(problems))
 
     with ExitStack() as stack:
         starts = _starts(named, stack)
         machines = [
             Reached(
-                name=one.name,
-                called=named.called(one),
+                name=machine.name,
+                called=named.called(machine),
                 command=start,
-                address=one.addresses[0] if one.addresses else "",
-                slots=one.slots,
-                demand=lambda told, one=one: demand(one, told),  # type: ignore[misc]
+                address=machine.addresses[0] if machine.addresses else "",
+                slots=machine.slots,
+                demand=partial(demand, machine),
             )
-            for one, start in zip(named.machines, starts, strict=True)
+            for machine, start in zip(named.machines, starts, strict=True)
         ]
         reaching = MachinePool(
             machines,
@@ -317,7 +321,11 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
             if fleet.has_lost and named.made_here is None:
                 remember(
                     fleet.run,
-                    {one.called: one.command for one in machines if not callable(one.command)},
+                    {
+                        machine.called: machine.command
+                        for machine in machines
+                        if not callable(machine.command)
+                    },
                 )
 
 
@@ -326,8 +334,8 @@ def _starts(named: Hostfile, stack: ExitStack) -> Sequence[Start]:
     if named.cluster is None:
         there = argv(named.interpreter)
         return [
-            hostfile.ssh_command(one.name, there, configuration=named.configuration)
-            for one in named.machines
+            hostfile.ssh_command(machine.name, there, configuration=named.configuration)
+            for machine in named.machines
         ]
     cluster = stack.enter_context(Cluster(named.cluster))
     return [

@@ -32,7 +32,7 @@ BROUGHT = ("rankproof", "pip", "setuptools", "wheel")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class SeenMachine:
     """What was seen of a machine.
 
     Attributes:
@@ -86,7 +86,7 @@ def check(
     interpreter: str,
     configuration: Path | None = None,
     within: float = ANSWERS_WITHIN,
-) -> list[Seen]:
+) -> list[SeenMachine]:
     """Look at machines, several at a time; in their order.
 
     Args:
@@ -97,7 +97,7 @@ def check(
     """
     here = agent.facts()
 
-    def look(machine: Machine) -> Seen:
+    def look(machine: Machine) -> SeenMachine:
         return _look(
             machine, here=here, interpreter=interpreter, configuration=configuration, within=within
         )
@@ -113,7 +113,7 @@ def _look(
     interpreter: str,
     configuration: Path | None,
     within: float,
-) -> Seen:
+) -> SeenMachine:
     command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
     began = time.monotonic()
     try:
@@ -124,13 +124,13 @@ def _look(
             up = _rate(lambda: channel.ask("take", content=bytes(SAMPLE), within=within))
             down = _rate(lambda: channel.ask("give", bytes=SAMPLE, within=within))
     except FileNotFoundError:
-        return Seen(
+        return SeenMachine(
             machine=machine, problems=(("ssh is not installed here", "install OpenSSH's client"),)
         )
     except Unreachable as error:
         remedy = hostfile.ssh_remedy(error.said) or f"try `ssh {machine.name} true`"
-        return Seen(machine=machine, problems=((str(error), remedy),))
-    seen = Seen(machine=machine, facts=facts, clock=clock, up=up, down=down, ready=ready)
+        return SeenMachine(machine=machine, problems=((str(error), remedy),))
+    seen = SeenMachine(machine=machine, facts=facts, clock=clock, up=up, down=down, ready=ready)
     return replace(
         seen, problems=tuple(problems_of(facts, here=here)), notes=tuple(_notes(seen, here=here))
     )
@@ -169,8 +169,10 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         and isinstance(answer.get("programs"), dict)
         and isinstance(packages, dict)
         and all(
-            isinstance(one, list) and len(one) == 2 and all(isinstance(w, str) for w in one)
-            for one in packages.values()
+            isinstance(package, list)
+            and len(package) == 2
+            and all(isinstance(w, str) for w in package)
+            for package in packages.values()
         )
     )
     if not holds:
@@ -180,7 +182,7 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Why no rank can run on a machine of these facts, each with its remedy."""
-    found = []
+    problems = []
     for what, remedy in (
         ("system", "ranks of one world run on one kind of system"),
         ("architecture", "wheels are another's there: ranks of one world run on one architecture"),
@@ -190,15 +192,17 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         ),
     ):
         if facts[what] != here[what]:
-            found.append((f"its {what} is {printable(facts[what])}, and {here[what]} here", remedy))
+            problems.append(
+                (f"its {what} is {printable(facts[what])}, and {here[what]} here", remedy)
+            )
     if differing := differences(facts["packages"], here["packages"]):
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         remedy = "install from the same lock there, and name that interpreter by --python"
-        found.append((f"{plural(len(differing), 'package')} not as here: {named}", remedy))
+        problems.append((f"{plural(len(differing), 'package')} not as here: {named}", remedy))
     if facts.get("unwritable"):
         remedy = "make it writable for this user, and free some space there"
-        found.append(
+        problems.append(
             (
                 (
                     "nothing can be written in its cache"
@@ -209,7 +213,7 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         )
     if facts.get("unexecutable"):
         remedy = "name an interpreter by --python that can be executed there"
-        found.append(
+        problems.append(
             (
                 (
                     "its Python cannot be executed:"
@@ -219,7 +223,7 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
             )
         )
     if facts["free"] < LEAST_FREE:
-        found.append(
+        problems.append(
             (
                 (
                     f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or where it"
@@ -228,7 +232,7 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
                 "free some space there",
             )
         )
-    return found
+    return problems
 
 
 def differences(there: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[str]]) -> list[str]:
@@ -238,53 +242,53 @@ def differences(there: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[
         there: name to version and digest of the wheel's files.
         here: the same of this interpreter's environment.
     """
-    found = []
+    differing = []
     for name in sorted({*there, *here}.difference(BROUGHT)):
-        own = here.get(name)
+        expected = here.get(name)
         other = there.get(name)
-        if own is None or other is None:
-            found.append(f"{printable(name)} only {'there' if own is None else 'here'}")
-        elif own[0] != other[0]:
-            found.append(f"{name} {printable(other[0])} for {own[0]}")
-        elif own[1] != other[1] or not own[1]:
-            found.append(
-                f"{name} {own[0]} from"
-                f" {'another wheel' if own[1] and other[1] else 'an unknown wheel'}"
+        if expected is None or other is None:
+            differing.append(f"{printable(name)} only {'there' if expected is None else 'here'}")
+        elif expected[0] != other[0]:
+            differing.append(f"{name} {printable(other[0])} for {expected[0]}")
+        elif expected[1] != other[1] or not expected[1]:
+            differing.append(
+                f"{name} {expected[0]} from"
+                f" {'another wheel' if expected[1] and other[1] else 'an unknown wheel'}"
             )
-    return found
+    return differing
 
 
-def _notes(seen: Seen, *, here: Mapping[str, Any]) -> list[str]:
+def _notes(seen: SeenMachine, *, here: Mapping[str, Any]) -> list[str]:
     clock = seen.clock
-    found = []
+    notes = []
     if clock is not None and abs(clock.offset) - clock.uncertainty > CLOCK_LIMIT:
         way = "ahead" if clock.offset > 0 else "behind"
-        found.append(
+        notes.append(
             f"its clock is {abs(clock.offset):.1f} s {way}: no verdict rests on it, but logs and"
             " certificates do"
         )
     for name, there in sorted(seen.facts["programs"].items()):
         if not there and here["programs"].get(name):
-            found.append(f"{printable(name)} is not there")
+            notes.append(f"{printable(name)} is not there")
     if seen.facts["libc"] != here["libc"]:
-        found.append(f"its C library is {printable(seen.facts['libc'])}, and {here['libc']} here")
-    return found
+        notes.append(f"its C library is {printable(seen.facts['libc'])}, and {here['libc']} here")
+    return notes
 
 
-def _apart(found: list[Seen]) -> list[Seen]:
+def _apart(seen: list[SeenMachine]) -> list[SeenMachine]:
     """Return the same, where two names lead to one machine with that said of the later one: it is
     not another machine.
     """
     first: dict[str, str] = {}
-    made = []
-    for one in found:
-        identity = one.facts.get("machine", "")
-        name = first.setdefault(identity, one.machine.name) if identity else one.machine.name
+    apart = []
+    for entry in seen:
+        identity = entry.facts.get("machine", "")
+        name = first.setdefault(identity, entry.machine.name) if identity else entry.machine.name
         why = (f"it is the machine that {name} is", "keep one of them, with the slots of both")
-        made.append(
-            one if name == one.machine.name else replace(one, problems=(*one.problems, why))
+        apart.append(
+            entry if name == entry.machine.name else replace(entry, problems=(*entry.problems, why))
         )
-    return made
+    return apart
 
 
 CONNECTS_WITHIN = 60.0
@@ -337,14 +341,14 @@ def prepare(
         OSError: the lock or the wheels cannot be read.
     """
     files = [store.files_of(place) for place in (lock, wheels) if place is not None]
-    given = [(store.digest_of(one), one) for one in files]
+    given = [(store.digest_of(file), file) for file in files]
     page = page_of(lock)
 
     def make(channel: AgentChannel) -> tuple[str, str]:
         for digest, listed in given:
             channel.give(digest, listed, within=within)
         digests = [digest for digest, _ in given]
-        told = channel.ask(
+        answer = channel.ask(
             "prepare",
             within=within,
             beats=True,
@@ -353,12 +357,12 @@ def prepare(
             python=platform.python_version(),
             page=page,
         )
-        place = str(told.get("interpreter"))
-        home = str(told.get("home"))
-        seconds = told.get("seconds")
+        place = str(answer.get("interpreter"))
+        home = str(answer.get("home"))
+        seconds = answer.get("seconds")
         took = f" in {seconds:.1f} s" if isinstance(seconds, float) else ""
         below = place.removeprefix(f"{home.rstrip('/')}/")
-        return (f"made{took}" if told.get("made") is True else "there"), (
+        return (f"made{took}" if answer.get("made") is True else "there"), (
             place if below == place else f"~/{below}"
         )
 
@@ -372,15 +376,15 @@ def page_of(lock: Path) -> str | None:
     Raises:
         OSError: the file cannot be read, or does not say what it has to.
     """
-    beside = lock.with_name(TORCH)
-    if not beside.is_file():
+    torch = lock.with_name(TORCH)
+    if not torch.is_file():
         return None
     try:
-        about = tomllib.loads(beside.read_text("utf-8"))
+        about = tomllib.loads(torch.read_text("utf-8"))
         pinned = f"torch=={about['version']}"
         index = str(about["index"])
     except (ValueError, KeyError) as error:
-        raise OSError(f"{beside}: it does not name a version and an index: {error}") from None
+        raise OSError(f"{torch}: it does not name a version and an index: {error}") from None
     words = lock.read_text("utf-8", "replace").split()
     return f"{index.rstrip('/')}/torch/" if pinned in words else None
 
@@ -404,9 +408,9 @@ def clean(
     """
 
     def take_away(channel: AgentChannel) -> tuple[str, str]:
-        told = channel.ask("clean", most=most, older=older, within=MADE_WITHIN, beats=False)
-        gone = told.get("gone")
-        freed = told.get("freed")
+        answer = channel.ask("clean", most=most, older=older, within=MADE_WITHIN, beats=False)
+        gone = answer.get("gone")
+        freed = answer.get("freed")
         if type(gone) is not int or type(freed) is not int:
             raise Unreachable("it does not count")
         return f"{gone} taken away, {freed / 2**20:.1f} MiB", ""
@@ -424,7 +428,7 @@ def _each(
     configuration: Path | None,
     lease: float = 10.0,
 ) -> list[Done]:
-    def one(machine: Machine) -> Done:
+    def reach(machine: Machine) -> Done:
         command = hostfile.ssh_command(machine.name, argv(interpreter), configuration=configuration)
         try:
             with AgentChannel(command, within=CONNECTS_WITHIN, lease=lease) as channel:
@@ -446,4 +450,4 @@ def _each(
         )
 
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(machines))) as pool:
-        return list(pool.map(one, machines))
+        return list(pool.map(reach, machines))

@@ -19,7 +19,7 @@ from harness.forms.text import listed
 from harness.plugins import PluginFailed
 from harness.scenario.environment import bare
 from harness.scenario.lint.arms import ARM_RULES, COMPARE_RULES, CONTROL, MUST_FAIL_RULES
-from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.lint.faults import FAULT_RULES
 from harness.scenario.lint.ready import is_of_the_ranks, ready
 from harness.scenario.lint.sufficiency import TOLERANCE_RULES, TRIAL_RULES, UNSHOWN_RULES
@@ -27,12 +27,12 @@ from harness.scenario.matrix import OF_THE_WORLD, same
 from harness.scenario.override import FILE as OVERRIDE
 
 
-def lint(draft: Draft) -> list[Problem]:
+def lint(draft: ScenarioDraft) -> list[Problem]:
     """Return all problems that span several keys, advice (kind ``note``) among them."""
     return [problem for rule in RULES for problem in rule(draft)]
 
 
-def unique_ids(draft: Draft) -> Iterator[Problem]:
+def unique_ids(draft: ScenarioDraft) -> Iterator[Problem]:
     """Checks, faults and measurements are told apart by their ids."""
     for section in ("checks", "faults", "measure"):
         first: dict[str, int] = {}
@@ -46,8 +46,10 @@ def unique_ids(draft: Draft) -> Iterator[Problem]:
                 first[name] = int(path[1])
 
 
-def role_and_verdict(draft: Draft) -> Iterator[Problem]:
-    """A self-test says what it expects, a claim expects to PASS, and both have a control."""
+def role_and_verdict(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a self-test says what it expects, a claim expects to PASS, and both have a
+    control.
+    """
     if draft.role == "self-test" and draft.expects is None:
         yield draft.problem(
             ("expects",), "is missing; a self-test says which verdict it must end with"
@@ -67,8 +69,10 @@ def role_and_verdict(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(CONTROL, f"is missing; {why}")
 
 
-def ranks_exist(draft: Draft) -> Iterator[Problem]:
-    """A list of ranks holds only ranks of the smallest world, and is never empty in any world."""
+def ranks_exist(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a list of ranks holds only ranks of the smallest world, and is never empty in any
+    world.
+    """
     if not (sizes := draft.sizes()):
         return
     smallest = sizes[0]
@@ -91,8 +95,8 @@ def ranks_exist(draft: Draft) -> Iterator[Problem]:
                 )
 
 
-def plugins_can_be_used(draft: Draft) -> Iterator[Problem]:
-    """A kind that a plug-in would bring, if it could be used."""
+def plugins_can_be_used(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Name a kind that a plug-in would bring, if it could be used."""
     for section, registry in (("checks", CHECKS), ("faults", FAULTS)):
         items = draft.at(section)
         for index, item in enumerate(items if isinstance(items, list) else ()):
@@ -101,8 +105,8 @@ def plugins_can_be_used(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem((section, index, "kind"), why)
 
 
-def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
-    """What the kinds themselves say about their checks and faults."""
+def kinds_own_rules(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Yield what the kinds themselves say about their checks and faults."""
     for items, registry in ((draft.checks, CHECKS), (draft.faults, FAULTS)):
         by_kind: dict[str, dict[int, Any]] = {}
         for index, item in items.items():
@@ -125,7 +129,7 @@ def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
             yield from problems
 
 
-def reference_is_used(draft: Draft) -> Iterator[Problem]:
+def reference_is_used(draft: ScenarioDraft) -> Iterator[Problem]:
     """Something is compared with the reference, and what it is called with and by is not taken
     twice.
     """
@@ -173,8 +177,8 @@ def reference_is_used(draft: Draft) -> Iterator[Problem]:
             yield draft.problem((*place, "with", axis), message, at_key=True)
 
 
-def exclusions(draft: Draft) -> Iterator[Problem]:
-    """What is excluded exists, and something is left."""
+def exclusions(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that what is excluded exists, and that something is left."""
     axes = draft.axes()
     rules = draft.at("matrix", "exclude")
     for index, rule in enumerate(rules if isinstance(rules, list) else []):
@@ -186,19 +190,19 @@ def exclusions(draft: Draft) -> Iterator[Problem]:
                     path, message, at_key=True, suggestion=closest(axis, list(axes))
                 )
             elif isinstance(value, str | int | float) and not any(
-                same(value, one) for one in axes[axis]
+                same(value, allowed) for allowed in axes[axis]
             ):
-                allowed = [shown(one) for one in axes[axis]]
-                message = f"is not a value of the axis {axis}: {listed(allowed)}"
-                yield draft.problem(path, message, suggestion=closest(shown(value), allowed))
+                values = [shown(allowed) for allowed in axes[axis]]
+                message = f"is not a value of the axis {axis}: {listed(values)}"
+                yield draft.problem(path, message, suggestion=closest(shown(value), values))
     if draft.matrix is not None and not draft.matrix.combinations():
         yield draft.problem(
             ("matrix", "exclude"), "leaves no cell; keep at least one combination", at_key=True
         )
 
 
-def programs(draft: Draft) -> Iterator[Problem]:
-    """A program is started anew and joins no group, and nothing of ours runs inside it."""
+def programs(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a program is started anew, joins no group, and has nothing of ours inside it."""
     if not draft.has("subject", "program"):
         return
     for index, backend in enumerate(draft.axes().get("backend", [])):
@@ -220,8 +224,8 @@ def programs(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "kind"), message)
 
 
-def environments(draft: Draft) -> Iterator[Problem]:
-    """An environment is for functions of Python, and holds the library of the backend."""
+def environments(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that an environment is for functions of Python, with the library of the backend."""
     shared: Path = ("subject", "environment")
     stated = [shared, *((*arm, "environment") for arm in draft.arms().values())]
     places = [place for place in stated if draft.has(*place)]
@@ -239,13 +243,13 @@ def environments(draft: Draft) -> Iterator[Problem]:
             ):
                 if given is None or given.requirements or library in map(bare, given.packages):
                     continue
-                own = (*draft.arms()[name], "environment")
+                of_the_arm = (*draft.arms()[name], "environment")
                 message = (
                     f"does not name {library}, which the backend {backend} needs: where no other"
                     " package brings it"
                 )
                 yield draft.problem(
-                    own if draft.has(*own) else shared,
+                    of_the_arm if draft.has(*of_the_arm) else shared,
                     f"{message} in, those cells are SKIPPED; name it, or write matrix.backend:"
                     " [none]",
                     at_key=True,
@@ -253,7 +257,7 @@ def environments(draft: Draft) -> Iterator[Problem]:
                 )
 
 
-def times(draft: Draft) -> Iterator[Problem]:
+def times(draft: ScenarioDraft) -> Iterator[Problem]:
     """Times fit into the deadline of a trial."""
     if draft.world is None:
         return
@@ -269,7 +273,7 @@ def times(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "for"), message)
 
 
-def reserved_variables(draft: Draft) -> Iterator[Problem]:
+def reserved_variables(draft: ScenarioDraft) -> Iterator[Problem]:
     """No variable of the scenario speaks in the harness's name."""
     paths: list[tuple[str | int, ...]] = [("world", "env")]
     paths += [
@@ -288,8 +292,8 @@ def reserved_variables(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem((*path, name), message, at_key=True)
 
 
-def paths_are_portable(draft: Draft) -> Iterator[Problem]:
-    """A scenario file names no folder of one machine."""
+def paths_are_portable(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a scenario file names no folder of one machine."""
     places: list[tuple[Path, str]] = [
         (("inputs", name, "path"), f"--set inputs.{name}=… takes any path") for name in draft.inputs
     ]
@@ -303,8 +307,8 @@ def paths_are_portable(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(path, f"{message} ({instead})")
 
 
-def made_exist(draft: Draft) -> Iterator[Problem]:
-    """A layout or a model is one that this version makes."""
+def made_exist(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a layout or a model is one that this version makes."""
     for name, given in draft.inputs.items():
         if given.made is not None:
             from harness.engines.models.catalogue import MODELS
@@ -328,7 +332,7 @@ def made_exist(draft: Draft) -> Iterator[Problem]:
 # -- what is asked of backends ---------------------------------------------------------------------
 
 
-def observed(draft: Draft) -> Iterator[Problem]:
+def observed(draft: ScenarioDraft) -> Iterator[Problem]:
     """Calls are observed in ranks of Python, of backends whose library is known."""
     if not draft.has("observe"):
         return
@@ -342,9 +346,9 @@ def observed(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("matrix", "backend", index), message)
 
 
-def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
-    """A bound on how long collectives wait is for backends that have one, and acts before the world
-    is stopped.
+def backends_have_the_bound(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a bound on how long collectives wait is for backends that have one, and acts
+    before the world is stopped.
     """
     path = ("world", "collective_timeout")
     if draft.world is None or (bound := draft.world.collective_timeout) is None:
@@ -365,7 +369,7 @@ def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(path, message, at_key=True)
 
 
-def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
+def digests_can_be_had(draft: ScenarioDraft) -> Iterator[Problem]:
     """Digests are of calls; those of a library that runs calls later are asked for by name.
 
     And xxhash is there.
@@ -391,8 +395,10 @@ def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("observe",), message, at_key=True)
 
 
-def calls_run_in_order(draft: Draft) -> Iterator[Problem]:
-    """A fault that makes calls change places is for backends that run a call when it is made."""
+def calls_run_in_order(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a fault that makes calls change places is for backends that run a call when it is
+    made.
+    """
     for index, fault in draft.faults.items():
         if not (isinstance(fault, CallFault) and fault.unordered):
             continue

@@ -16,7 +16,7 @@ from harness.checks.influence import InfluenceCheck
 from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed
 from harness.history import LEAST
-from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.matrix import OF_THE_WORLD, same
 from harness.scenario.model import World
 from harness.scenario.override import FILE as OVERRIDE
@@ -26,8 +26,10 @@ CONTROL = ("subject", "control")
 ALIKE = "runs the same code with the same arguments as the candidate"
 
 
-def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
-    """An axis is passed to the subject as an argument, so no argument has the same name."""
+def axes_and_arguments(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that an axis is passed to the subject as an argument, so no argument has the same
+    name.
+    """
     for place in draft.arms().values():
         arguments = draft.at(*place, "with")
         for axis in draft.axes() if isinstance(arguments, dict) else ():
@@ -39,8 +41,10 @@ def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem((*place, "with", axis), message, at_key=True)
 
 
-def arms_differ(draft: Draft) -> Iterator[Problem]:
-    """A control is other code, or the same code with other arguments; and so are a and b."""
+def arms_differ(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a control is other code, or the same code with other arguments; and so are a and
+    b.
+    """
     if not _are_alike(draft) or lacks_revisions(draft):
         return
     if draft.compare is not None:
@@ -56,8 +60,8 @@ def arms_differ(draft: Draft) -> Iterator[Problem]:
     yield draft.problem(CONTROL, message, at_key=True)
 
 
-def revisions_are_given(draft: Draft) -> Iterator[Problem]:
-    """A scenario may leave to the command line which two revisions it compares."""
+def revisions_are_given(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Let a scenario leave to the command line which two revisions it compares."""
     if lacks_revisions(draft):
         message = (
             f"{ALIKE}: a run takes two revisions from --candidate and --control, and skips the"
@@ -68,8 +72,8 @@ def revisions_are_given(draft: Draft) -> Iterator[Problem]:
         )
 
 
-def lacks_revisions(draft: Draft) -> bool:
-    """Whether only revisions that a run may be given set the arms apart.
+def lacks_revisions(draft: ScenarioDraft) -> bool:
+    """Return whether only revisions that a run may be given set the arms apart.
 
     Otherwise arms that are alike are a slip.
     """
@@ -80,9 +84,9 @@ def lacks_revisions(draft: Draft) -> bool:
     return not any(draft.has(*path) for path in slips) and _are_alike(draft)
 
 
-def _are_alike(draft: Draft) -> bool:
-    """Whether both arms are one code with one set of arguments, by what the file and the command
-    line say.
+def _are_alike(draft: ScenarioDraft) -> bool:
+    """Return whether both arms are one code with one set of arguments, by what the file and the
+    command line say.
     """
     other = draft.control if draft.compare is None else draft.compare.a
     if draft.candidate is None or other is None or draft.role == "self-test":
@@ -117,8 +121,8 @@ def same_json(left: object, right: object) -> bool:
     return same(left, right)
 
 
-def file_needs_an_entry(draft: Draft) -> Iterator[Problem]:
-    """A file can take the place of a module only where there is one."""
+def file_needs_an_entry(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a file can take the place of a module only where there is one."""
     for arm in draft.arms().values():
         if draft.has(*arm, "file") and not any(
             draft.has("subject", key) for key in ("entry", "use")
@@ -143,8 +147,8 @@ others are proved.
 """
 
 
-def names_a_check(draft: Draft) -> Iterator[Problem]:
-    """The control fails a check that exists."""
+def names_a_check(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that the control fails a check that exists."""
     path = (*MUST_FAIL, "check")
     name = draft.at(*path)
     known = [check for _, check in draft.ids("checks")]
@@ -156,7 +160,7 @@ def names_a_check(draft: Draft) -> Iterator[Problem]:
         )
 
 
-def names_its_end(draft: Draft) -> Iterator[Problem]:
+def names_its_end(draft: ScenarioDraft) -> Iterator[Problem]:
     """Where ranks fail by how they end, an end that nobody names does not count: any slip ends a
     rank.
     """
@@ -181,8 +185,8 @@ def names_its_end(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(MUST_FAIL, message, kind="note", at_key=True)
 
 
-def wants_what_its_check_compares(draft: Draft) -> Iterator[Problem]:
-    """A control can fail for want of a comparison only at a check that compares."""
+def wants_what_its_check_compares(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a control can fail for want of a comparison only at a check that compares."""
     stated = draft.must_fail
     if stated is None or not stated.want:
         return
@@ -200,8 +204,8 @@ def _may_want(check: Check, want: str) -> bool:
     return numeric or (want == "nonfinite" and isinstance(check, InfluenceCheck))
 
 
-def fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
-    """The control can fail only on ranks that its check asks."""
+def fails_where_it_is_asked(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that the control can fail only on ranks that its check asks."""
     if draft.must_fail is None:
         return
     for check in draft.checks.values():
@@ -221,8 +225,8 @@ def fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
                 return
 
 
-def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
-    """A hang of a program is told by its last event, one of Python by its stacks.
+def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a hang of a program is told by its last event, one of Python by its stacks.
 
     And there is time to prove it.
     """
@@ -241,9 +245,9 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
     if (named := stated.hang.fails) is not None:
         known = {check.id: check.properties for check in draft.checks.values()}
         fitting = [
-            one
-            for one, found in known.items()
-            if found.compares_ranks and found.wrong is FailsAt.WORLD_END
+            name
+            for name, properties in known.items()
+            if properties.compares_ranks and properties.wrong is FailsAt.WORLD_END
         ]
         if named not in fitting:
             message = (
@@ -273,8 +277,10 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
         )
 
 
-def cells_exist(draft: Draft) -> Iterator[Problem]:
-    """The cells in which the control must fail are cells of the matrix, and not all of them."""
+def cells_exist(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that the cells in which the control must fail are cells of the matrix, and not all of
+    them.
+    """
     stated = draft.must_fail
     matrix = draft.matrix
     if stated is None or stated.cells is None or matrix is None:
@@ -289,8 +295,8 @@ def cells_exist(draft: Draft) -> Iterator[Problem]:
             )
             continue
         for index, value in enumerate(values):
-            if not any(same(value, one) for one in axes[axis]):
-                allowed = [shown(one) for one in axes[axis]]
+            if not any(same(value, other) for other in axes[axis]):
+                allowed = [shown(other) for other in axes[axis]]
                 message = f"is not a value of the axis {axis}: {listed(allowed)}"
                 yield draft.problem(
                     (*path, axis, index), message, suggestion=closest(shown(value), allowed)
@@ -321,8 +327,8 @@ MUST_FAIL_RULES = (
 COMPARE = ("subject", "compare")
 
 
-def stands_alone(draft: Draft) -> Iterator[Problem]:
-    """A comparison has no other faults and no control, and is not about programs."""
+def stands_alone(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a comparison has no other faults and no control, and is not about programs."""
     if not draft.has(*COMPARE):
         return
     if draft.has("subject", "program"):
@@ -350,16 +356,16 @@ def stands_alone(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("measure", index, "against"), message)
 
 
-def something_is_compared(draft: Draft) -> Iterator[Problem]:
-    """A check compares b with a."""
+def something_is_compared(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a check compares b with a."""
     stated = draft.at("checks")
     whole = isinstance(stated, list) and len(draft.checks) == len(stated)
     if draft.has(*COMPARE) and whole and not against_a(draft.checks.values()):
         yield draft.problem(COMPARE, "compares nothing: no check says against: a", at_key=True)
 
 
-def defects_can_be_seen(draft: Draft) -> Iterator[Problem]:
-    """What a defect changes is compared, on a rank that is changed, by a check that can tell.
+def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that what a defect changes is compared, on a changed rank, by a check that can tell.
 
     And by one defect.
     """
@@ -371,7 +377,9 @@ def defects_can_be_seen(draft: Draft) -> Iterator[Problem]:
         checks = seen_by(defect, draft.checks.values())
         if compared and not checks:
             names = list(
-                dict.fromkeys(str(getattr(one, key)) for one in compared if getattr(one, key, None))
+                dict.fromkeys(
+                    str(getattr(check, key)) for check in compared if getattr(check, key, None)
+                )
             )
             message = (
                 f"is nothing that a check compares with a, so no check could see the defect; {key}s"
@@ -404,17 +412,17 @@ def defects_can_be_seen(draft: Draft) -> Iterator[Problem]:
                     )
                     yield draft.problem((*path, "ranks"), message, at_key=True)
                     break
-    for (one, _), (two, path) in combinations(
+    for (first, _), (second, path) in combinations(
         zip(draft.compare.defect, draft.defects(), strict=False), 2
     ):
-        if one.what == two.what:
+        if first.what == second.what:
             yield draft.problem(
-                path, f"changes {two.what} as another defect does; keep one of them", at_key=True
+                path, f"changes {second.what} as another defect does; keep one of them", at_key=True
             )
 
 
 def _is_within(check: CloseCheck, size: float | None) -> bool:
-    """Whether a change of that size is allowed, whatever the numbers are."""
+    """Return whether a change of that size is allowed, whatever the numbers are."""
     return size is not None and size <= check.atol
 
 

@@ -32,7 +32,7 @@ _FAULT: TypeAdapter[Any] = TypeAdapter(AnyFault, config=_LATER)
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ScenarioDraft:
     """What could be read of a document.
 
     None, or an item left out, where a part is missing or wrong.
@@ -58,7 +58,7 @@ class Draft:
     measure: dict[int, Measure]
 
     @classmethod
-    def of(cls, document: Document) -> Draft:
+    def of(cls, document: Document) -> ScenarioDraft:
         """Read what can be read."""
         tree: dict[str, Tree] = document.tree
         subject = _mapping(tree.get("subject"))
@@ -90,7 +90,7 @@ class Draft:
         )
 
     @classmethod
-    def whole(cls, document: Document, scenario: Scenario) -> Draft:
+    def whole(cls, document: Document, scenario: Scenario) -> ScenarioDraft:
         """Take the parts of a scenario that was read as a whole: what `of` reads one by one."""
         subject = scenario.subject
         control = subject.control if subject.compare is None else None

@@ -10,7 +10,7 @@ from typing import Any
 from harness.events import is_name
 from harness.faults.link import LinkFault
 from harness.forms.problem import Problem, closest
-from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.draft import ScenarioDraft
 
 # Events about a rank, or its world, that its own process never emits: it cannot wait inside them.
 NOT_THE_RANKS_OWN = (
@@ -54,8 +54,8 @@ NOT_THE_RANKS_OWN = (
 OF_THE_RUNTIME = ("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end")
 
 
-def strikes_at_an_event(draft: Draft) -> Iterator[Problem]:
-    """A fault strikes at an event that a rank can emit."""
+def strikes_at_an_event(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a fault strikes at an event that a rank can emit."""
     for index, fault in draft.faults.items():
         at = fault.event
         if at is None:
@@ -84,7 +84,7 @@ def strikes_at_an_event(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "at"), message)
 
 
-def faults_do_not_meet(draft: Draft) -> Iterator[Problem]:
+def faults_do_not_meet(draft: ScenarioDraft) -> Iterator[Problem]:
     """Two faults never strike the same rank in the same way: one would hide the other, and leave it
     without proof.
     """
@@ -109,9 +109,9 @@ def faults_do_not_meet(draft: Draft) -> Iterator[Problem]:
             first.setdefault(place, fault)
 
 
-def hubs_are_there(draft: Draft) -> Iterator[Problem]:
-    """A fault of the hub needs one, a hub serves an input, and nobody else says where the hub
-    is.
+def hubs_are_there(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a fault of the hub needs one, a hub serves an input, and nobody else says where
+    the hub is.
     """
     served = draft.at("hub", "serve")
     if isinstance(served, str) and served not in draft.names("inputs"):
@@ -147,9 +147,9 @@ def hubs_are_there(draft: Draft) -> Iterator[Problem]:
             yield draft.problem((*path, "HF_ENDPOINT"), message, at_key=True)
 
 
-def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
-    """A claim's control fails because its code is broken, not because something was done to it
-    alone.
+def claims_strike_both_arms(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a claim's control fails because its code is broken, not because something was
+    done to it alone.
     """
     for index, fault in draft.faults.items():
         if fault.arm is not None and draft.role == "claim":
@@ -164,7 +164,7 @@ def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
             )
 
 
-def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
+def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
     """Every rank has a host, and nothing is asked of test hosts that they cannot have."""
     matrix = draft.matrix
     if matrix is not None and matrix.hosts is not None and max(matrix.hosts) > 1:
@@ -200,8 +200,8 @@ def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
             yield from _without_link(draft, index, fault, to=fault.to[0])
 
 
-def _hosts_without_ranks(draft: Draft) -> Iterator[Problem]:
-    """A test host on which no world of the matrix has a rank is a slip of a number."""
+def _hosts_without_ranks(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Find a test host on which no world of the matrix has a rank: a slip of a number."""
     if draft.world is None:
         return
     placed: set[int] = set()
@@ -221,8 +221,10 @@ def _hosts_without_ranks(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(("world", "hosts"), message, kind="note")
 
 
-def _without_link(draft: Draft, index: int, fault: LinkFault, *, to: int) -> Iterator[Problem]:
-    """A host has no link to itself."""
+def _without_link(
+    draft: ScenarioDraft, index: int, fault: LinkFault, *, to: int
+) -> Iterator[Problem]:
+    """Demand that a host has no link to itself."""
     for size in draft.sizes():
         placed = draft.world.hosts_of(size) if draft.world is not None else None
         try:

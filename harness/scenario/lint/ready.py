@@ -12,7 +12,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.forms.problem import Path, Problem, closest
 from harness.forms.text import listed
 from harness.plugins import PluginFailed
-from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.matrix import OF_THE_WORLD
 from harness.subjects import READY, ReadySubject
 
@@ -23,7 +23,7 @@ OF_CODE = ("file", "repo", "rev", "patch")
 OF_EVERY_RANK = ("rank.", "backend.", "subject.", "world.", "fault.", "hub.", "gate.", "channel.")
 
 
-def ready(draft: Draft) -> Iterator[Problem]:
+def ready(draft: ScenarioDraft) -> Iterator[Problem]:
     """Everything that is wrong about a ready subject, and about one whose code lies beside the
     scenario's own.
     """
@@ -46,15 +46,17 @@ def ready(draft: Draft) -> Iterator[Problem]:
     yield from _events(draft, name, subject)
 
 
-def is_of_the_ranks(draft: Draft, axis: str) -> bool:
-    """Whether an axis says how the ranks go about it, which their reference need not be given."""
+def is_of_the_ranks(draft: ScenarioDraft, axis: str) -> bool:
+    """Return whether an axis says how the ranks go about it, which their reference need not be
+    given.
+    """
     subject = READY.get(str(draft.at("subject", "use")))
     return (
         subject is not None and axis in subject.arguments and subject.arguments[axis].of_the_ranks
     )
 
 
-def _no_own_code(draft: Draft) -> Iterator[Problem]:
+def _no_own_code(draft: ScenarioDraft) -> Iterator[Problem]:
     places: list[Path] = [("subject", "path")] if draft.has("subject", "path") else []
     places += [
         (*arm, key) for arm in draft.arms().values() for key in OF_CODE if draft.has(*arm, key)
@@ -67,7 +69,7 @@ def _no_own_code(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(place, message, at_key=True)
 
 
-def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
+def _arguments(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that it does not take, and values that they cannot have: of the arms, and of the
     matrix.
     """
@@ -100,7 +102,7 @@ def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
                 )
 
 
-def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
+def _together(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that are right one by one, and with which the subject would refuse to start in some
     cell.
     """
@@ -130,26 +132,26 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
                 yield draft.problem(path, why if path[-1] == name else f"{name} {why}", at_key=True)
 
 
-def _asked_alike(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
-    """An arm that is asked something else than its reference: a control would fail, whatever is
-    broken in it.
+def _asked_alike(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
+    """Find an arm that is asked something else than its reference: a control would fail,
+    whatever is broken in it.
     """
-    own: Path = ("subject", "reference")
+    at: Path = ("subject", "reference")
     *arms, last = _stated(draft)
-    if last != own:
+    if last != at:
         return
     defaults = {name: argument.default for name, argument in subject.arguments.items()}
     expected = {
         **defaults,
-        **{name: draft.at(*own, "with", name) for name in draft.names(*own, "with")},
+        **{name: draft.at(*at, "with", name) for name in draft.names(*at, "with")},
     }
     for arm in arms:
         given = {name: draft.at(*arm, "with", name) for name in draft.names(*arm, "with")}
-        found = {**defaults, **given}
-        if any(argument.complaint(found[name]) for name, argument in subject.arguments.items()):
+        asked = {**defaults, **given}
+        if any(argument.complaint(asked[name]) for name, argument in subject.arguments.items()):
             continue  # said where it stands
-        for name in subject.question(found):
-            if name in draft.axes() or _plain(found[name]) == _plain(expected[name]):
+        for name in subject.question(asked):
+            if name in draft.axes() or _plain(asked[name]) == _plain(expected[name]):
                 continue
             where = f"with.{name}" if name in given else f"with, which holds no {name}"
             message = (
@@ -165,7 +167,7 @@ def _plain(value: object) -> object:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _stated(draft: Draft) -> list[Path]:
+def _stated(draft: ScenarioDraft) -> list[Path]:
     """Where the arms are stated that there are: a candidate of which nothing is said is one too.
 
     And the reference, where it is the subject's own: it takes the same arguments.
@@ -173,18 +175,18 @@ def _stated(draft: Draft) -> list[Path]:
     places = [
         place for name, place in draft.arms().items() if name != "control" or draft.has(*place)
     ]
-    own: Path = ("subject", "reference")
-    if isinstance(draft.at(*own), dict) and not draft.has(*own, "entry"):
-        places.append(own)
+    at: Path = ("subject", "reference")
+    if isinstance(draft.at(*at), dict) and not draft.has(*at, "entry"):
+        places.append(at)
     return places
 
 
-def _each(draft: Draft, *mapping: str | int) -> list[Path]:
+def _each(draft: ScenarioDraft, *mapping: str | int) -> list[Path]:
     return [(*mapping, name) for name in draft.names(*mapping)]
 
 
-def _inputs(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
-    """An input that an arm reads because no argument names another one."""
+def _inputs(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
+    """Find an input that an arm reads because no argument names another one."""
     arms = _stated(draft)
     for name, argument in subject.arguments.items():
         if (
@@ -200,14 +202,14 @@ def _inputs(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
                     break
 
 
-def _backends(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]:
+def _backends(draft: ScenarioDraft, name: str, subject: ReadySubject) -> Iterator[Problem]:
     for index, backend in enumerate(draft.axes().get("backend", [])):
         if backend in BACKENDS and backend not in subject.backends:
             message = f"is not a backend that {name} works on: {listed(subject.backends)}"
             yield draft.problem(("matrix", "backend", index), message)
 
 
-def _events(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]:
+def _events(draft: ScenarioDraft, name: str, subject: ReadySubject) -> Iterator[Problem]:
     events = list(subject.emits)
     asked: list[tuple[Path, str]] = []
     for index, check in draft.checks.items():
@@ -244,7 +246,7 @@ def _events(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]
             )
 
 
-def _value(draft: Draft, path: Path, name: str, subject: ReadySubject) -> Iterator[Problem]:
+def _value(draft: ScenarioDraft, path: Path, name: str, subject: ReadySubject) -> Iterator[Problem]:
     given = draft.at(*path)
     event, _, key = str(given).rpartition(".")
     if event.startswith(OF_EVERY_RANK) or key in subject.emits.get(event, ()):

@@ -17,9 +17,9 @@ from harness.checks.influence import InfluenceCheck
 from harness.checks.shards_cover import ShardsCoverCheck
 from harness.forms.problem import Problem
 from harness.forms.text import numbered
-from harness.scenario.arm import EVERY_TRIAL, Share
+from harness.scenario.arm import EVERY_TRIAL, StatedShare
 from harness.scenario.lint.arms import MUST_FAIL
-from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.draft import ScenarioDraft
 
 OF_ONE = "in a world of one rank nothing distributed is tried"
 # What a rank emits last; a fault that waits for it finds the work done.
@@ -34,7 +34,7 @@ MOST = 100_000
 
 
 def clean_bound(trials: int, *, confidence: float) -> float:
-    """What so many clean trials leave of the failure rate: 1 - (1 - confidence)^(1/trials)
+    """Return what so many clean trials leave of the failure rate: 1 - (1 - confidence)^(1/trials)
     (Clopper-Pearson).
     """
     return -math.expm1(math.log1p(-confidence) / trials)
@@ -52,7 +52,7 @@ def trials_needed(*, below: float, confidence: float) -> int:
     return count
 
 
-def failures(share: Share, trials: int) -> int:
+def failures(share: StatedShare, trials: int) -> int:
     """How many of so many trials of the control fail at least, where its share is just met."""
     return trials if share.every else _at_least(_parts(share), trials)
 
@@ -65,9 +65,9 @@ def chance(*, candidate: int, control: int, failed: int) -> float:
     return math.exp(_log_ways(control, failed) - _log_ways(candidate + control, failed))
 
 
-def control_trials_needed(share: Share, *, candidate: int, more_than: int = 0) -> int | None:
-    """The least number of control trials, above one, that tells the share from chance; None where
-    none does.
+def control_trials_needed(share: StatedShare, *, candidate: int, more_than: int = 0) -> int | None:
+    """Least number of control trials, above one, that tells the share from chance; None where none
+    does.
 
     However many there are, p stays above (1 - share) to the power of the candidate's trials.
     """
@@ -78,9 +78,9 @@ def control_trials_needed(share: Share, *, candidate: int, more_than: int = 0) -
     )
 
 
-def _parts(share: Share) -> tuple[int, int]:
-    """The share as it was written, as a fraction: 7 % of 100 are 7, and not 8 because 0.07 is a
-    little more.
+def _parts(share: StatedShare) -> tuple[int, int]:
+    """Share as it was written, as a fraction: 7 % of 100 are 7, and not 8 because 0.07 is a little
+    more.
     """
     return Fraction(str(share.at_least)).as_integer_ratio()
 
@@ -97,11 +97,11 @@ def _log_ways(total: int, chosen: int) -> float:
     return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
 
 
-def _is_to_pass(draft: Draft) -> bool:
+def _is_to_pass(draft: ScenarioDraft) -> bool:
     return draft.role == "claim" or (draft.role == "self-test" and draft.expects == "PASS")
 
 
-def enough_candidate_trials(draft: Draft) -> Iterator[Problem]:
+def enough_candidate_trials(draft: ScenarioDraft) -> Iterator[Problem]:
     """Few trials cannot put the failure rate below what is accepted, however clean they are."""
     if draft.trials is None or not _is_to_pass(draft):
         return
@@ -117,8 +117,8 @@ def enough_candidate_trials(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(("trials", "candidate"), message, kind="note")
 
 
-def enough_control_trials(draft: Draft) -> Iterator[Problem]:
-    """A control must be told from chance.
+def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a control can be told from chance.
 
     One that fails in a share of its trials must be able to be.
     """
@@ -163,26 +163,28 @@ USUAL = {"margin": 2.0, "middle": 2.0, "layers": 3.0}
 def wide(check: EquivalentCheck) -> str:
     """That a check allows more than noise explains, in words; empty where it does not."""
     most = {
-        key: found for key, usual in USUAL.items() if (found := getattr(check, key) or 0.0) > usual
+        key: margin
+        for key, usual in USUAL.items()
+        if (margin := getattr(check, key) or 0.0) > usual
     }
     if not most:
         return ""
     said = " and ".join(
-        f"{found:g} times the reference's noise ({key}, usually {USUAL[key]:g})"
-        for key, found in most.items()
+        f"{margin:g} times the reference's noise ({key}, usually {USUAL[key]:g})"
+        for key, margin in most.items()
     )
     return f"check {check.id} allows {said}"
 
 
-def slack(draft: Draft) -> Iterator[Problem]:
-    """A margin that is larger than what noise explains lets defects of that size pass."""
+def slack(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Find a margin that is larger than noise explains: it lets defects of that size pass."""
     for index, check in draft.checks.items():
         if isinstance(check, EquivalentCheck) and (words := wide(check)):
             key = next(key for key in USUAL if f"({key}," in words)
             yield draft.problem(("checks", index, key), words, kind="note")
 
 
-def size_to_be_seen(draft: Draft) -> Iterator[Problem]:
+def size_to_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
     """Noise that was measured of another thing is found out by a defect of known size alone."""
     for index, check in draft.checks.items():
         if isinstance(check, EquivalentCheck) and check.sees is None:
@@ -193,8 +195,8 @@ def size_to_be_seen(draft: Draft) -> Iterator[Problem]:
             yield draft.problem(("checks", index), message, at_key=True, kind="note")
 
 
-def something_is_split(draft: Draft) -> Iterator[Problem]:
-    """A pattern that matches every name asks for nothing."""
+def something_is_split(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Find a pattern that matches every name: it asks for nothing."""
     for index, check in draft.checks.items():
         for number, pattern in enumerate(
             check.replicated if isinstance(check, ShardsCoverCheck) else ()
@@ -207,7 +209,7 @@ def something_is_split(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem(("checks", index, "replicated", number), message)
 
 
-# -- what a run will not show: notes, because a question may well be narrow --------------------------
+# -- what a run will not show: notes, because a question may well be narrow ------------------------
 
 
 def unasked(checks: Iterable[Any], size: int) -> str:
@@ -228,8 +230,8 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     return f"no check asks {numbered('rank', left)} of {size} for anything but how it ended"
 
 
-def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
-    """A check that asks rank 0 alone says nothing about the others."""
+def ranks_that_nobody_asks(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Find a check that asks rank 0 alone: it says nothing about the others."""
     stated = draft.at("checks")
     for size in (
         draft.sizes() if isinstance(stated, list) and len(draft.checks) == len(stated) else ()
@@ -257,21 +259,21 @@ def unsplit(checks: Iterable[Any], size: int) -> str:
     )
 
 
-def a_model_that_nobody_split(draft: Draft) -> Iterator[Problem]:
+def a_model_that_nobody_split(draft: ScenarioDraft) -> Iterator[Problem]:
     """Ranks that compute everything for themselves give the logits of the whole."""
     if words := unsplit(draft.checks.values(), max(draft.sizes(), default=1)):
         yield draft.problem(("checks",), words, at_key=True, kind="note")
 
 
-def a_world_of_one(draft: Draft) -> Iterator[Problem]:
+def a_world_of_one(draft: ScenarioDraft) -> Iterator[Problem]:
     """One rank meets nobody."""
     for index, size in enumerate(draft.axes().get("ranks", [])):
         if size == 1:
             yield draft.problem(("matrix", "ranks", index), OF_ONE, kind="note")
 
 
-def faults_after_the_work(draft: Draft) -> Iterator[Problem]:
-    """What strikes when the subject has returned disturbs nothing that a check looks at."""
+def faults_after_the_work(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Find what strikes when the subject has returned: it disturbs nothing that checks look at."""
     if any(getattr(check, "event", None) == LAST for check in draft.checks.values()):
         return
     for index, fault in draft.faults.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -255,15 +254,6 @@ LINEAR = Ground(
     extra={"observe": ["collectives"]},
     reference="whole",
 )
-GROUNDS = MappingProxyType(
-    {
-        ground.name: ground
-        for ground in (
-            *(EXCHANGE, REDUCE, CODED, CODED_ON_HOSTS, HOSTS, RUNTIME, STORE, FETCH),
-            *(FETCH_AGAIN, SURVIVE, SURVIVE_ALONE, EMPLOY, LINEAR),
-        )
-    }
-)
 
 
 Sees = Mapping[str, str | Sequence[int]]
@@ -278,7 +268,7 @@ enough.
 """
 
 
-class _Plain(yaml.SafeDumper):
+class _CaseDumper(yaml.SafeDumper):
     """Writes out what stands at two places: a scenario may hold no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -354,12 +344,12 @@ class Case:
         world stands still.
         """
         given = self._of(backend, "must_fail")
-        found: Sees = self._of(backend, "sees")
-        return {HANG: given["ranks"], **found} if HANG in given else found
+        sees: Sees = self._of(backend, "sees")
+        return {HANG: given["ranks"], **sees} if HANG in given else sees
 
     def _of(self, backend: str, what: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.by_backend.get(backend, {}).get(what, getattr(self, what))
-        return found
+        value: Mapping[str, Any] = self.by_backend.get(backend, {}).get(what, getattr(self, what))
+        return value
 
     def scenario(self, backend: str, *, trials: int, seed: str) -> bytes:
         """Return the scenario of one part: ordinary YAML, the same bytes everywhere."""
@@ -427,7 +417,7 @@ class Case:
             "checks": [{"id": name, **options} for name, options in ground.checks.items()],
         }
         return yaml.dump(
-            tree, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110
+            tree, Dumper=_CaseDumper, sort_keys=False, allow_unicode=True, width=110
         ).encode()
 
     def _must_fail(self, backend: str) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ from harness.report.blocks import (
 from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.facts import MatrixFacts
 from harness.series.matrix.record import CONFIDENCE, MatrixCell, MatrixRecord
-from harness.series.report import RECORD, document, section
+from harness.series.replay import RECORD, document, section
 from harness.series.series import FOLDER
 from harness.stats.rates import lower_bound, upper_bound
 
@@ -331,7 +331,7 @@ def draw(record: MatrixRecord) -> bytes:
 
 
 def squares(cell: MatrixCell) -> Iterator[tuple[str, str, str]]:
-    """The squares of a cell: column, how it came out, and in words.
+    """Squares of a cell: column, how it came out, and in words.
 
     Several checks of one kind share a square.
     """

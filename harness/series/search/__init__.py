@@ -16,7 +16,7 @@ from harness.series.search.record import (
     SearchRecord,
     assemble,
 )
-from harness.series.series import SCENARIO, Nothing, Origin, Part, Read, Series
+from harness.series.series import SCENARIO, Nothing, PlannedPart, Read, Series, SeriesOrigin
 
 
 class Search(Series[SearchFacts, SearchRecord]):
@@ -34,7 +34,7 @@ class Search(Series[SearchFacts, SearchRecord]):
         # Another release of an engine is another search.
         return super().is_of_other_code(facts) or facts.versions != plan.versions()
 
-    def files(self, part: Part) -> Mapping[str, bytes]:
+    def files(self, part: PlannedPart) -> Mapping[str, bytes]:
         assert isinstance(part, SearchPart)
         return {SCENARIO: plan.scenario(part)}
 
@@ -70,7 +70,9 @@ class Search(Series[SearchFacts, SearchRecord]):
         )
 
 
-def facts_of(*, models: Sequence[str] = (), arrays: bool = True) -> Callable[[Origin], SearchFacts]:
+def facts_of(
+    *, models: Sequence[str] = (), arrays: bool = True
+) -> Callable[[SeriesOrigin], SearchFacts]:
     """Return what a new search is going to do, once it is known who makes it.
 
     Args:
@@ -84,7 +86,7 @@ def facts_of(*, models: Sequence[str] = (), arrays: bool = True) -> Callable[[Or
     """
     chosen = plan.chosen(models)
 
-    def facts(origin: Origin) -> SearchFacts:
+    def facts(origin: SeriesOrigin) -> SearchFacts:
         return SearchFacts(
             **origin,
             format=FORMAT,

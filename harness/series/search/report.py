@@ -20,7 +20,7 @@ from harness.report.blocks import (
     Table,
     Verbatim,
 )
-from harness.series.report import RECORD, document, section
+from harness.series.replay import RECORD, document, section
 from harness.series.search.record import PATH as FACTS
 from harness.series.search.record import SearchCell, SearchRecord
 from harness.series.series import FOLDER

@@ -10,9 +10,9 @@ from harness.events import Event
 from harness.forms.digest import sha256
 from harness.forms.strict_json import JSON
 from harness.run.farm import node
-from harness.run.farm.node import AnswerRefused, Node, frame, pack, take
+from harness.run.farm.node import AnswerRefused, Node, pack, take
 from harness.world.control.capture import Capture
-from harness.world.machines.agent import HEAD
+from harness.world.machines.agent import HEAD, frame
 
 ABOUT: dict[str, JSON] = {
     "cell": "ranks=2",

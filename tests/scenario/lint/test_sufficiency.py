@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.forms.problem import ScenarioError
-from harness.scenario import Share, trials_needed
+from harness.scenario import StatedShare, trials_needed
 from harness.scenario.lint.sufficiency import chance, clean_bound, control_trials_needed, failures
 from harness.scenario.load import load_scenario
 from harness.stats.rates import fisher, upper_bound
@@ -100,7 +100,7 @@ def test_a_bound_at_the_limit_is_not_below_it() -> None:
 )
 def test_it_is_the_least_number_that_fisher_tells_apart(rate: float, candidate: int) -> None:
     """The number is that of the exact test."""
-    needed = control_trials_needed(Share(every=False, at_least=rate), candidate=candidate)
+    needed = control_trials_needed(StatedShare(every=False, at_least=rate), candidate=candidate)
     assert needed is not None
     assert fisher(math.ceil(rate * needed), needed, 0, candidate) < 0.05
     assert all(fisher(math.ceil(rate * n), n, 0, candidate) >= 0.05 for n in range(1, needed))
@@ -108,16 +108,16 @@ def test_it_is_the_least_number_that_fisher_tells_apart(rate: float, candidate: 
 
 def test_a_share_is_met_in_whole_trials() -> None:
     """At least one failure, and never a share that rounding raised by one."""
-    assert failures(Share(every=False, at_least=0.05), 3) == 1
-    assert failures(Share(every=False, at_least=0.2), 10) == 2
-    assert failures(Share(every=False, at_least=0.07), 100) == 7
+    assert failures(StatedShare(every=False, at_least=0.05), 3) == 1
+    assert failures(StatedShare(every=False, at_least=0.2), 10) == 2
+    assert failures(StatedShare(every=False, at_least=0.07), 100) == 7
 
 
 def test_what_no_number_can_show_is_said_at_once(notes: Any) -> None:
     """Beside four trials of the candidate, a failure in a fifth of the trials could always be
     chance.
     """
-    assert control_trials_needed(Share(every=False, at_least=0.2), candidate=4) is None
+    assert control_trials_needed(StatedShare(every=False, at_least=0.2), candidate=4) is None
     ((kind, key, message),) = notes(candidate=4, control=300, share='">=20%"')
     assert (kind, key) == ("note", "subject.control.must_fail.share")
     assert "needs more trials of the candidate" in message

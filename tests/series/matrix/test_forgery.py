@@ -12,7 +12,8 @@ import pytest
 from harness.record.facts import SOURCE_FOLDER, Source
 from harness.record.model import RecordError, read_model
 from harness.scenario import Scenario, parse_scenario
-from harness.series.matrix import Matrix, plan
+from harness.series import matrix
+from harness.series.matrix import MatrixSeries
 from harness.series.matrix.case import HANG
 from harness.series.matrix.catalogue import CASES
 from harness.series.matrix.facts import (
@@ -30,7 +31,7 @@ from harness.series.replay import refusal
 from harness.series.series import Nothing, code
 from harness.stats.outcome import Failure, Strike, Trial
 
-SEEDS = 2 * plan.BATCH
+SEEDS = 2 * matrix.BATCH
 NOWHERE = Source(commit=None, tree=None, dirty=None, untracked=None, origin=None, scenario=None)
 
 
@@ -45,16 +46,16 @@ def facts(*only: str, seeds: int = SEEDS) -> MatrixFacts:
         source=NOWHERE,
         code=code(),
         seeds=seeds,
-        seed=plan.SEED,
+        seed=matrix.SEED,
         sample=False,
         only=list(only),
         backends=[],
-        **plan.planned(only=only, backends=[], sample=False, seeds=seeds, seed=plan.SEED),
+        **matrix.planned(only=only, backends=[], sample=False, seeds=seeds, seed=matrix.SEED),
     )
 
 
 def scenario_of(part: MatrixPart) -> Scenario:
-    case = plan.case_of(part)
+    case = matrix.case_of(part)
     assert case is not None
     return parse_scenario(
         case.scenario(part.backend, trials=part.trials, seed=part.seed), name=part.name
@@ -95,7 +96,11 @@ def trial(part: MatrixPart, *, proved: bool = True) -> Trial:
 def test_what_an_honest_plan_says_of_itself_agrees() -> None:
     """Its parts have their seeds, and its plan is this version's."""
     honest = facts("kill", "pause")
-    assert (flaw(honest), refusal(Matrix(), honest), Matrix().other_plan(honest)) == ("", "", "")
+    assert (flaw(honest), refusal(MatrixSeries(), honest), MatrixSeries().other_plan(honest)) == (
+        "",
+        "",
+        "",
+    )
 
 
 def test_a_case_left_out_is_refused_or_told() -> None:
@@ -105,19 +110,19 @@ def test_a_case_left_out_is_refused_or_told() -> None:
     """
     short = without(facts("kill/plain", "exit", seeds=1), lambda part: part.kind == "kill")
     assert "would have planned otherwise: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(
-        Matrix(), short
+        MatrixSeries(), short
     )
     other = short.model_copy(update={"code": "0" * 64})
-    assert (refusal(Matrix(), other), Matrix().other_plan(other)) == (
+    assert (refusal(MatrixSeries(), other), MatrixSeries().other_plan(other)) == (
         "",
         "it lacks kill-gloo-00, kill-mlx-ring-00",
     )
     honest = facts("kill", seeds=1)
     assert "it lacks exit-gloo-00" in refusal(
-        Matrix(), honest.model_copy(update={"only": ["kill", "exit"]})
+        MatrixSeries(), honest.model_copy(update={"only": ["kill", "exit"]})
     )
     assert "which checks no case needs" in refusal(
-        Matrix(), honest.model_copy(update={"unused": []})
+        MatrixSeries(), honest.model_copy(update={"unused": []})
     )
 
 
@@ -150,11 +155,11 @@ def test_a_part_is_counted_as_what_it_ran(update: dict[str, Any], why: str) -> N
 
 def test_fewer_checks_that_have_to_see_it_are_refused() -> None:
     """The first is in the scenario, the others in the plan: without one of them it is not this
-    code's plan.
+    code's matrix.
     """
     honest = facts("kill/plain", seeds=1)
     lax = told_otherwise(honest, sees={"struck-finishes": [1]})
-    assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(Matrix(), lax)
+    assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(MatrixSeries(), lax)
 
 
 def test_a_part_dropped_is_missed() -> None:

@@ -17,7 +17,7 @@ import pytest
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
-from harness.series.matrix import Matrix
+from harness.series.matrix import MatrixSeries
 from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.record import MatrixRecord
 from harness.series.matrix.report import FIGURE, draw, render
@@ -78,7 +78,7 @@ def verified(folder: Path, key: Path) -> Verification:
     public = key.with_suffix(".pub").read_text().split()
     allowed = f'me namespaces="report@rankproof" {public[0]} {public[1]}\n'.encode()
     policy = SignerPolicy(allowed=allowed, allowed_from="test")
-    return verify_folder(folder / "report.md", policy=policy, replay=SeriesReplay(Matrix()))
+    return verify_folder(folder / "report.md", policy=policy, replay=SeriesReplay(MatrixSeries()))
 
 
 def forged(made: Path, place: Path, key: Path, *, record: MatrixRecord) -> Path:

@@ -372,7 +372,7 @@ def test_a_pipe_is_closed_only_when_its_writer_is_done(
     """
     seen: list[object] = []
 
-    class Seen:
+    class SeenMachine:
         """The module `os`, with a look at what is written to and closed."""
 
         def __getattr__(self, name: str) -> Any:
@@ -392,7 +392,7 @@ def test_a_pipe_is_closed_only_when_its_writer_is_done(
             os.close(descriptor)
 
     with _relaying(tmp_path) as (relay, lines, reads, _):
-        monkeypatch.setattr("harness.world.machines.relay.os", Seen())
+        monkeypatch.setattr("harness.world.machines.relay.os", SeenMachine())
         pipe = relay._pipes[0][0]
         message = {"world": MARK, "n": 1, "is": "events", "rank": 0}
         writer = threading.Thread(target=relay.hear, args=(lines[0], message, bytes(2**20)))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.machines.collected import Outcome, _messages, collect, commands_of, over_ssh
+from harness.run.machines.collected import LateOutcome, _messages, collect, commands_of, over_ssh
 from harness.run.machines.over_machines import Hostfile
 from harness.run.machines.readiness import TORCH, clean, page_of, prepare
 from harness.run.plan import RunSettings
@@ -205,7 +205,7 @@ def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path)
     place = outcome.folder / found.missing.file
     whole = place.read_bytes()
 
-    def again(change: Callable[[dict[str, object]], None]) -> Outcome:
+    def again(change: Callable[[dict[str, object]], None]) -> LateOutcome:
         parts = []
         place.write_bytes(whole)
         for message, content in list(_messages(place)):
