@@ -471,18 +471,18 @@ def bench(session: nox.Session) -> None:
 def matrix(session: nox.Session) -> None:
     """Put every kind of fault before the checks that have to see it.
 
-    The arguments are those of `rankproof matrix`.
+    The arguments are those of `rankproof lab matrix`.
     """
-    ready(session).run(session, "-m", "harness.cli", "matrix", *session.posargs)
+    ready(session).run(session, "-m", "harness.cli", "lab", "matrix", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def search(session: nox.Session) -> None:
     """Walk engines over models, shardings and prompts by the ladder.
 
-    The arguments are those of `rankproof search`.
+    The arguments are those of `rankproof lab search`.
     """
-    ready(session).run(session, "-m", "harness.cli", "search", *session.posargs)
+    ready(session).run(session, "-m", "harness.cli", "lab", "search", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

@@ -118,7 +118,7 @@ GROUPS = {
         (["lint", "scenarios/late-rank", "--set", "trials.candidate=60"], False),
         (["lint", "scenarios/late-rank", "--set", "world.deadlin=60s"], False),
         (["list", "scenarios/late-rank"], False),
-        (["checks"], True),
+        (["list", "checks"], True),
     ],
 )
 def test_no_command_imports_a_plug_in_that_nobody_names(

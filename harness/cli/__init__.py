@@ -54,17 +54,20 @@ def give_up(command: str, why: object, code: int) -> int:
 
 
 def _main(given: list[str] | None) -> int:
-    from harness.cli.commands import COMMANDS, MODULES, parser
+    from harness.cli.commands import MODULES, command_of, parser
 
-    words = sys.argv[1:] if given is None else given
+    words = list(sys.argv[1:] if given is None else given)
+    if words[:1] == ["--"]:
+        del words[0]
     _find_home()
     completing = "_ARGCOMPLETE" in os.environ
     typed = os.environ.get("COMP_LINE", "").split()[1:] if completing else words
-    # The first word decides which command it is; the modules of the others are not imported.
-    chosen = typed[0] if typed and typed[0] in COMMANDS else None
+    # The first words decide which command it is; the modules of the others are not imported.
+    chosen = command_of(typed)
     if chosen is None and not completing:
-        # Help, the version or a complaint end it here; a command may stand behind `--`.
-        chosen = parser().parse_args(words).command
+        # Help, the version or a complaint end it here.
+        parser().parse_args(words)
+        return USAGE
     # A plugin of some installed package could change how everything here is validated; and looking
     # for one takes time.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -77,7 +80,7 @@ def _main(given: list[str] | None) -> int:
             if chosen
             else None
         )
-        line = parser(chosen, module.arguments if module else None)
+        line = parser(chosen, module.arguments if module else None, every=completing)
         if completing:
             import argcomplete
 

@@ -14,8 +14,8 @@ from harness.cli import USAGE, give_up
 from harness.cli.tokenizer import GGUF, fetch
 
 ALIASES = {
-    "compat-check": "gguf check",
-    "inspect-gguf": "gguf inspect",
+    "compat-check": "tokenizer gguf check",
+    "inspect-gguf": "tokenizer gguf inspect",
     "pre-download-tokenizers": "tokenizer fetch --for-models",
     "crossval": "tokenizer parity",
 }
@@ -72,11 +72,18 @@ def main(options: argparse.Namespace) -> int:
         return _crossval(options)
     shared = ["--json"] if options.json else []
     if name == "inspect-gguf":
-        return rankproof(["gguf", "inspect", str(options.model), *shared])
+        return rankproof(["tokenizer", "gguf", "inspect", str(options.model), *shared])
     if options.show_kv:
-        rankproof(["gguf", "inspect", str(options.model), *shared])
+        rankproof(["tokenizer", "gguf", "inspect", str(options.model), *shared])
     return rankproof(
-        ["gguf", "check", str(options.model), *shared, *(["--strict"] if options.strict else [])]
+        [
+            "tokenizer",
+            "gguf",
+            "check",
+            str(options.model),
+            *shared,
+            *(["--strict"] if options.strict else []),
+        ]
     )
 
 

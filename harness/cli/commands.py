@@ -1,13 +1,15 @@
 """The command line: the commands with their help.
 
-The module of each has `arguments(parser)` and `main(options)`.
+A command is one word, or two where it is behind another (`list faults`). The module of each has
+`arguments(parser)` and `main(options)`.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from harness import __version__
 from harness.cli import USAGE
@@ -49,83 +51,147 @@ REPRODUCED = (
     " that of both passes together: 1 before 2 before 0"
 )
 
+# What a user does, and the commands for it, in the order of the first help page.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "make": ("init", "lint", "run", "doctor"),
+    "look": ("show", "view", "diff", "list"),
+    "trust": ("verify", "reproduce", "bundle", "gate"),
+    "more": ("tokenizer", "models", "hosts", "lab"),
+}
+LAB = "long campaigns of runs, and a model hub that fails on purpose"
 COMMANDS: dict[str, tuple[str, str | None]] = {
-    "run": ("run scenarios on real ranks and write a signed report for each", EPILOG),
-    "list": ("list scenarios with their cells and trials", None),
-    "lint": ("check scenario files and name every mistake with file, line and column", None),
-    "init": ("write a scenario folder for your own bug: it lints clean and runs", None),
-    "doctor": ("say what this machine can run, and what to do about each no", None),
-    "environments": ("list or remove the environments that were made for arms", None),
-    "faults": ("list the kinds of faults, what each needs, and whether it can run here", None),
-    "checks": ("list the kinds of checks, and how a scenario writes each", None),
-    "backends": ("list the backends, and whether each can run here", None),
-    "schema": ("print a JSON Schema, for editors and programs", None),
-    "show": ("show a run's report in the terminal", None),
+    "init": ("write a scenario folder for your own bug", None),
+    "lint": ("check scenario files", None),
+    "run": ("run scenarios on real ranks and sign a report of each", EPILOG),
+    "doctor": ("check what this machine can run, and how to fix the rest", None),
+    "show": ("print a report in the terminal", None),
     "view": ("write one page over all runs of a folder", None),
+    "diff": ("compare two runs of a scenario", COMPARED),
+    "list": (
+        "list scenarios, kinds of faults and checks, backends, environments",
+        "also: list faults, list checks, list backends, list schema, list environments",
+    ),
     "verify": ("check a report: signature, evidence, verdict and text", EPILOG),
-    "gate": ("apply a release policy to the signed reports of one commit", GATE_CODES),
-    "compare": ("compare two runs of a scenario, cell by cell and check by check", COMPARED),
-    "matrix": (
-        "try every kind of fault against the checks that have to see it, and sign what came out",
-        EPILOG,
-    ),
-    "search": (
-        "walk engines over models, shardings and prompts, and sign what diverged and what did not",
-        EPILOG,
-    ),
-    "bundle": ("pack a run into one file, to send it to somebody", None),
-    "reproduce": ("run a report or a bundle again, and say whether it is reproduced", REPRODUCED),
-    "tokenizer": ("say what a tokenizer is, and what differs; find, fetch and lock one", FETCHED),
-    "gguf": (
-        "look into model files in the GGUF format, and say what is wrong with them",
-        LOOKED_AT,
-    ),
-    "infer": ("continue a prompt with a GGUF model, once its tokenizer is proven", RAN),
-    "models": (
-        "list, make and describe small models, and say which engine runs which over how many ranks",
-        None,
-    ),
-    "hosts": ("say of the machines of a hostfile whether ranks could run there", None),
-    "hub": ("serve tokenizer repositories in the hub's protocol, with faults on purpose", None),
-    "compat-check": ("BitNet's name for `gguf check`", LOOKED_AT),
-    "inspect-gguf": ("BitNet's name for `gguf inspect`", LOOKED_AT),
+    "reproduce": ("run a report again and check that it is reproduced", REPRODUCED),
+    "bundle": ("pack a run into one file to send", None),
+    "gate": ("apply a release policy to the signed reports of a commit", GATE_CODES),
+    "tokenizer": ("identify, compare, fetch and lock tokenizers; read GGUF files", FETCHED),
+    "models": ("make small models, and list what engines do with them", None),
+    "hosts": ("check and prepare the machines of a hostfile", None),
+    "list faults": ("list the kinds of faults, and which can run here", None),
+    "list checks": ("list the kinds of checks, and how a scenario writes each", None),
+    "list backends": ("list the backends, and which can run here", None),
+    "list schema": ("print a JSON Schema, for editors and programs", None),
+    "list environments": ("list or remove the environments that were made for arms", None),
+    "lab matrix": ("try every kind of fault on the checks that have to detect it", EPILOG),
+    "lab search": ("compare engines over models, shardings and prompts", EPILOG),
+    "lab hub": ("serve tokenizer repositories as a hub does, with faults on purpose", None),
+    "tokenizer gguf": ("inspect and check model files in the GGUF format", LOOKED_AT),
+    "tokenizer infer": ("continue a prompt with a GGUF model", RAN),
+    # BitNet's names: they work, and no page lists them.
+    "compat-check": ("BitNet's name for `tokenizer gguf check`", LOOKED_AT),
+    "inspect-gguf": ("BitNet's name for `tokenizer gguf inspect`", LOOKED_AT),
     "pre-download-tokenizers": ("BitNet's name for `tokenizer fetch --for-models`", None),
     "crossval": ("BitNet's name for `tokenizer parity`, with --tokenizer-only", None),
+    "infer": ("BitNet's name for `tokenizer infer`", RAN),
 }
-
-
-# Commands that share a module.
+# Commands that share a module, or have one of another name.
 MODULES = {
-    **dict.fromkeys(("list", "faults", "checks", "backends", "schema"), "lists"),
+    **dict.fromkeys(
+        ("list", "list faults", "list checks", "list backends", "list schema"), "lists"
+    ),
     **dict.fromkeys(("init", "lint"), "scenarios"),
-    **dict.fromkeys(("doctor", "environments", "hosts"), "machines"),
-    **dict.fromkeys(("matrix", "search"), "series"),
-    **dict.fromkeys(("show", "verify", "compare", "bundle"), "reports"),
+    **dict.fromkeys(("doctor", "list environments", "hosts"), "machines"),
+    **dict.fromkeys(("lab matrix", "lab search"), "series"),
+    **dict.fromkeys(("show", "verify", "diff", "bundle"), "reports"),
     **dict.fromkeys(
         ("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"
     ),
+    "lab hub": "hub",
+    "tokenizer gguf": "gguf",
+    "tokenizer infer": "infer",
 }
+HELP_AT = 14
+UNKNOWN = re.compile(r"argument COMMAND: invalid choice: '([^']*)'")
+
+
+def command_of(words: Sequence[str]) -> str | None:
+    """Find the command that words begin with; None where they begin with none."""
+    two = " ".join(words[:2])
+    if two in COMMANDS:
+        return two
+    return words[0] if words and words[0] in COMMANDS else None
+
+
+def commands_behind(lead: str) -> list[str]:
+    """List the second words of the commands behind a word."""
+    return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{lead} ")]
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with our exit code for bad usage."""
+    """argparse with our exit code for bad usage, and suggestions for a word that is no command."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         self.print_usage(sys.stderr)
+        if (unknown := UNKNOWN.match(message)) is not None:
+            message = f"there is no command {unknown[1]!r}{_suggestion(self.prog, unknown[1])}"
         print(f"{self.prog}: {message}", file=sys.stderr)
         raise SystemExit(USAGE)
 
 
+class TopParser(Parser):
+    """Parser of the whole line, whose help is one page of four groups."""
+
+    def format_help(self) -> str:
+        """Return the page: what the commands are for, each in a line."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        lines = [formatter.format_help(), "\n"]
+        for title, names in GROUPS.items():
+            lines.append(f"{title}:\n")
+            for name in names:
+                help_ = LAB if name == "lab" else COMMANDS[name][0]
+                lines.append(f"  {name:<{HELP_AT - 2}}{help_}\n")
+            lines.append("\n")
+        lines.append("`rankproof COMMAND --help` prints the options of a command.\n\n")
+        formatter = self._get_formatter()
+        formatter.add_text(self.epilog)
+        return "".join([*lines, formatter.format_help()])
+
+
+def _suggestion(prog: str, word: str) -> str:
+    """Name the command that was probably meant: one behind another word, or one spelt alike."""
+    whole = [name for name in COMMANDS if name.endswith(f" {word}")]
+    if word == "compare":
+        whole = ["diff"]
+    if whole:
+        return f": did you mean `rankproof {whole[0]}`?"
+    # Imported here: most lines are right.
+    from difflib import get_close_matches
+
+    lead = prog.partition(" ")[2]
+    known = commands_behind(lead) if lead else [name for group in GROUPS.values() for name in group]
+    close = get_close_matches(word, known, n=1)
+    if close:
+        return f": did you mean `{prog} {close[0]}`?"
+    return f". `{prog} --help` lists the commands"
+
+
 def parser(
-    chosen: str | None = None, arguments: Callable[[argparse.ArgumentParser], None] | None = None
+    chosen: str | None = None,
+    arguments: Callable[[argparse.ArgumentParser], None] | None = None,
+    *,
+    every: bool = True,
 ) -> Parser:
-    """Command line in the order of its help.
+    """Command line.
 
     Args:
         chosen: the command whose arguments are wanted; the module of no other is imported.
         arguments: adds them.
+        every: whether the names of the other commands are known too; a call needs none of them.
     """
-    top = Parser(
+    top = TopParser(
         prog="rankproof",
         description=(
             "A validation harness for distributed LLM inference. "
@@ -134,9 +200,26 @@ def parser(
         epilog=EPILOG,
     )
     top.add_argument("--version", action="version", version=f"rankproof {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    behind: dict[str, argparse._SubParsersAction[Parser]] = {}
     for name, (help_, epilog) in COMMANDS.items():
-        command = commands.add_parser(name, help=help_, epilog=epilog)
+        if name != chosen and not every:
+            continue
+        lead, _, second = name.partition(" ")
+        if not second:
+            command = commands.add_parser(lead, help=help_, epilog=epilog)
+        elif lead == chosen:
+            # It has arguments of its own, such as paths: what is behind it was not chosen.
+            continue
+        else:
+            if lead not in behind:
+                outer = commands.choices.get(lead) or commands.add_parser(lead, description=LAB)
+                behind[lead] = outer.add_subparsers(
+                    dest="command", metavar="COMMAND", required=lead == "lab", parser_class=Parser
+                )
+            command = behind[lead].add_parser(second, help=help_, epilog=epilog)
         if name == chosen and arguments is not None:
             arguments(command)
     return top

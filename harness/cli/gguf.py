@@ -1,4 +1,4 @@
-"""`rankproof gguf`."""
+"""`rankproof tokenizer gguf`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rankproof hub`."""
+"""`rankproof lab hub`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _serve(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return USAGE
     except HubError as error:
-        return give_up("hub", error, INCONCLUSIVE)
+        return give_up("lab hub", error, INCONCLUSIVE)
     stopping = threading.Event()
     # Both by hand: a shell starts a command in the background with SIGINT ignored, and Python then
     # leaves it so.
@@ -97,7 +97,7 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         hub.stop()
     except HubError as error:
-        return give_up("hub", error, INCONCLUSIVE)
+        return give_up("lab hub", error, INCONCLUSIVE)
     print(json.dumps(hub.counts()), file=sys.stderr)
     return PASS
 
@@ -109,11 +109,11 @@ def _layouts(options: argparse.Namespace) -> int:
     try:
         places = write(options.out, options.layout or None)
     except HubError as error:
-        return give_up("hub", error, USAGE)
+        return give_up("lab hub", error, USAGE)
     except OSError as error:
         why = error.strerror or error
         return give_up(
-            "hub", f"--out {options.out}: {why}; name a folder that can be written", USAGE
+            "lab hub", f"--out {options.out}: {why}; name a folder that can be written", USAGE
         )
     for place in places:
         print(place)

@@ -1,4 +1,4 @@
-"""`rankproof infer`.
+"""`rankproof tokenizer infer`.
 
 Continues a prompt with a GGUF model: finds its tokenizer, proves that it is the model's, and runs
 the model's own weights. Whatever stands in the way is an error; nothing ever stands in for a
@@ -106,7 +106,7 @@ def main(options: argparse.Namespace) -> int:
 
     if options.allow_mock:
         return give_up(
-            "infer",
+            "tokenizer infer",
             "--allow-mock: a mock answers any prompt, and shows nothing: leave it out",
             USAGE,
         )
@@ -126,9 +126,9 @@ def main(options: argparse.Namespace) -> int:
     except LoadError as error:
         return failed("infer", error)
     except EngineRefused as error:
-        return give_up("infer", error, ENGINE)
+        return give_up("tokenizer infer", error, ENGINE)
     except Unreadable as error:
-        return give_up("infer", error, ABSENT if isinstance(error, Absent) else DAMAGED)
+        return give_up("tokenizer infer", error, ABSENT if isinstance(error, Absent) else DAMAGED)
 
 
 def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> int:
@@ -148,12 +148,16 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
         ):
             _offer(options.model)
         return give_up(
-            "infer", f"{options.model}: no tokenizer is proven to be the model's; see above", code
+            "tokenizer infer",
+            f"{options.model}: no tokenizer is proven to be the model's; see above",
+            code,
         )
     forced = options.force_cpu and options.device in {"auto", "cpu"}
     if options.force_cpu and not forced:
         return give_up(
-            "infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE
+            "tokenizer infer",
+            f"{FORCE_CPU} says cpu, and --device {options.device}: unset one",
+            USAGE,
         )
     continuation = continued(
         options.model,

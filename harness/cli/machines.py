@@ -1,4 +1,4 @@
-"""`rankproof doctor` and `environments`: what this machine can run, and what was made on it; and
+"""`rankproof doctor` and `list environments`: what this machine can run, and what was made on it; and
 `rankproof hosts`: the machines of a hostfile looked at, made ready, cleaned, and asked for what
 they wrote down.
 """
@@ -97,12 +97,14 @@ def _environments(options: argparse.Namespace) -> int:
         return PASS
     if not options.keys and not options.all:
         return give_up(
-            "environments remove", "name environments by their first characters, or --all", USAGE
+            "list environments remove",
+            "name environments by their first characters, or --all",
+            USAGE,
         )
     if unknown := [
         key for key in options.keys if not any(known.key.startswith(key) for known in environments)
     ]:
-        return give_up("environments remove", f"not in the cache: {', '.join(unknown)}", USAGE)
+        return give_up("list environments remove", f"not in the cache: {', '.join(unknown)}", USAGE)
     chosen = [
         known for known in environments if options.all or known.key.startswith(tuple(options.keys))
     ]

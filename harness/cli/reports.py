@@ -1,4 +1,4 @@
-"""`rankproof verify`, `show`, `compare` and `bundle`: a report that was made, checked, printed,
+"""`rankproof verify`, `show`, `diff` and `bundle`: a report that was made, checked, printed,
 compared with another, and packed.
 """
 
@@ -76,7 +76,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     takes = {
         "verify": _verify_arguments,
         "show": _show_arguments,
-        "compare": _compare_arguments,
+        "diff": _compare_arguments,
         "bundle": _bundle_arguments,
     }
     takes[parser.prog.rpartition(" ")[2]](parser)
@@ -84,7 +84,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Verify a report, show it, compare it with another, or bundle it."""
-    commands = {"verify": _verify, "show": _show_run, "compare": _compare, "bundle": _bundle}
+    commands = {"verify": _verify, "show": _show_run, "diff": _compare, "bundle": _bundle}
     return commands[options.command](options)
 
 
@@ -225,7 +225,7 @@ def _show_run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, folder: Path) -> int:
-    # Imported here, as in `compare`: whoever verifies needs none of it, and a gate verifies many.
+    # Imported here, as in `diff`: whoever verifies needs none of it, and a gate verifies many.
     from harness.report.issue import render_issue
     from harness.report.report import report_blocks
     from harness.report.terminal import render_terminal
@@ -326,11 +326,11 @@ def _compare(options: argparse.Namespace) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        return give_up("compare", f"{error.filename}: {error.strerror}", USAGE)
+        return give_up("diff", f"{error.filename}: {error.strerror}", USAGE)
     except (NotCompared, SshsigError) as error:
-        return give_up("compare", error, REFUSED)
+        return give_up("diff", error, REFUSED)
     except (OtherScenario, RecordError, ValueError) as error:
-        return give_up("compare", error, USAGE)
+        return give_up("diff", error, USAGE)
     verified = (good, better)
     if options.json:
         print(json.dumps(as_json(result, first, second, verified=verified), indent=1))
@@ -360,9 +360,7 @@ def _record_of(path: Path, policy: SignerPolicy, *, unverified: bool) -> tuple[R
         return replay.record, True
     if not unverified:
         why = f"{verification.word}: {verification.message}"
-        raise NotCompared(
-            f"{report}: {why}. Verify it, or compare it all the same with --unverified"
-        )
+        raise NotCompared(f"{report}: {why}. Verify it, or compare it anyway with --unverified")
     print(f"{report}: not verified: {verification.word}", file=sys.stderr)
     with (report.parent / PATH).open("rb") as file:
         return Record.decode(file.read(LARGEST)), False

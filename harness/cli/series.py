@@ -1,4 +1,4 @@
-"""`rankproof matrix` and `rankproof search`: series of signed runs."""
+"""`rankproof lab matrix` and `rankproof lab search`: series of signed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = 20
 
 
 class MatrixCommand:
-    """What `rankproof matrix` takes and prints."""
+    """What `rankproof lab matrix` takes and prints."""
 
     choices = ("seeds", "only", "backend", "sample")
 
@@ -99,7 +99,7 @@ class MatrixCommand:
 
 
 class SearchCommand:
-    """What `rankproof search` takes and prints."""
+    """What `rankproof lab search` takes and prints."""
 
     choices = ("model", "without_arrays")
 
@@ -185,7 +185,9 @@ def main(options: argparse.Namespace) -> int:
     command: Any = COMMANDS[name]
     if options.resume is not None and any(getattr(options, choice) for choice in command.choices):
         return give_up(
-            name, "--resume goes on with what was asked for: give no other choice beside it", USAGE
+            f"lab {name}",
+            "--resume goes on with what was asked for: give no other choice beside it",
+            USAGE,
         )
     # Imported here: `--help` needs none of it.
     from harness.cli.running import demand_signed, sign_with, verify_line
@@ -208,9 +210,9 @@ def main(options: argparse.Namespace) -> int:
         else:
             finished = begin(series, command.facts_of(options), results=options.results, **how)
     except (KeyProblem, SshsigError, Nothing, ModelError) as error:
-        return give_up(name, error, USAGE)
+        return give_up(f"lab {name}", error, USAGE)
     except (SeriesError, Interrupted) as error:
-        return give_up(name, error, INCONCLUSIVE)
+        return give_up(f"lab {name}", error, INCONCLUSIVE)
     for line in command.outcome(finished.record):
         print(line)
     report = finished.folder / "report.md"

@@ -48,7 +48,7 @@ class HubFault(Fault):
     )
     path: Line | None = Field(None, description="The files that are struck; * stands for any text.")
     answer: rules.WrongAnswer = Field(
-        description="What the hub answers instead, as in a file of rules of `rankproof hub`."
+        description="What the hub answers instead, as in a file of rules of `rankproof lab hub`."
     )
     when: rules.When = Field(
         rules.When(),

@@ -81,7 +81,7 @@ class Input(Model):
     layouts: Distinct[Line] | None = Field(
         None,
         description=(
-            "Tokenizer repositories that Rankproof makes itself, by name; `rankproof hub layouts`"
+            "Tokenizer repositories that Rankproof makes itself, by name; `rankproof lab hub layouts`"
             " lists."
         ),
     )

@@ -352,7 +352,7 @@ def _inside(file: GgufFile) -> Candidate:
         and file.value(MODEL) == BPE.encode()
         and pre.decode(errors="replace") in SPLITS
     ):
-        usable += ", and `infer --tokenizer inside`"
+        usable += ", and `tokenizer infer --tokenizer inside`"
     reasons = tuple(errors) if errors else (usable, *warnings)
     standing: Standing = "refused" if errors else "usable"
     return Candidate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from harness.cli import main
 from harness.cli.arguments import load_all, wanted
-from harness.cli.commands import COMMANDS, MODULES, parser
+from harness.cli.commands import COMMANDS, GROUPS, MODULES, parser
 from harness.faults import KINDS
 from harness.scenario import schema_text
 
@@ -111,8 +112,8 @@ def test_other_words_meet_the_whole_command_line(words: list[str]) -> None:
 
 
 def test_schema_prints_the_exported_schema() -> None:
-    """`rankproof schema` prints what lies in scenarios/ for editors."""
-    done = ours("schema")
+    """`rankproof list schema` prints what lies in scenarios/ for editors."""
+    done = ours("list", "schema")
     assert (done.returncode, done.stdout) == (0, schema_text())
     assert done.stdout == (ROOT / "scenarios" / "scenario.schema.json").read_text()
     json.loads(done.stdout)
@@ -216,7 +217,7 @@ def test_a_bug_of_ours_ends_with_70(
         raise ZeroDivisionError("a slip")
 
     monkeypatch.setattr("harness.cli.lists.main", broken)
-    assert main(["schema"]) == 70
+    assert main(["list", "schema"]) == 70
     assert "ZeroDivisionError: a slip" in capsys.readouterr().err
 
 
@@ -239,10 +240,10 @@ def test_show_and_verify_of_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_faults_lists_every_kind_with_what_it_needs_and_whether_it_can_run() -> None:
-    """`rankproof faults` names all kinds, and says of each what it does, needs, and whether it can
+    """`rankproof list faults` names all kinds, and says of each what it does, needs, and whether it can
     run here.
     """
-    done = ours("faults")
+    done = ours("list", "faults")
     assert done.returncode == 0
     kinds = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert kinds == list(KINDS)
@@ -259,7 +260,7 @@ def test_a_fault_that_cannot_run_here_says_why(
     from harness.cli import main
 
     monkeypatch.delattr(os, "WCONTINUED")
-    assert main(["faults"]) == 0
+    assert main(["list", "faults"]) == 0
     assert (
         "here:  no: this system does not tell when a process is stopped" in capsys.readouterr().out
     )
@@ -342,7 +343,7 @@ def test_no_key_is_made_for_what_cannot_be_gone_on_with(
     home.mkdir()
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(home))
-    done = ours(command, "--resume", str(tmp_path / "nothing"))
+    done = ours("lab", command, "--resume", str(tmp_path / "nothing"))
     assert done.returncode == 2
     assert f"is not the folder of an unfinished {command}" in done.stderr
     assert [path for path in home.rglob("*") if path.is_file()] == []
@@ -352,7 +353,49 @@ def test_no_key_is_made_for_what_cannot_be_gone_on_with(
 @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/x", "a" * 300])
 def test_layouts_that_cannot_be_written_are_a_mistake_of_the_call(place: str) -> None:
     """A path that cannot be written is named with the reason, and is not a bug of ours."""
-    done = ours("hub", "layouts", "--out", place)
+    done = ours("lab", "hub", "layouts", "--out", place)
     assert done.returncode == 64
     assert place[:20] in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_first_page_names_every_command_in_four_groups() -> None:
+    """What is behind another command, or has BitNet's name, is on no first page; it has at most 40
+    lines of 80 columns.
+    """
+    done = ours("--help")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    shown = [line.split()[0] for line in lines if re.match("  [a-z]+ {2,}", line)]
+    assert shown == [name for group in GROUPS.values() for name in group]
+    behind = {name.split()[0] for name in COMMANDS if " " in name}
+    hidden = {name for name in COMMANDS if COMMANDS[name][0].startswith("BitNet's")}
+    assert set(shown) == {name for name in COMMANDS if " " not in name} - hidden | behind
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("faults",), "rankproof list faults"),
+        (("matrix", "--sample"), "rankproof lab matrix"),
+        (("gguf", "check", "x"), "rankproof tokenizer gguf"),
+        (("verfy", "x"), "rankproof verify"),
+        (("lab", "serch"), "rankproof lab search"),
+    ],
+)
+def test_a_word_that_is_no_command_gets_the_one_that_was_meant(
+    words: tuple[str, ...], meant: str
+) -> None:
+    """Behind another command, or spelt alike."""
+    done = ours(*words)
+    assert done.returncode == 64
+    assert f"did you mean `{meant}`?" in done.stderr
+
+
+def test_a_path_may_have_the_name_of_a_command(tmp_path: Path) -> None:
+    """`list ./faults` lists scenarios of that folder."""
+    (tmp_path / "faults").mkdir()
+    done = ours("list", "./faults", cwd=tmp_path)
+    assert "no scenario file" in done.stderr

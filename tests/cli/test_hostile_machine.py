@@ -74,11 +74,11 @@ def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
             ["show", place],
             ["verify", place, *SIGNER],
             ["bundle", place],
-            ["hub", "serve", place],
+            ["lab", "hub", "serve", place],
         ]
         words += [
             ["reproduce", place, *SIGNER],
-            ["compare", place, place, *SIGNER],
+            ["diff", place, place, *SIGNER],
             ["lint", place],
         ]
         words += [
@@ -87,8 +87,8 @@ def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
             ["tokenizer", "lock", place],
         ]
     words += [
-        ["hub", "layouts", "--out", "closed/x", "gpt2"],
-        ["hub", "layouts", "--out", "locked/x", "gpt2"],
+        ["lab", "hub", "layouts", "--out", "closed/x", "gpt2"],
+        ["lab", "hub", "layouts", "--out", "locked/x", "gpt2"],
     ]
     codes, said = ours(with_rights("-dac_override,-dac_read_search"), words, tmp_path)
     assert [
@@ -181,7 +181,10 @@ def test_a_user_whom_the_machine_does_not_know(tmp_path: Path) -> None:
     unknown = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"]
     unknown += ["--inh-caps", rights, "--ambient-caps", rights]
     codes, said = ours(
-        unknown, [["environments"], ["environments", "remove", "x"]], tmp_path, HOME="unset"
+        unknown,
+        [["list", "environments"], ["list", "environments", "remove", "x"]],
+        tmp_path,
+        HOME="unset",
     )
     assert codes == [0, 64]
     assert "Traceback" not in said

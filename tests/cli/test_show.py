@@ -239,7 +239,7 @@ def test_my_own_report_is_mine_to_look_at_and_to_verify_if_i_say_so(
     assert "verified: MINE, signed by your own key SHA256:" in accepted.out
     assert "MINE" in rankproof("show", report, env=mine).out
     # Too few trials to tell, but not refused.
-    assert rankproof("compare", str(folder), str(folder), env=mine).code == 2
+    assert rankproof("diff", str(folder), str(folder), env=mine).code == 2
     # Of somebody else's key nothing is said, and nothing is accepted.
     others = rankproof("verify", "--mine", report, env={"CI": ""})
     assert others.code in (3, 64)
@@ -248,4 +248,4 @@ def test_my_own_report_is_mine_to_look_at_and_to_verify_if_i_say_so(
     assert under_ci.code == 64
     assert "CI is set" in under_ci.err
     assert "your own" not in rankproof("verify", report, env={**mine, "CI": "true"}).out
-    assert rankproof("compare", str(folder), str(folder), env={**mine, "CI": "true"}).code == 3
+    assert rankproof("diff", str(folder), str(folder), env={**mine, "CI": "true"}).code == 3

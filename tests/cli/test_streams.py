@@ -63,7 +63,7 @@ def to_nobody(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
 def test_a_closed_stream_takes_nothing_from_a_command(tmp_path: Path, words: str) -> None:
     """Whichever descriptors a caller has closed, the exit code is the command's own."""
     assert in_a_shell(words, "--help", folder=tmp_path).returncode == 0
-    assert in_a_shell(words, "schema", folder=tmp_path).returncode == 0
+    assert in_a_shell(words, "list", "schema", folder=tmp_path).returncode == 0
     assert in_a_shell(words, "show", "nowhere", folder=tmp_path).returncode == 64
     assert in_a_shell(words, "init", "new", folder=tmp_path).returncode == 0
 
@@ -73,7 +73,7 @@ def test_a_reader_that_leaves_is_told_once(tmp_path: Path) -> None:
     that is a usage.
     """
     for words, code in (
-        (("schema",), 0),
+        (("list", "schema"), 0),
         (("--help",), 0),
         (("verify", "nowhere", "--signer", "x"), 64),
     ):
@@ -149,7 +149,7 @@ def test_no_command_lets_a_scenario_hide_something(
     assert told["run"].code == 1, told["run"].out + told["run"].err
     results = str(told["run"].results / "latest")
     told["show"] = rankproof("show", results)
-    told["compare"] = rankproof("compare", results + HIDDEN, results)
+    told["compare"] = rankproof("diff", results + HIDDEN, results)
     told["verify"] = rankproof("verify", results + HIDDEN, "--signer", "SHA256:" + "x" * 43)
     told["usage"] = rankproof("run", f"--{HIDDEN}")
     git(tmp_path, "init", "-q")

@@ -111,7 +111,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     "docs/examples/plugin/README.md": dict.fromkeys(
         (
             "pip install ./docs/examples/plugin",
-            "rankproof faults",
+            "rankproof list faults",
             "rankproof run docs/examples/plugin/scenario/steps.yaml",
         ),
         NotRun("tests/test_plugin_example.py does it, in an environment of its own"),
@@ -123,8 +123,8 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         ),
     },
     "docs/discovery.md": {
-        "rankproof gguf check models/model.gguf": RUN,
-        "rankproof gguf inspect models/model.gguf --keys 'tokenizer.*'": RUN,
+        "rankproof tokenizer gguf check models/model.gguf": RUN,
+        "rankproof tokenizer gguf inspect models/model.gguf --keys 'tokenizer.*'": RUN,
         "rankproof tokenizer resolve models/model.gguf --explain": RUN,
         "rankproof tokenizer fetch --for-models models/": RUN,
         "rankproof tokenizer fetch org/model --revision v1.0": RUN,
@@ -140,30 +140,30 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof tokenizer cache verify --offline": RUN,
         "rankproof tokenizer cache prune --older-than 30d --keep-newest 10": RUN,
         "rankproof tokenizer cache quarantine": RUN,
-        'rankproof infer --model models/model.gguf --prompt "Test" --auto-download --max-tokens 4': NotRun(
+        'rankproof tokenizer infer --model models/model.gguf --prompt "Test" --auto-download --max-tokens 4': NotRun(
             "runs a model with torch; tests/tokenizer/engines/test_generation.py does, and compares"
             " its tokens"
         ),
     },
     "docs/gguf.md": {
-        "rankproof gguf inspect model.gguf": RUN,
-        "rankproof gguf check models/*.gguf": Run(codes=(1,)),
+        "rankproof tokenizer gguf inspect model.gguf": RUN,
+        "rankproof tokenizer gguf check models/*.gguf": Run(codes=(1,)),
     },
     "docs/hub.md": {
-        "rankproof hub layouts --out repositories": RUN,
-        "rankproof hub serve repositories --rules rules.yaml --log access.jsonl": NotRun(
+        "rankproof lab hub layouts --out repositories": RUN,
+        "rankproof lab hub serve repositories --rules rules.yaml --log access.jsonl": NotRun(
             "serves until it is stopped; tests/hub/test_command.py runs it"
         ),
         "export HF_ENDPOINT=http://127.0.0.1:43117": NotRun("is for the shell that asks the hub"),
     },
     "docs/matrix.md": dict.fromkeys(
         (
-            "rankproof matrix",
-            "rankproof matrix --seeds 100",
-            "rankproof matrix --only kill --backend gloo",
-            "rankproof matrix --only perturb/text",
-            "rankproof matrix --sample",
-            "rankproof matrix --resume results/matrix/20261122T125741Z-923a4a8b.unfinished",
+            "rankproof lab matrix",
+            "rankproof lab matrix --seeds 100",
+            "rankproof lab matrix --only kill --backend gloo",
+            "rankproof lab matrix --only perturb/text",
+            "rankproof lab matrix --sample",
+            "rankproof lab matrix --resume results/matrix/20261122T125741Z-923a4a8b.unfinished",
         ),
         NotRun(
             "takes minutes to hours; tests/series/matrix makes, kills, resumes and verifies a"
@@ -172,10 +172,10 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     ),
     "docs/search.md": dict.fromkeys(
         (
-            "rankproof search",
-            "rankproof search --without-arrays",
-            "rankproof search --model qwen2",
-            "rankproof search --resume results/search/20261122T163628Z-b179e7db.unfinished",
+            "rankproof lab search",
+            "rankproof lab search --without-arrays",
+            "rankproof lab search --model qwen2",
+            "rankproof lab search --resume results/search/20261122T163628Z-b179e7db.unfinished",
         ),
         NotRun("takes a quarter of an hour; tests/series/search makes and verifies a small one"),
     ),
@@ -193,7 +193,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "nox -s nix -- --build": MINUTES,
     },
     "docs/reading.md": {
-        "rankproof compare results/A results/B": RUN,
+        "rankproof diff results/A results/B": RUN,
         "rankproof show --issue results/A": RUN,
         "rankproof view": RUN,
     },

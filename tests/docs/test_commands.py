@@ -299,9 +299,9 @@ def test_no_command_is_shown_as_prose(page: Page) -> None:
 
 def test_a_command_below_a_list_is_found() -> None:
     """Such a paragraph is found; so the test above can fail."""
-    assert Page("x.md", "* item\n\n    rankproof faults here\n").paragraphs == [
+    assert Page("x.md", "* item\n\n    rankproof list faults here\n").paragraphs == [
         "item",
-        "rankproof faults here",
+        "rankproof list faults here",
     ]
 
 

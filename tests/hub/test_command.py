@@ -1,4 +1,4 @@
-"""`rankproof hub`, as a user runs it."""
+"""`rankproof lab hub`, as a user runs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, "-m", "harness.cli", "hub", *arguments]
+    command = [sys.executable, "-m", "harness.cli", "lab", "hub", *arguments]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -94,7 +94,7 @@ def test_rules_of_a_command(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_layouts_of_a_command(tmp_path: Path) -> None:
-    """`rankproof hub layouts` writes what it is asked for and says where."""
+    """`rankproof lab hub layouts` writes what it is asked for and says where."""
     with start("layouts", "--out", str(tmp_path), "templates", "gpt2-files") as command:
         out, _ = command.communicate()
     assert command.returncode == 0

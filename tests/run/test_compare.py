@@ -1,4 +1,4 @@
-"""`rankproof compare` on runs that were really made."""
+"""`rankproof diff` on runs that were really made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     accepts.
     """
     ran = rankproof(
-        "compare", str(pair.good), str(pair.good / "report.md"), "--signer", pair.signer, "--json"
+        "diff", str(pair.good), str(pair.good / "report.md"), "--signer", pair.signer, "--json"
     )
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
@@ -44,30 +44,30 @@ def test_an_unverified_run_is_refused(
         (edited / "results.json").read_bytes().replace(b"Ranks meet", b"Ranks MEET")
     )
     both = (str(pair.good), str(edited), "--signer", pair.signer)
-    refused = rankproof("compare", *both)
+    refused = rankproof("diff", *both)
     assert (refused.code, refused.out) == (3, "")
     assert "EVIDENCE EDITED" in refused.err
-    ran = rankproof("compare", *both, "--unverified", "--markdown")
+    ran = rankproof("diff", *both, "--unverified", "--markdown")
     assert ran.code == 0, ran.err
     assert "not verified: EVIDENCE EDITED" in ran.err
     assert "| **NO** |" in ran.out
-    nobody = rankproof("compare", str(pair.good), str(pair.good))
+    nobody = rankproof("diff", str(pair.good), str(pair.good))
     assert (nobody.code, "UNKNOWN SIGNER" in nobody.err) == (3, True)
 
 
 def test_two_scenarios(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     """Two runs of two scenarios are a usage error."""
-    ran = rankproof("compare", str(pair.good), str(pair.bad), "--signer", pair.signer)
+    ran = rankproof("diff", str(pair.good), str(pair.bad), "--signer", pair.signer)
     assert ran.code == 64
     assert "meet and parting are two scenarios" in ran.err
 
 
 def test_nothing_to_compare(pair: Pair, rankproof: Callable[..., Ran], tmp_path: Path) -> None:
     """A folder without a run is one line, no traceback."""
-    refused = rankproof("compare", str(tmp_path), str(pair.good), "--signer", pair.signer)
+    refused = rankproof("diff", str(tmp_path), str(pair.good), "--signer", pair.signer)
     assert (refused.code, "NO REPORT" in refused.err) == (3, True)
     ran = rankproof(
-        "compare", str(tmp_path), str(pair.good), "--signer", pair.signer, "--unverified"
+        "diff", str(tmp_path), str(pair.good), "--signer", pair.signer, "--unverified"
     )
     assert ran.code == 64
     assert "Traceback" not in ran.err

@@ -388,15 +388,18 @@ def test_the_cache_is_listed_and_cleared(rankproof: Run, offered: dict[str, str]
     it too.
     """
     provide(asked(word="1.2"))
-    listed = rankproof("environments", env=offered)
+    listed = rankproof("list", "environments", env=offered)
     assert (listed.code, listed.out.count("\n")) == (0, 1)
     assert "word 1.2" in listed.out
     assert "1 in the cache" in rankproof("doctor", "--quick", env=offered).out
-    assert rankproof("environments", "remove", env=offered).code == 64
-    assert rankproof("environments", "remove", "zz", env=offered).code == 64
-    assert rankproof("environments", "remove", listed.out[:8], env=offered).out == "1 removed\n"
+    assert rankproof("list", "environments", "remove", env=offered).code == 64
+    assert rankproof("list", "environments", "remove", "zz", env=offered).code == 64
+    assert (
+        rankproof("list", "environments", "remove", listed.out[:8], env=offered).out
+        == "1 removed\n"
+    )
     assert not cache.cached()
     assert (
-        rankproof("environments", env=offered).code,
-        rankproof("environments", env=offered).out,
+        rankproof("list", "environments", env=offered).code,
+        rankproof("list", "environments", env=offered).out,
     ) == (0, "")

@@ -16,7 +16,7 @@ EXPORTED = Path(__file__).parents[2] / "scenarios" / "scenario.schema.json"
 
 
 def test_the_exported_schema_is_the_one_of_the_models() -> None:
-    """scenarios/scenario.schema.json is what `rankproof schema` prints.
+    """scenarios/scenario.schema.json is what `rankproof list schema` prints.
 
     Export it again after a change.
     """

@@ -215,7 +215,7 @@ class LlamaCpp:
         model = llama_cpp.llama_model_load_from_file(where.encode(), parameters)
         if not model:
             raise ValueError(
-                "llama.cpp does not load this file; `rankproof gguf check` may say why"
+                "llama.cpp does not load this file; `rankproof tokenizer gguf check` may say why"
             )
         self._model = model
         self._vocabulary = llama_cpp.llama_model_get_vocab(model)

@@ -87,7 +87,7 @@ class _Ran:
     remarks: tuple[str, ...]
 
 
-# What is run, with which proven bytes, and where: each comes from an option of `rankproof infer`.
+# What is run, with which proven bytes, and where: each comes from an option of `rankproof tokenizer infer`.
 def continued(
     model: Path,
     *,

@@ -37,7 +37,7 @@ MOMENTS = ("1/2 perturb-gloo-00 ...", "1/2 perturb-gloo-00 kept", "2/2 perturb-t
 
 
 def command(*words: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "harness.cli", "matrix", *words]
+    line = [sys.executable, "-m", "harness.cli", "lab", "matrix", *words]
     return subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
 
 
@@ -206,7 +206,7 @@ def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) ->
         "GIT_CONFIG_GLOBAL": os.devnull,
     }
     environ.pop("RANKPROOF_SIGNING_KEY", None)
-    line = [sys.executable, "-m", "harness.cli", "matrix", "--resume", str(place)]
+    line = [sys.executable, "-m", "harness.cli", "lab", "matrix", "--resume", str(place)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environ)
     assert (done.returncode, "go on with the same" in done.stderr) == (2, True), done.stderr
     assert [path.name for path in home.rglob("*key*")] == []

@@ -1,4 +1,4 @@
-"""`rankproof infer`: a GGUF in, tokens of its own weights out, or the reason why not."""
+"""`rankproof tokenizer infer`: a GGUF in, tokens of its own weights out, or the reason why not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def infer(model: Path, *more: str) -> int:
-    return main(["infer", "--model", str(model), "--prompt", "hello there", *more])
+    return main(["tokenizer", "infer", "--model", str(model), "--prompt", "hello there", *more])
 
 
 @pytest.mark.whole

@@ -424,8 +424,8 @@ def test_what_is_in_a_file_cannot_act_on_a_terminal(
     put("a\x1b[2J", "string", "x")(made)
     path = tmp_path / "model.gguf"
     path.write_bytes(made.bytes())
-    assert main(["gguf", "inspect", str(path)]) == 0
-    assert main(["gguf", "check", str(path)]) == 0
+    assert main(["tokenizer", "gguf", "inspect", str(path)]) == 0
+    assert main(["tokenizer", "gguf", "check", str(path)]) == 0
     printed = capsys.readouterr()
     assert all(one == "\n" or one.isprintable() for one in printed.out + printed.err)
     assert "\\x1b[31m" in printed.out
@@ -448,7 +448,7 @@ def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     damaged.write_bytes(bpe().bytes()[:-1])
 
     def code(*words: object) -> int:
-        return main(["gguf", *map(str, words)])
+        return main(["tokenizer", "gguf", *map(str, words)])
 
     assert code("check", good) == 0
     assert code("check", warned) == 0

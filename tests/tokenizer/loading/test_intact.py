@@ -570,7 +570,7 @@ def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
         )
 
     monkeypatch.setattr(generation, "_run", run)
-    assert main(["infer", "--model", str(file), "--prompt", "hello"]) == DAMAGED
+    assert main(["tokenizer", "infer", "--model", str(file), "--prompt", "hello"]) == DAMAGED
     said = capsys.readouterr()
     assert "changed while it was read" in said.err
     assert "proven" not in said.out + said.err
