@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.cli.commands import COMMANDS, MODULES, parser
+from harness.cli.commands import COMMANDS, MODULES, command_of, parser
 from tests.docs.pages import ROOT, Page, pages
 from tests.docs.shown import (
     OPTIONS_EXPECTED_LATER,
@@ -134,14 +134,14 @@ def _of_nox(words: list[str]) -> str:
 
 
 def _of_ours(words: list[str]) -> str:
-    if not words or words[0] not in COMMANDS:
+    if (command := command_of(words)) is None:
         return f"rankproof {' '.join(words[:1])}: it is not a command"
     later = [word for word in words if (words[0], word) in OPTIONS_EXPECTED_LATER]
     words = [word for word in words if word not in later]
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-            line_of(words[0]).parse_args(words)
+            line_of(command).parse_args(words)
     except SystemExit as ended:
         if ended.code:
             return said.getvalue().strip().splitlines()[-1]
@@ -183,7 +183,7 @@ FAULTS = {
     "rankproof run scenarios/x --trials 5": "unrecognized arguments: --trials",
     "rankproof verify": "the following arguments are required",
     "rankproof run --jobs many": "must be a whole number",
-    "rankproof tokenizer same A B": "invalid choice",
+    "rankproof tokenizer same A B": "there is no command 'same'",
     "pipx run nox -s checks": "no session of nox is called checks",
     "pipx run nox -s validate -- --speed 3": "unrecognized arguments: --speed",
     "nix develop -c nox -s vaildate": "no session of nox is called vaildate",
@@ -248,13 +248,14 @@ def test_options_and_commands_in_the_text_exist(page: Page) -> None:
             word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?--[a-z]", word)
         }
         if words[0] == "rankproof" and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]):
-            if words[1] not in COMMANDS:
+            command = command_of(words[1:]) or (words[1] if words[1] == "lab" else None)
+            if command is None:
                 wrong.append(f"{page.name}:{line}: {span}: it is not a command")
                 continue
-            later = {option for command, option in OPTIONS_EXPECTED_LATER if command == words[1]}
+            later = {option for name, option in OPTIONS_EXPECTED_LATER if name == command}
             wrong += [
                 f"{page.name}:{line}: {span}: has no {one}"
-                for one in options - options_of(line_of(words[1])) - later
+                for one in options - options_of(line_of(command)) - later
             ]
         elif words[0] in {"--", "nox"} or words[0].startswith("--"):
             wrong += [

@@ -66,8 +66,6 @@ def test_nothing_to_compare(pair: Pair, rankproof: Callable[..., Ran], tmp_path:
     """A folder without a run is one line, no traceback."""
     refused = rankproof("diff", str(tmp_path), str(pair.good), "--signer", pair.signer)
     assert (refused.code, "NO REPORT" in refused.err) == (3, True)
-    ran = rankproof(
-        "diff", str(tmp_path), str(pair.good), "--signer", pair.signer, "--unverified"
-    )
+    ran = rankproof("diff", str(tmp_path), str(pair.good), "--signer", pair.signer, "--unverified")
     assert ran.code == 64
     assert "Traceback" not in ran.err
