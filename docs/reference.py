@@ -149,7 +149,8 @@ KINDS = """\
 Everything a scenario can name by `kind`, `backend` or `use`, with its options. `rankproof list faults`, `rankproof
 list checks`, `rankproof list backends` and `rankproof list --subjects` print the same, with those of plug-ins, and
 say whether each can run on this machine. [scenarios.md](scenarios.md) explains how they are used, [api.md](api.md)
-how one is written. """
+how one is written.
+"""
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "") -> str:

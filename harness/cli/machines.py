@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, give_up
 from harness.cli.arguments import folder
 
 if TYPE_CHECKING:
+    from harness.run.doctor import DoctorAnswer
     from harness.run.machines.collected import LateOutcome
     from harness.run.machines.readiness import Done, SeenMachine
 
@@ -62,16 +64,22 @@ def _examine(options: argparse.Namespace) -> int:
     from harness.run.doctor import examine
 
     answers = examine(results=Path(options.results), measure=not options.quick)
-    width = max(len(answer.what) for answer in answers)
-    topic = ""
-    for answer in answers:
-        if answer.topic != topic:
-            topic = answer.topic
-            print(f"\n{topic}")
-        print(f"  {answer.word:<4}  {answer.what:<{width}}  {answer.detail}")
-        if answer.remedy:
-            print(f"        {'':<{width}}  -> {answer.remedy}")
     missing = [answer for answer in answers if answer.word == "no"]
+    there = [answer for answer in answers if answer.word != "no"]
+    width = max(len(answer.what) for answer in answers)
+    if missing:
+        print("missing")
+        for answer in missing:
+            _print_answer(answer, width)
+    for topic, several in groupby(there, key=lambda answer: answer.topic):
+        print(f"\n{topic}")
+        shown = list(several)
+        if topic == "fault":
+            kinds = sum(answer.word == "yes" for answer in shown)
+            print(f"  yes   {kinds} kinds can run here: `rankproof list faults` describes them")
+            shown = [answer for answer in shown if answer.word != "yes"]
+        for answer in shown:
+            _print_answer(answer, width)
     names = ", ".join(answer.what for answer in missing)
     print(f"\n{len(missing)} missing: {names}" if missing else "\nnothing is missing")
     # Backends and faults are for the scenarios that ask for them; those are SKIPPED.
@@ -80,6 +88,12 @@ def _examine(options: argparse.Namespace) -> int:
         if any(answer.topic not in ("backend", "fault") for answer in missing)
         else PASS
     )
+
+
+def _print_answer(answer: DoctorAnswer, width: int) -> None:
+    print(f"  {answer.word:<4}  {answer.what:<{width}}  {answer.detail}")
+    if answer.remedy:
+        print(f"        {'':<{width}}  -> {answer.remedy}")
 
 
 def _environments(options: argparse.Namespace) -> int:
