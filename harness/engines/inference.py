@@ -257,12 +257,12 @@ def _refuses(
     The rank refuses it as well.
     """
     from harness.engines import offers, rehearsal
-    from harness.engines.models import ModelError
+    from harness.engines.models import ModelError, config_of
 
     folder = inputs[str(arguments["model"])]
     engine = f"{name.partition('-')[0]}-{arguments.get('sharding') or name.partition('-')[2]}"
     try:
-        config = offers.config_of(folder)
+        config = config_of(folder)
         if why := offers.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
             return why
         if arguments["routing"] != "own" and name.startswith("mlx"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.engines.models.catalogue import ModelError
+from harness.engines.models import ModelError
 from harness.forms.distribution import absence
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
@@ -213,24 +212,6 @@ def uneven(
 
 def _number(text: Mapping[str, Any], *names: str) -> int:
     return next((int(text[name]) for name in names if text.get(name)), 0)
-
-
-def config_of(folder: Path) -> dict[str, Any]:
-    """Return what stands in the config.json of a model.
-
-    Raises:
-        ModelError: there is none, or it is not a mapping in JSON.
-    """
-    path = folder / "config.json"
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
-        ) from None
-    if not isinstance(found, dict):
-        raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
-    return found
 
 
 def installed(library: str) -> str:

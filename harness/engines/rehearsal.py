@@ -19,10 +19,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from harness.engines import offers
 from harness.engines.inference_inside import checkpoint
 from harness.engines.inference_inside.rehearsal import IN_CHUNKS
-from harness.engines.models import MODELS
+from harness.engines.models import MODELS, config_of
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.variables import cache_folder
 
@@ -63,7 +62,7 @@ def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool 
 
 def _is_made(folder: Path) -> bool:
     """Return whether a model has the configuration and the tensors of one that is made here."""
-    config = offers.config_of(folder)
+    config = config_of(folder)
     recipe = next(
         (candidate for candidate in MODELS.values() if candidate.config() == config), None
     )

@@ -14,9 +14,9 @@ import importlib, json, os, sys
 sys.path.insert(0, sys.argv[1])
 os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
 rehearsal = importlib.import_module("inference_inside.rehearsal")
-for name in ("rehearsal_hf", "rehearsal_mlx", "transformers.modeling_utils", "mlx_lm.utils"):
+for name in ("rehearsal_hf", "mlx", "transformers.modeling_utils", "mlx_lm.utils"):
     try:
-        importlib.import_module(f"inference_inside.{name}" if name.startswith("rehearsal") else name)
+        importlib.import_module(name if "." in name else f"inference_inside.{name}")
     except ImportError:
         pass  # the tests that want it are skipped
 answers = os.fdopen(os.dup(1), "w")

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from harness.engines import offers as installed_offers
-from harness.engines.models import MODELS, ModelError, write
+from harness.engines.models import MODELS, ModelError, config_of, write
 from harness.engines.models.catalogue import LLAMA, Recipe, _dense
-from harness.engines.offers import Offer, config_of, offers, refusal, uneven
+from harness.engines.offers import Offer, offers, refusal, uneven
 from harness.subjects import READY
 from tests.engines.worlds import Worlds
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-origins = importlib.import_module("harness.engines.inference_inside.origins")
+origins = importlib.import_module("harness.engines.inference_inside.rehearsal_hf")
 stages = importlib.import_module("harness.engines.inference_inside.stages")
 
 
@@ -145,7 +145,7 @@ def test_matrices_are_tied_where_they_are_one() -> None:
 
 def test_a_product_over_fewer_columns_than_parts_is_made_once() -> None:
     """Gemma 3n has a matrix of two columns, which the envelope cuts into four."""
-    orders = importlib.import_module("harness.engines.inference_inside.orders")
+    orders = importlib.import_module("harness.engines.inference_inside.torch_decoder")
     matrix, given = torch.nn.Linear(2, 3), torch.ones(1, 2)
     with orders.split(torch.nn.Sequential(matrix), orders.Cut(4, strided=True)):
         assert torch.allclose(

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engines.inference_inside import answers, orders
+from harness.engines.inference_inside import answers, torch_decoder
 from harness.engines.inference_inside.engine import Order, Request
 from tests.engines.test_beside import Toy
 
@@ -105,7 +105,10 @@ def test_transformers_cuts_a_matrix_once() -> None:
     order ends.
     """
     layer, given = torch.nn.Linear(24, 12), torch.ones(1, 24)
-    with torch.no_grad(), orders.split(torch.nn.Sequential(layer), orders.Cut(3, strided=True)):
+    with (
+        torch.no_grad(),
+        torch_decoder.split(torch.nn.Sequential(layer), torch_decoder.Cut(3, strided=True)),
+    ):
         first = layer(given)
         layer.weight.zero_()
         assert torch.equal(layer(given), first)

@@ -1,17 +1,32 @@
-"""The files of a checkpoint: which of them holds each tensor, and whether all of it is there.
+"""The tensors of a checkpoint: which file holds each, which slices of it a parameter is made of, and
+how a library's tensor parallelism shares them.
 
 Engines read a folder each in its own way. transformers takes `model.safetensors` where it is there,
 else what the index names; mlx-lm takes every `model*.safetensors`, in no order; its pipeline wants
 the index. Where they would not read the same, the folder is refused.
+
+Libraries rename, stack and join tensors as they load them: `blocks` says of which slices of the
+checkpoint a parameter is made.
+
+The plan by which ranks share a model is worked out beside the model: no rank, no group and no
+numbers. The library's own code lays its plan on a model without numbers, over two ranks of which
+none exists. This runs in the process of the reference, so that no rank that shares the model says
+what it need not share.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+from .engine import Plan
 
 INDEX = "model.safetensors.index.json"
 # How the names of tokenizers' files begin, those of sentencepiece and tiktoken among them.
@@ -187,3 +202,266 @@ def header(path: Path) -> dict[str, Stored]:
                 " again"
             )
     return found
+
+
+# How checkpoints call gate, up and down of an expert.
+TRIPLES = (("w1", "w3", "w2"), ("gate_proj", "up_proj", "down_proj"))
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ParameterBlock:
+    """A box of a parameter as a rank holds it.
+
+    Attributes:
+        local: begin and end in each dimension of what the rank holds.
+        tensor: the checkpoint's name.
+        whole: begin and end in each dimension of that tensor.
+    """
+
+    local: tuple[Range, ...]
+    tensor: str
+    whole: tuple[Range, ...]
+
+
+def blocks(
+    name: str,
+    shares: Sequence[Sequence[Range]],
+    checkpoint: Mapping[str, tuple[int, ...]],
+    *,
+    base: str = "",
+) -> Iterator[ParameterBlock]:
+    """The boxes that a parameter consists of.
+
+    Args:
+        name: of the parameter in the running model.
+        shares: for each dimension, the parts of the whole parameter that the rank holds, in the
+            order it holds them.
+        checkpoint: tensors and shapes, as `checkpoint.shapes` gives them.
+        base: prefix that the checkpoint may do without (GPT-2's `transformer.`).
+
+    A parameter that nothing of the checkpoint goes by is told under its own name.
+    """
+    known = _known(name, checkpoint, base)
+    if known is None and (stack := _experts(name, checkpoint)) is not None:
+        yield from _stacked(stack, shares, checkpoint)
+        return
+    for local, whole in _boxes(shares):
+        yield ParameterBlock(local, known or name, whole)
+
+
+def whole_shape(
+    name: str, checkpoint: Mapping[str, tuple[int, ...]], *, base: str = "", turned: bool = False
+) -> tuple[int, ...] | None:
+    """Return the shape of the whole parameter, of which a rank may hold a part; None where the
+    checkpoint does not tell.
+
+    With `turned` the model holds a matrix the other way round than the checkpoint; the rest is as
+    for `blocks`.
+    """
+    if (known := _known(name, checkpoint, base)) is not None:
+        return checkpoint[known][::-1] if turned else checkpoint[known]
+    if (stack := _experts(name, checkpoint)) is None:
+        return None
+    prefix, matrices = stack
+    number = sum(
+        1
+        for tensor in checkpoint
+        if tensor.startswith(prefix) and tensor.endswith(f".{matrices[0]}.weight")
+    )
+    rows, columns = checkpoint[f"{prefix}0.{matrices[0]}.weight"]
+    return number, rows * len(matrices), columns
+
+
+def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
+    tries = (
+        name,
+        name.removeprefix(base),
+        name.replace(".mlp.", ".block_sparse_moe."),
+        base + name,
+    )
+    return next((tensor for tensor in tries if tensor in checkpoint), None)
+
+
+def _boxes(
+    shares: Sequence[Sequence[Range]],
+) -> Iterator[tuple[tuple[Range, ...], tuple[Range, ...]]]:
+    """Every combination of the parts of each dimension: where it lies in the rank's array, and in
+    the whole.
+    """
+    placed = []
+    for parts in shares:
+        begin = 0
+        here = []
+        for part in parts:
+            end = begin + part[1] - part[0]
+            here.append(((begin, end), part))
+            begin = end
+        placed.append(here)
+    for box in product(*placed):
+        yield tuple(local for local, _ in box), tuple(whole for _, whole in box)
+
+
+def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
+    """Return the prefix of the experts that a stacked parameter holds, and the matrices that follow
+    each other in its rows.
+    """
+    match = re.fullmatch(
+        r"(.*\.)(?:experts|switch_mlp)\.(gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?",
+        name,
+    )
+    if match is None:
+        return None
+    stem, which = match.groups()
+    for place in (stem, stem.replace(".mlp.", ".block_sparse_moe.")):
+        for gate, up, down in TRIPLES:
+            if f"{place}experts.0.{gate}.weight" in checkpoint:
+                held = {
+                    "gate_up_proj": (gate, up),
+                    "gate_proj": (gate,),
+                    "up_proj": (up,),
+                    "down_proj": (down,),
+                }
+                return f"{place}experts.", held[which]
+    return None
+
+
+def _stacked(
+    made: tuple[str, tuple[str, ...]],
+    shares: Sequence[Sequence[Range]],
+    checkpoint: Mapping[str, tuple[int, ...]],
+) -> Iterator[ParameterBlock]:
+    """The boxes of a stack `[experts, rows, columns]`, expert by expert and matrix by matrix."""
+    prefix, matrices = made
+    rows = checkpoint[f"{prefix}0.{matrices[0]}.weight"][0]
+    for local, whole in _boxes(shares):
+        for offset, expert in enumerate(range(*whole[0])):
+            for number, matrix in enumerate(matrices):
+                begin = max(whole[1][0], number * rows)
+                end = min(whole[1][1], (number + 1) * rows)
+                if begin >= end:
+                    continue
+                at = local[1][0] + begin - whole[1][0]
+                yield ParameterBlock(
+                    (
+                        (local[0][0] + offset, local[0][0] + offset + 1),
+                        (at, at + end - begin),
+                        local[2],
+                    ),
+                    f"{prefix}{expert}.{matrix}.weight",
+                    ((begin - number * rows, end - number * rows), whole[2]),
+                )
+
+
+RANKS = 2
+"""Ranks that share the model. How a parameter is placed does not depend on how many there are."""
+Shape = tuple[int, ...]
+
+
+def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Plan | None:
+    """Return the tensor-parallel plan of a whole model; None where this release has none for it, or
+    lays none.
+
+    Args:
+        model: of transformers; only its class, its configuration and the names of its state are
+            looked at.
+        checkpoint: tensors and shapes.
+    """
+    try:
+        planned, rules = _planned(model)
+    except Exception:  # noqa: BLE001 - where it cannot be laid, ranks that share by it say why
+        return None
+    base = f"{model.base_model_prefix}."
+    kept = model.state_dict().keys()
+    shared = set[str]()
+    whole = set[str]()
+    for name, value in [*planned.named_parameters(), *planned.named_buffers()]:
+        if name in kept:
+            split = any(hasattr(place, "dim") for place in getattr(value, "placements", ()))
+            (shared if split else whole).update(_tensors(name, value.shape, checkpoint, base=base))
+    return Plan(engine="hf-tensor", rules=rules, whole=frozenset(whole - shared))
+
+
+def plan_of_mlx_lm(
+    folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[str, Shape]
+) -> Plan | None:
+    """How mlx-lm shares the model of a folder; None where it does not split it, or calls its parts
+    otherwise then.
+
+    MLX is lazy: a model that is split and never evaluated has the shapes of a rank's share, and no
+    weight is read.
+
+    Args:
+        folder: as `mlx_lm` loads it.
+        whole: the shapes of the parameters of the whole model, by name.
+        checkpoint: tensors and shapes.
+    """
+    try:
+        here = dict(_shared(folder))
+    except Exception:  # noqa: BLE001 - where it cannot be split, ranks that share it so say why
+        return None
+    if here.keys() != whole.keys():
+        return None
+    alike = set[str]()
+    other = set[str]()
+    for name, shape in whole.items():
+        (alike if here[name] == shape else other).update(
+            _tensors(name, shape, checkpoint, base="model.")
+        )
+    return Plan(engine="mlx-tensor", rules={}, whole=frozenset(alike - other))
+
+
+class LoneGroup:
+    """Stands for a group of MLX: whoever asks its rank and size need not have joined it."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank = rank
+        self._size = size
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+
+def _tensors(name: str, shape: Shape, checkpoint: Mapping[str, Shape], *, base: str) -> set[str]:
+    """Return the tensors of the checkpoint that a whole parameter is made of."""
+    shares = [[(0, size)] for size in shape]
+    return {block.tensor for block in blocks(name, shares, checkpoint, base=base)}
+
+
+def _planned(model: Any) -> tuple[Any, dict[str, str]]:
+    """Return a model of the same kind with its parameters as they are placed, and the rules by
+    which they are.
+    """
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+    from transformers import initialization
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    # The first of a mesh that nobody joins: no process group is made, and none that there is takes
+    # part.
+    mesh = DeviceMesh(
+        "cpu", list(range(RANKS)), mesh_dim_names=("tp",), _init_backend=False, _rank=0
+    )
+    # As it loads: what is tied is placed apart.
+    with torch.device("meta"), initialization.no_tie_weights():
+        planned = type(model)(copy.deepcopy(model.config))
+    # No other name for it.
+    rules, *_ = planned._resolve_parallel_plans(DistributedConfig(tp_size=RANKS, tp_plan="auto"))  # noqa: SLF001
+    apply_tensor_parallelism(planned, mesh, rules)
+    return planned, {name: str(style) for name, style in planned.tp_plan.items()}
+
+
+def _shared(folder: str) -> Iterator[tuple[str, Shape]]:
+    """The parameters of the first rank's share of a model of mlx-lm, with their shapes."""
+    from mlx.utils import tree_flatten
+    from mlx_lm import utils
+
+    model: Any = utils.load_model(Path(folder), lazy=True, strict=False)[0]
+    model.shard(LoneGroup(0, RANKS))
+    parameters: Any = tree_flatten(model.parameters())
+    for name, value in parameters:
+        yield name, tuple(value.shape)

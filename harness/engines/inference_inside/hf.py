@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checkpoint, defects_hf, layout, orders, session, stages
+from . import checkpoint, defects_hf, session, stages, torch_decoder
 from .choices import Margins, Routers
 from .engine import Order, Piece, Plan, Request, products, takes_a_request
 from .handover import Handover, handover
-from .plan import plan_of_transformers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PROBE = 16
@@ -115,7 +114,7 @@ class Transformers:
         first = self._stage.first if self._stage is not None else 0
         for number, layer in enumerate(stages.layers_of(self._model), first):
             layer.register_forward_hook(self._watch(str(number)))
-            for name, part in orders.parts_of(layer):
+            for name, part in torch_decoder.parts_of(layer):
                 part.register_forward_hook(self._watch(f"{number}.{name}"))
         # A reference has the whole model, and tells how its choices were decided; nobody asks the
         # others.
@@ -152,7 +151,9 @@ class Transformers:
             if name not in kept:
                 continue  # a buffer that is worked out anew, and is in no checkpoint
             local = found.to_local() if hasattr(found, "to_local") else found
-            for block in layout.blocks(rename(name), _shares(found), self._checkpoint, base=base):
+            for block in checkpoint.blocks(
+                rename(name), _shares(found), self._checkpoint, base=base
+            ):
                 box = local.detach()[tuple(slice(*bounds) for bounds in block.local)].contiguous()
                 data = box.reshape(-1).view(torch.uint8).numpy().tobytes()
                 yield Piece(
@@ -165,7 +166,7 @@ class Transformers:
 
     def plan(self) -> Plan | None:
         """See `engine.Engine`."""
-        return plan_of_transformers(self._model, self._checkpoint)
+        return checkpoint.plan_of_transformers(self._model, self._checkpoint)
 
     def begin(self) -> None:
         """See `engine.Engine`."""
@@ -190,7 +191,11 @@ class Transformers:
         self._tokens = len(ids)
         assert self._routers is not None
         with torch.no_grad():
-            more = orders.padded(given, places, self._seen, self._padding) if self._padding else {}
+            more = (
+                torch_decoder.padded(given, places, self._seen, self._padding)
+                if self._padding
+                else {}
+            )
             if self._stage is not None:
                 self._stage.receive(tokens=len(ids))
             arguments = {
@@ -290,13 +295,15 @@ class Transformers:
 
     def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
-        yield from products(lambda *cut: partial(orders.split, self._model, orders.Cut(*cut)))
-        yield Order("two threads", partial(orders.threads, 2))
+        yield from products(
+            lambda *cut: partial(torch_decoder.split, self._model, torch_decoder.Cut(*cut))
+        )
+        yield Order("two threads", partial(torch_decoder.threads, 2))
         if self._is_padded_alike():
             yield Order("in a batch of two, padded", self._padded)
 
     def _padded(self) -> AbstractContextManager[Any]:
-        return orders.setting(self, "_padding", 3)
+        return torch_decoder.setting(self, "_padding", 3)
 
     def _is_padded_alike(self) -> bool:
         """Return whether padding is another order of the same sums, and not another computation.
@@ -307,7 +314,7 @@ class Transformers:
         found = list[Tensor | None]()
         self.take(None)
         for padding in (0, 3):
-            with orders.setting(self, "_padding", padding):
+            with torch_decoder.setting(self, "_padding", padding):
                 self.begin()
                 found.append(self.step([token % self.rows for token in range(PROBE)]))
         self.begin()
@@ -363,11 +370,11 @@ def _of_head(config: Any) -> dict[str, str]:
     return (getattr(kinds[type(config)], "_tp_plan", None) if type(config) in kinds else None) or {}
 
 
-def _shares(found: Any) -> list[list[layout.Range]]:
+def _shares(found: Any) -> list[list[checkpoint.Range]]:
     """Return the parts of each dimension that this rank holds of a parameter, by the placements of
     a DTensor.
     """
-    shares: list[list[layout.Range]] = [[(0, size)] for size in found.shape]
+    shares: list[list[checkpoint.Range]] = [[(0, size)] for size in found.shape]
     for place, size, rank in _placements(found):
         dimension = place.dim % len(shares)
         groups = getattr(place, "split_factor", 1)
@@ -387,7 +394,7 @@ def _placements(found: Any) -> Iterator[tuple[Any, int, int]]:
             yield place, found.device_mesh.size(number), found.device_mesh.get_local_rank(number)
 
 
-def _chunk(length: int, size: int, rank: int) -> layout.Range:
+def _chunk(length: int, size: int, rank: int) -> checkpoint.Range:
     """Return what torch.chunk gives a rank: chunks of one size, and what is left for the last."""
     most = -(-length // size)
     return min(rank * most, length), min((rank + 1) * most, length)

@@ -13,9 +13,8 @@ import mlx.core
 import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
-from . import checkpoint, defects_mlx, layout, session
+from . import checkpoint, defects_mlx, session
 from .engine import ROUTER, Order, Piece, Plan, Request, part_name, products, takes_a_request
-from .plan import plan_of_mlx_lm
 
 # Half of what is used has no types, and some of it wrong ones.
 mx: Any = mlx.core
@@ -152,16 +151,18 @@ class MlxLm:
         for name, value in self._named():
             yield from (block.tensor for block in self._blocks(name, value))
 
-    def _blocks(self, name: str, value: Any) -> Iterator[layout.ParameterBlock]:
+    def _blocks(self, name: str, value: Any) -> Iterator[checkpoint.ParameterBlock]:
         whole = (
-            layout.whole_shape(name, self._checkpoint, base="model.", turned=name.endswith(TURNED))
+            checkpoint.whole_shape(
+                name, self._checkpoint, base="model.", turned=name.endswith(TURNED)
+            )
             or value.shape
         )
         shares = [
             [(0, size)] if here == size else [(self._rank * here, (self._rank + 1) * here)]
             for here, size in zip(value.shape, whole, strict=True)
         ]
-        return layout.blocks(name, shares, self._checkpoint, base="model.")
+        return checkpoint.blocks(name, shares, self._checkpoint, base="model.")
 
     def pieces(self) -> Iterator[Piece]:
         """See `engine.Engine`."""
@@ -186,7 +187,7 @@ class MlxLm:
         shapes = {
             self.known_as(name): tuple(value.shape) for name, value in self.parameters(self._model)
         }
-        return plan_of_mlx_lm(self._folder, shapes, self._checkpoint)
+        return checkpoint.plan_of_mlx_lm(self._folder, shapes, self._checkpoint)
 
     def begin(self) -> None:
         """See `engine.Engine`."""

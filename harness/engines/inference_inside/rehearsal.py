@@ -8,7 +8,6 @@ What raises here raises in every rank.
 
 from __future__ import annotations
 
-import importlib
 import json
 import resource
 import sys
@@ -23,9 +22,7 @@ STEPS = (8, 8, 1)
 SECONDS = 120
 """Of computing; an engine takes three to be imported, whatever else the machine does meanwhile."""
 IN_CHUNKS = "in_chunks"
-"""What is asked of a whole model besides, and the function that answers it where a library's can be
-followed.
-"""
+"""What is asked of a whole model of transformers besides."""
 LONGEST = 300
 """Characters of a reason: some libraries name every tensor."""
 
@@ -57,16 +54,20 @@ def found(asked: dict[str, Any]) -> dict[int | str, Complaint | None]:
     engine = str(asked["engine"])
     sizes = [int(size) for size in asked["sizes"]]
     library, _, sharding = engine.partition("-")
-    module = importlib.import_module(f".rehearsal_{library}", __package__)
-    rehearse: Callable[..., None] = module.rehearse
+    rehearse: Callable[..., None] = rehearse_mlx
+    chunks: Callable[..., None] | None = None
+    if library == "hf":
+        # Not above: it loads torch, and the harness reads this module without an engine.
+        from . import rehearsal_hf
+
+        rehearse = rehearsal_hf.rehearse
+        chunks = rehearsal_hf.in_chunks
     given = partial(rehearse, asked["folder"], sharding, dtype=asked["dtype"])
     answers: dict[int | str, Complaint | None] = {
         size: complaint(partial(given, size=size)) for size in sizes
     }
-    if sharding == "single" and answers[1] is None and hasattr(module, IN_CHUNKS):
-        answers[IN_CHUNKS] = complaint(
-            partial(getattr(module, IN_CHUNKS), asked["folder"], dtype=asked["dtype"])
-        )
+    if sharding == "single" and answers[1] is None and chunks is not None:
+        answers[IN_CHUNKS] = complaint(partial(chunks, asked["folder"], dtype=asked["dtype"]))
     return answers
 
 
@@ -103,6 +104,53 @@ def _place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     of_models = [frame for frame in frames if "models" in Path(frame.filename).parts]
     return f" ({Path(of_models[-1].filename).name}: {of_models[-1].line})" if of_models else ""
+
+
+def rehearse_mlx(folder: str, sharding: str, *, size: int, dtype: str) -> None:
+    """Load a model of mlx-lm as each rank of so many would, and have it take a prompt in chunks and
+    a token more.
+
+    MLX is lazy, and what is never evaluated is neither read from a file nor computed nor sent.
+
+    Raises:
+        Exception: what MLX, mlx-lm or the rank's own code raises.
+    """
+    from .checkpoint import LoneGroup
+    from .mlx import MlxLm
+
+    _without_evaluation()
+    for rank in range(size) if sharding != "single" else (0,):
+        whole = sharding == "single"
+        group = None if whole else LoneGroup(rank, size)
+        engine = MlxLm(rank=rank, size=1 if whole else size, sharding=sharding, group=group)
+        engine.load(folder, dtype=dtype)
+        engine.begin()
+        for tokens in STEPS:
+            logits = engine.step([0] * tokens)
+            if logits.shape != (tokens, engine.rows):
+                raise ValueError(f"{tokens} tokens have logits of shape {list(logits.shape)}")
+
+
+def _without_evaluation() -> None:
+    """Have MLX evaluate nothing, and have its collectives give what has the right shape and
+    dtype.
+    """
+    import mlx.core
+
+    mx: Any = mlx.core
+
+    def given(array: Any, *_args: Any, **_named: Any) -> Any:
+        return array
+
+    def gathered(array: Any, group: Any = None, **_named: Any) -> Any:
+        many = group.size() if group is not None else 1
+        return mx.concatenate([array] * many) if array.ndim else mx.stack([array] * many)
+
+    mx.eval = mx.async_eval = lambda *_arrays: None
+    for name in ("all_sum", "all_max", "all_min", "send", "recv_like"):
+        setattr(mx.distributed, name, given)
+    mx.distributed.all_gather = gathered
+    mx.distributed.recv = lambda shape, dtype, *_args, **_named: mx.zeros(shape, dtype)
 
 
 if __name__ == "__main__":

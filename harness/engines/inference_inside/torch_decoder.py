@@ -5,17 +5,18 @@ and calls it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import layout, orders
-from .engine import Order, Piece, Plan, products
+from . import checkpoint
+from .engine import ROUTER, Order, Piece, Plan, part_name, products
 
 aten = torch.ops.aten
 
@@ -67,7 +68,7 @@ class TorchDecoder(ABC):
         return found
 
     # An adapter tells tensors apart by it.
-    def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[layout.Range]]:  # noqa: ARG002
+    def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[checkpoint.Range]]:  # noqa: ARG002
         """For each dimension the parts of a tensor that this rank holds, in the order it holds
         them.
 
@@ -115,7 +116,7 @@ class TorchDecoder(ABC):
     def pieces(self) -> Iterator[Piece]:
         """See `engine.Engine`."""
         for name, value in self.tensors().items():
-            for block in layout.blocks(
+            for block in checkpoint.blocks(
                 name, self.shares(name, value, self._shapes[name]), self._shapes
             ):
                 part = value[tuple(slice(*bounds) for bounds in block.local)].detach().contiguous()
@@ -191,8 +192,8 @@ class TorchDecoder(ABC):
 
     def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
-        yield from products(lambda *cut: partial(_Products, orders.Cut(*cut)))
-        yield Order("with two threads", partial(orders.threads, 2))
+        yield from products(lambda *cut: partial(_Products, Cut(*cut)))
+        yield Order("with two threads", partial(threads, 2))
 
 
 # Torch leaves the hook of its class untyped.
@@ -201,7 +202,7 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
     module makes it.
     """
 
-    def __init__(self, cut: orders.Cut) -> None:
+    def __init__(self, cut: Cut) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._cut = cut
 
@@ -216,3 +217,184 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sum(
             product(left[..., part], right[..., part, :]) for part in self._cut.of(left.shape[-1])
         )
+
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """As many threads for torch's kernels."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute at another value."""
+    before = getattr(thing, name)
+    setattr(thing, name, value)
+    try:
+        yield
+    finally:
+        setattr(thing, name, before)
+
+
+@contextmanager
+def split(model: nn.Module, cut: Cut) -> Iterator[None]:
+    """Every product with a weight is made in parts of the inner dimension that are summed, as
+    tensor parallelism does.
+
+    Experts are split by their inner width, so that each part gates, multiplies and is summed like a
+    rank's. A part lies together, or is every so manieth of them: as many roundings, and other ones.
+    Such parts are copies, made in the first pass and held until the end: they take as much memory
+    as the matrices, and making them takes ten times as long as a token's product.
+    """
+    changed: list[nn.Module] = []
+    try:
+        for module in model.modules():
+            forward = _split(module, cut)
+            if forward is not None:
+                module.forward = forward
+                changed.append(module)
+        yield
+    finally:
+        for module in changed:
+            del module.forward  # the class's own is seen again
+
+
+def parts_of(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield what a layer adds up, each by its name: its attention, its feed-forward part, with all
+    matrices they have.
+    """
+    for name, part in layer.named_children():
+        inner = [module for module in part.modules() if module is not part]
+        whole = bool(inner) and not isinstance(part, nn.ModuleList) and part_name(name) != ROUTER
+        if whole and any(parameter.ndim > 1 for parameter in part.parameters()):
+            yield part_name(name), part
+
+
+class Cut(NamedTuple):
+    """Into how many parts a dimension is cut, and whether each is every so manieth."""
+
+    parts: int
+    strided: bool
+
+    def of(self, length: int, *, multiple: int = 1) -> Iterator[Any]:
+        """Even parts of so many, each but the last a multiple of one number: what they are indexed
+        by.
+        """
+        most = -(-length // self.parts)
+        most += -most % multiple
+        bounds = (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
+        if not self.strided or length < self.parts:
+            return bounds
+        places = torch.cat([torch.arange(begin, length, self.parts) for begin in range(self.parts)])
+        return (places[part] for part in bounds)
+
+
+def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:
+    # What is derived from it and does more (Llama 4's router gives scores besides) stays as it is.
+    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
+        return _linear(module, cut)
+    if type(module).__name__ == "Conv1D":  # GPT-2's, whose weight is [in, out]
+        return _conv(module, cut)
+    stacked = dict(module.named_parameters(recurse=False))
+    if {"gate_up_proj", "down_proj"} <= stacked.keys():
+        number, width, inner = stacked["down_proj"].shape
+        # Those of GPT-OSS lie the other way round, gate and up in turns: they stay as they are.
+        return (
+            _experts(module, cut)
+            if stacked["gate_up_proj"].shape == (number, 2 * inner, width)
+            else None
+        )
+    return None
+
+
+# Grouped products of transformers take rows whose bytes are a multiple of this.
+ALIGNED = 16
+
+
+def _linear(module: nn.Linear, cut: Cut) -> Forward:
+    shares: list[tuple[Any, Tensor]] = []
+
+    def forward(given: Tensor) -> Tensor:
+        weight = module.weight
+        if not shares:
+            shares.extend((part, weight[:, part]) for part in cut.of(weight.shape[1]))
+        total: Any = 0
+        for part, share in shares:
+            total = total + functional.linear(given[..., part], share)
+        bias: Tensor | None = module.bias
+        return cast("Tensor", total if bias is None else total + bias)
+
+    return forward
+
+
+def _conv(module: Any, cut: Cut) -> Forward:
+    shares: list[tuple[Any, Tensor]] = []
+
+    def forward(given: Tensor) -> Tensor:
+        weight = module.weight
+        if not shares:
+            shares.extend((part, weight[part]) for part in cut.of(weight.shape[0]))
+        total: Any = 0
+        for part, share in shares:
+            total = total + given[..., part] @ share
+        return cast("Tensor", total + module.bias)
+
+    return forward
+
+
+def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
+    whole = type(module).forward
+    shares: list[tuple[nn.Parameter, nn.Parameter]] = []
+
+    def forward(*given: Any, **named: Any) -> Tensor:
+        both = module.gate_up_proj
+        down = module.down_proj
+        if not shares:
+            gate, up = both.chunk(2, dim=1)
+            for part in cut.of(gate.shape[1], multiple=max(1, ALIGNED // gate.element_size())):
+                first = nn.Parameter(
+                    torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False
+                )
+                shares.append(
+                    (first, nn.Parameter(down[..., part].contiguous(), requires_grad=False))
+                )
+        total: Any = 0
+        try:
+            for first, second in shares:
+                module.gate_up_proj = first
+                module.down_proj = second
+                total = total + whole(module, *given, **named)
+        finally:
+            module.gate_up_proj = both
+            module.down_proj = down
+        return cast("Tensor", total)
+
+    return forward
+
+
+def padded(ids: Tensor, places: Tensor, seen: int, padding: int) -> dict[str, Tensor]:
+    """Return the same tokens as the second of a batch: it begins with padding, the first one with
+    as many tokens more.
+
+    Args:
+        ids: `[1, tokens]`.
+        places: their positions, `[1, tokens]`.
+        seen: tokens in the cache, without padding.
+        padding: how much longer the first of the batch is.
+    """
+    before = padding if seen == 0 else 0
+    fill = ids[:, :1].expand(1, before)
+    batch = torch.cat([torch.cat([fill, ids], 1)] * 2)
+    first = torch.cat([torch.arange(before)[None], places + padding], 1)
+    second = torch.cat([torch.zeros(1, before, dtype=places.dtype), places], 1)
+    mask = torch.ones(2, padding + seen + ids.shape[1], dtype=torch.long)
+    mask[1, :padding] = 0
+    return {"input_ids": batch, "position_ids": torch.cat([first, second]), "attention_mask": mask}

@@ -8,24 +8,40 @@ and mlx-lm load each of them.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import lzma
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from harness.engines.models.catalogue import MODELS, ModelError, Recipe
+from harness.engines.models.catalogue import MODELS, DrawnTensor, ModelError, Recipe
 from harness.engines.models.vocabulary import as_json, tokenizer_files
-from harness.engines.models.weights import DrawnTensor, draw, safetensors
 from harness.forms import manifest
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.distribution import missing
 from harness.forms.variables import cache_folder
 
-__all__ = ["MODELS", "ModelError", "cached", "digest", "files", "write"]
+__all__ = [
+    "MODELS",
+    "ModelError",
+    "cached",
+    "config_of",
+    "describe",
+    "digest",
+    "draw",
+    "files",
+    "safetensors",
+    "write",
+]
 
 VARIABLE = "RANKPROOF_MODELS"
+MOST_HEADER = 100 * 2**20
+BITS = 24
 
 
 def files(name: str) -> dict[str, bytes]:
@@ -151,3 +167,113 @@ def _is_whole(place: Path) -> bool:
 def _digests(folder: Path) -> dict[str, str]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """Return what stands in the config.json of a model.
+
+    Raises:
+        ModelError: there is none, or it is not a mapping in JSON.
+    """
+    path = folder / "config.json"
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
+        ) from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
+    return found
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """Architecture, sizes, tensors, parameters and the digest by which an input of this folder is
+    pinned.
+
+    Raises:
+        ModelError: no config.json or no safetensors file, or one that is damaged.
+    """
+    config = config_of(folder)
+    text = config.get("text_config") or config
+    shapes: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        shapes |= _header(path)
+    if not shapes:
+        raise ModelError(f"{folder.name} holds no safetensors file: convert the model first")
+    files = {
+        path.relative_to(folder).as_posix(): sha256_of(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    names = {
+        "layers": ("num_hidden_layers", "n_layer"),
+        "heads": ("num_attention_heads", "n_head"),
+        "KV heads": ("num_key_value_heads", "num_attention_heads", "n_head"),
+        "experts": ("num_local_experts", "num_experts"),
+        "width": ("hidden_size", "n_embd"),
+        "vocabulary": ("vocab_size",),
+    }
+    return {
+        "architecture": (config.get("architectures") or [text.get("model_type")])[0],
+        **{
+            what: next((text[name] for name in keys if text.get(name)), 0)
+            for what, keys in names.items()
+        },
+        "head": "tied" if text.get("tie_word_embeddings") else "untied",
+        "tensors": len(shapes),
+        "parameters": sum(math.prod(shape) for shape in shapes.values()),
+        "sha256": fold(files),
+        "config": config,
+    }
+
+
+def _header(path: Path) -> dict[str, list[int]]:
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            # What claims a longer header than any model has is cut off, and is then not JSON.
+            header = json.loads(file.read(min(size, MOST_HEADER)))
+        return {
+            name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
+        ) from None
+
+
+def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
+    """Uniform numbers, `[*tensor.shape]` float32.
+
+    Every tensor of a model has a stream of its own.
+    """
+    import numpy as np
+
+    digits = hashlib.shake_256(f"{seed}\0{name}".encode()).digest(4 * tensor.elements)
+    whole = (np.frombuffer(digits, "<u4") >> np.uint32(32 - BITS)).astype(np.int32) - np.int32(
+        1 << (BITS - 1)
+    )
+    # A uniform distribution from -w to w has the deviation w / sqrt(3).
+    step = np.float32(tensor.deviation * math.sqrt(3) / (1 << (BITS - 1)))
+    return (whole.astype(np.float32) * step + np.float32(tensor.middle)).reshape(tensor.shape)
+
+
+def safetensors(arrays: Mapping[str, Any]) -> bytes:
+    """Return a safetensors file of float32 arrays, in the order of their names.
+
+    The format is stated at https://github.com/huggingface/safetensors#format. The library may lay
+    one model out otherwise from release to release, and a digest is to hold for longer.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    parts: list[bytes] = []
+    place = 0
+    for name in sorted(arrays):
+        data = arrays[name].astype("<f4").tobytes()
+        shape = [int(size) for size in arrays[name].shape]
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [place, place + len(data)]}
+        parts.append(data)
+        place += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(parts)

@@ -14,11 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.models import MODELS, ModelError, cached, digest, files, write
-from harness.engines.models.description import describe
-from harness.engines.models.families import EXPERTS, HEADS, KV_HEADS
+from harness.engines.models import (
+    MODELS,
+    ModelError,
+    cached,
+    describe,
+    digest,
+    draw,
+    files,
+    safetensors,
+    write,
+)
+from harness.engines.models.catalogue import EXPERTS, HEADS, KV_HEADS, DrawnTensor
 from harness.engines.models.vocabulary import SIZE
-from harness.engines.models.weights import DrawnTensor, draw, safetensors
 from harness.forms.digest import fold, sha256_of
 from tests.engines.models.pinned import DIGESTS
 
