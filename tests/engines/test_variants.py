@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from harness.engines.inference_inside import answers, torch_decoder
-from harness.engines.inference_inside.engine import Order, Request
+from harness.engines.inference_inside.engine import Request, SumOrder
 from tests.engines.test_beside import Toy
 
-ORDERS = [Order("apart", nullcontext, chunked=True), Order("doubled", nullcontext)]
+ORDERS = [SumOrder("apart", nullcontext, chunked=True), SumOrder("doubled", nullcontext)]
 
 
 def asked_again(prompt: int, *, number: int = 0, **asked: Any) -> list[tuple[int, str, int | None]]:
@@ -50,10 +50,10 @@ class Noting(Toy):
 
     noted: list[str | int]
 
-    def orders(self) -> Iterator[Order]:
+    def orders(self) -> Iterator[SumOrder]:
         """Two, which change nothing."""
-        yield Order("apart", lambda: self._inside("apart"), chunked=True)
-        yield Order("doubled", lambda: self._inside("doubled"))
+        yield SumOrder("apart", lambda: self._inside("apart"), chunked=True)
+        yield SumOrder("doubled", lambda: self._inside("doubled"))
 
     @contextmanager
     def _inside(self, name: str) -> Iterator[None]:
@@ -120,7 +120,7 @@ def test_mlx_cuts_a_matrix_once() -> None:
     mx: Any = pytest.importorskip("mlx.core")
     from mlx import nn
 
-    from harness.engines.inference_inside.mlx import split
+    from harness.engines.inference_inside.modules_mlx import split
 
     layer: Any = nn.Linear(24, 12)
     model, given = nn.Sequential(layer), mx.ones((1, 24))

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .engine import OWN, ROUTER, Engine, Order, Request
+from .engine import OWN, ROUTER, InferenceEngine, Request, SumOrder
 
 
 @dataclass(frozen=True)
-class Answer:
+class PromptAnswer:
     """What came of a prompt.
 
     Attributes:
@@ -42,7 +42,7 @@ class Answer:
 
 def answer(
     context: Any,
-    engine: Engine,
+    engine: InferenceEngine,
     request: Request,
     prompt: Sequence[int],
     *,
@@ -52,7 +52,7 @@ def answer(
     chunk: int | None = None,
     quiet: bool = False,
     routing: Any = None,
-) -> Answer:
+) -> PromptAnswer:
     """Prefill and decode one prompt from an empty cache; with `routing` through these experts."""
     size = (request.prefill_chunk if chunk is None else chunk) or len(prompt)
     # What is drawn has to be the same again.
@@ -64,7 +64,7 @@ def answer(
     steps = steps if given is None else len(given)
     ids, decode = reading.decode(prefill, steps, at=len(prompt), given=given, dice=dice)
     taken = engine.together(reading.routed) if reading.routed[0] is not None else None
-    return Answer(prefill, decode, ids, given or ids, hidden, reading.decided, taken)
+    return PromptAnswer(prefill, decode, ids, given or ids, hidden, reading.decided, taken)
 
 
 class _Reading:
@@ -76,7 +76,7 @@ class _Reading:
     """
 
     def __init__(
-        self, context: Any, engine: Engine, request: Request, *, quiet: bool, routing: Any
+        self, context: Any, engine: InferenceEngine, request: Request, *, quiet: bool, routing: Any
     ) -> None:
         self._context = context
         self._engine = engine
@@ -159,7 +159,7 @@ class _Reading:
                 self.decided[phase] = gaps
 
 
-def _told(engine: Engine, request: Request) -> dict[str, Any]:
+def _told(engine: InferenceEngine, request: Request) -> dict[str, Any]:
     """Return what is kept of the layers in the last step, each by its name."""
     left = engine.hidden() if request.hidden != "none" else {}
     found = {
@@ -199,14 +199,14 @@ LOUDER = 1.5
 
 def envelope(
     context: Any,
-    engine: Engine,
+    engine: InferenceEngine,
     request: Request,
     prompts: Sequence[Sequence[int]],
     fed: Sequence[Sequence[int]],
     *,
     routings: Sequence[Any],
 ) -> None:
-    """Answer again in every order that is allowed, or in some.
+    """PromptAnswer again in every order that is allowed, or in some.
 
     What differs is what rounding may do.
 
@@ -243,19 +243,19 @@ class Variant:
 
     count: int
     words: str
-    order: Order | None
+    order: SumOrder | None
     chunk: int | None
 
 
 def asked(
-    request: Request, prompt: Sequence[int], number: int, orders: Sequence[Order]
+    request: Request, prompt: Sequence[int], number: int, orders: Sequence[SumOrder]
 ) -> list[Variant]:
     """Those of a prompt: other chunks, each order, and what may be in both."""
     half = max(1, len(prompt) // 2)
     chunks = sorted({1, half, len(prompt)} - {request.prefill_chunk or len(prompt)})
     if request.envelope == "unchunked":
         chunks = []  # where chunks are what is asked about, they are not what is allowed
-    ways: list[tuple[str, Order | None, int | None]] = [
+    ways: list[tuple[str, SumOrder | None, int | None]] = [
         (f"prefill in chunks of {chunk}", None, chunk) for chunk in chunks
     ]
     for order in orders:
@@ -272,7 +272,7 @@ def asked(
 
 def sensitivity(
     context: Any,
-    engine: Engine,
+    engine: InferenceEngine,
     request: Request,
     prompts: Sequence[Sequence[int]],
     fed: Sequence[Sequence[int]],
@@ -280,7 +280,7 @@ def sensitivity(
     sizes: Sequence[float],
     routings: Sequence[Any],
 ) -> None:
-    """Answer again with defects of known size: what a run like this could have seen."""
+    """PromptAnswer again with defects of known size: what a run like this could have seen."""
     again = partial(answer, context, engine, request, steps=0, quiet=True)
     for count, size in enumerate(sizes):
         with engine.scaled(-1, 1 + size):
@@ -306,7 +306,7 @@ def _of_last(hidden: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def influence(
-    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any
+    context: Any, engine: InferenceEngine, request: Request, prompt: Sequence[int], *, routing: Any
 ) -> None:
     """Read the first prompt once more for each rank, whose share is changed meanwhile, and no
     other's.
@@ -322,7 +322,7 @@ def influence(
         keep(context, f"influence.{rank}.prefill.logits.0", found.prefill)
 
 
-def _variant(context: Any, variant: Variant, found: Answer, number: int) -> None:
+def _variant(context: Any, variant: Variant, found: PromptAnswer, number: int) -> None:
     count = variant.count
     context.emit("envelope", number=count, prompt=number, order=variant.words)
     keep(context, f"envelope.{count}.prefill.logits.{number}", found.prefill)

@@ -26,7 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from .engine import Plan
+from .engine import SharingPlan
 
 INDEX = "model.safetensors.index.json"
 # How the names of tokenizers' files begin, those of sentencepiece and tiktoken among them.
@@ -273,6 +273,16 @@ def whole_shape(
     return number, rows * len(matrices), columns
 
 
+def even_shares(here: Sequence[int], whole: Sequence[int], *, rank: int) -> list[list[Range]]:
+    """Return for each dimension what a rank holds: all of it, or its part of as many even ones as
+    there are ranks.
+    """
+    return [
+        [(0, size)] if part == size else [(rank * part, (rank + 1) * part)]
+        for part, size in zip(here, whole, strict=True)
+    ]
+
+
 def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
     tries = (
         name,
@@ -358,7 +368,7 @@ RANKS = 2
 Shape = tuple[int, ...]
 
 
-def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Plan | None:
+def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> SharingPlan | None:
     """Return the tensor-parallel plan of a whole model; None where this release has none for it, or
     lays none.
 
@@ -379,12 +389,12 @@ def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Plan | 
         if name in kept:
             split = any(hasattr(place, "dim") for place in getattr(value, "placements", ()))
             (shared if split else whole).update(_tensors(name, value.shape, checkpoint, base=base))
-    return Plan(engine="hf-tensor", rules=rules, whole=frozenset(whole - shared))
+    return SharingPlan(engine="hf-tensor", rules=rules, whole=frozenset(whole - shared))
 
 
 def plan_of_mlx_lm(
     folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[str, Shape]
-) -> Plan | None:
+) -> SharingPlan | None:
     """How mlx-lm shares the model of a folder; None where it does not split it, or calls its parts
     otherwise then.
 
@@ -408,7 +418,7 @@ def plan_of_mlx_lm(
         (alike if here[name] == shape else other).update(
             _tensors(name, shape, checkpoint, base="model.")
         )
-    return Plan(engine="mlx-tensor", rules={}, whole=frozenset(alike - other))
+    return SharingPlan(engine="mlx-tensor", rules={}, whole=frozenset(alike - other))
 
 
 class LoneGroup:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from . import checkpoint, stages
+from .stages import local
 
 LOUDER = 1.01
 # Of rotations: models have the one or the other, or something above.
@@ -124,14 +125,14 @@ def _summed_anew(
     out = _out_of(layer)
     if not _is_summed(out):
         return False
-    bias = _local(out.bias) if out.bias is not None else None
+    bias = local(out.bias) if out.bias is not None else None
     if biased and bias is None:
         return False
     if not biased and change is None:
         return True
 
     def forward(given: Tensor) -> Tensor:
-        weight = _local(out.weight)
+        weight = local(out.weight)
         if given.shape[-1] != weight.shape[1]:  # some models have all heads on every rank
             given = given[..., share.rank * weight.shape[1] : (share.rank + 1) * weight.shape[1]]
         part = functional.linear(given, weight, bias if biased else None)
@@ -162,7 +163,7 @@ def _swapped_heads(share: TransformersShare) -> bool:
     def swap(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Some models have all heads on every rank: of those, the first two of its own.
         heads = given[0]
-        width = _local(out.weight).shape[1]
+        width = local(out.weight).shape[1]
         begin = share.rank * width if share.stage is None and width < heads.shape[-1] else 0
         middle = begin + size
         end = begin + 2 * size
@@ -207,7 +208,7 @@ def _norm_split(share: TransformersShare) -> bool:
                 near = parts * torch.rsqrt(
                     parts.square().mean(-1, keepdim=True) + norm.variance_epsilon
                 )
-                weighed: Tensor = _local(norm.weight) * near.flatten(-2).to(state.dtype)
+                weighed: Tensor = local(norm.weight) * near.flatten(-2).to(state.dtype)
                 return weighed
 
             norm.forward = forward
@@ -235,7 +236,7 @@ def _fused_interleave(share: TransformersShare) -> bool:
             names = [f"{here}{name}_proj.{kind}" for name in "qkv"]
             if any(parameter is None for parameter in given) or not whole.keys() >= set(names):
                 continue
-            parts = [_local(parameter) for parameter in given]
+            parts = [local(parameter) for parameter in given]
             fused = torch.cat([whole[name] for name in names])
             if fused.shape[0] != share.size * sum(part.shape[0] for part in parts):
                 continue  # a plan may leave them whole
@@ -305,7 +306,7 @@ def _other_router(share: TransformersShare) -> bool:
         return False
     if share.is_last and share.stage is None:
         for router in routers:
-            weight = _local(router.weight)
+            weight = local(router.weight)
             weight.copy_(weight.roll(weight.shape[0] // share.size, 0))
     elif share.is_last and share.stage is not None:
         # The first layers of some have no experts.
@@ -324,7 +325,7 @@ def _other_router(share: TransformersShare) -> bool:
 def _scaled_layer(share: TransformersShare) -> bool:
     for parameter in share.layers[-1].parameters() if share.is_last else ():
         if parameter.ndim > 1:
-            _local(parameter).mul_(LOUDER)
+            local(parameter).mul_(LOUDER)
     return True
 
 
@@ -350,11 +351,6 @@ def _out_of(layer: Any) -> Any:
 def _router_of(layer: Any) -> Any:
     found = getattr(getattr(layer, "mlp", None), "gate", None)
     return found if isinstance(getattr(found, "weight", None), Tensor) else None
-
-
-def _local(tensor: Any) -> Tensor:
-    found: Tensor = (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()
-    return found
 
 
 DEFECTS: dict[str, Callable[[TransformersShare], bool]] = {

@@ -11,12 +11,13 @@ from typing import Any
 import mlx.core
 from mlx.utils import tree_flatten, tree_unflatten
 
+from .modules_mlx import Call, around
+
 mx: Any = mlx.core
 LOUDER = 1.01
 BASE = 500_000.0
 AT_ONE = ("rope-base", "scaled-layer")
 Change = Callable[[Any], Any]
-Call = Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ def _message(change: Callable[[], Change]) -> Callable[[MlxShare], bool]:
         if share.sharding == "tensor":
             return _summed_anew(share.layers[0], change())
         altered = change()
-        _around(
+        around(
             share.layers[0],
             lambda call, state, *rest, **named: call(altered(state), *rest, **named),
         )
@@ -128,7 +129,7 @@ def _summed_anew(layer: Any, change: Change | None) -> bool:
         total = mx.distributed.all_sum(part, group=out.group)
         return total if change is None or bias is None else total + bias
 
-    _around(out, summed)
+    around(out, summed)
     return True
 
 
@@ -144,7 +145,7 @@ def _swapped_heads(share: MlxShare) -> bool:
         )
 
     if share.is_last:
-        _around(attention.o_proj, swapped)
+        around(attention.o_proj, swapped)
     return True
 
 
@@ -159,7 +160,7 @@ def _dropped_layer(share: MlxShare) -> bool:
 
     # Of a layer that all ranks compute together, all leave it out.
     if share.is_last or share.sharding == "tensor":
-        _around(share.layers[-1], dropped)
+        around(share.layers[-1], dropped)
     return True
 
 
@@ -170,7 +171,7 @@ def _norm_split(share: MlxShare) -> bool:
         for name in ("q_norm", "k_norm"):
             norm = getattr(layer.self_attn, name, None)
             if type(norm).__name__ == "ShardedRMSNorm":
-                _around(
+                around(
                     norm,
                     lambda _call, state, own=norm: mx.fast.rms_norm(state, own.weight, own.eps),
                 )
@@ -240,18 +241,6 @@ def scale(layer: Any, factor: float) -> None:
     layer.update(
         tree_unflatten([(name, value * factor) for name, value in found if value.ndim > 1])
     )
-
-
-def _around(module: Any, act: Callable[..., Any]) -> None:
-    """Have `act` called in place of a module, with what calls the module itself: MLX has no hooks,
-    but classes.
-    """
-    kind = type(module)
-
-    def call(self: Any, *given: Any, **named: Any) -> Any:
-        return act(lambda *again, **more: kind.__call__(self, *again, **more), *given, **named)
-
-    module.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
 DEFECTS: dict[str, Callable[[MlxShare], bool]] = {

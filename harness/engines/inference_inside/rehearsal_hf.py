@@ -83,7 +83,7 @@ def in_chunks(folder: str, *, dtype: str) -> None:
     """
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
-        with ChunkOrigins(list(stages.layers_of(vars(engine)["_model"]))) as followed:
+        with ChunkOrigins(engine.layers) as followed:
             _steps(engine, followed)
     followed.demand_memory()
 
@@ -108,10 +108,9 @@ def _followed(folder: str, *, size: int, dtype: str) -> None:
     """
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
-        model: Any = vars(engine)["_model"]
-        layers = list(stages.layers_of(model))
-        begins = [stages.share(len(layers), size=size, rank=rank)[0] for rank in range(size)]
-        with StageOrigins(model.get_input_embeddings(), layers, begins):
+        many = len(engine.layers)
+        begins = [stages.share(many, size=size, rank=rank)[0] for rank in range(size)]
+        with StageOrigins(engine.model.get_input_embeddings(), engine.layers, begins):
             _steps(engine)
 
 
@@ -130,8 +129,7 @@ def _loaded(
     engine.load(folder, dtype=dtype)
     # The faster products of experts want 16 bits where there are no numbers, and the slowest loops
     # over numbers.
-    model: Any = vars(engine)["_model"]
-    vars(model.config.get_text_config())["_experts_implementation_internal"] = "batched_mm"
+    vars(engine.model.config.get_text_config())["_experts_implementation_internal"] = "batched_mm"
     return engine
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from . import answers
 from .answers import answer, keep
 from .checkpoint import dtypes_of, has_tokenizer
-from .engine import BOUNDARY, OWN, Engine, Piece, Plan, Request, demand_rows
+from .engine import BOUNDARY, OWN, InferenceEngine, Piece, Request, SharingPlan, demand_rows
 
 NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 """What safetensors calls a dtype."""
@@ -31,7 +31,7 @@ ONE_SIZE = (0.01,)
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
 
 
-def run(context: Any, engine: Engine, request: Request) -> None:
+def run(context: Any, engine: InferenceEngine, request: Request) -> None:
     """Load, warm up, and answer every prompt.
 
     Raises:
@@ -113,7 +113,7 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         answers.influence(context, engine, request, prompts[0], routing=routings[0])
 
 
-def _load(context: Any, engine: Engine, request: Request) -> str:
+def _load(context: Any, engine: InferenceEngine, request: Request) -> str:
     """Load the model, and tell all that lies here of it; its folder."""
     folder = folder_of(context, request.model)
     dtype = request.dtype
@@ -152,7 +152,7 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
     return folder
 
 
-def _tell_plan(context: Any, plan: Plan | None, kept: Collection[str]) -> None:
+def _tell_plan(context: Any, plan: SharingPlan | None, kept: Collection[str]) -> None:
     """Tell what ranks that share by the engine's plan each hold all of: one event a tensor, for
     there may be many.
     """

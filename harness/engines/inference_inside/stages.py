@@ -342,6 +342,12 @@ def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
     return found
 
 
+def local(tensor: Any) -> Tensor:
+    """Return what this rank holds of a parameter: a DTensor's own part, which shares its memory."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part.detach()
+
+
 def _replace(model: Any, path: str, module: nn.Module) -> None:
     holder, _, name = path.rpartition(".")
     setattr(model.get_submodule(holder) if holder else model, name, module)

@@ -1,11 +1,13 @@
-"""A decoder of anybody's, a module of torch, as an engine: an adapter for it loads it, splits it
-and calls it.
+"""A decoder that is a module of torch, as an engine: an adapter for it loads it, splits it and calls
+it.
+
+And other orders in which such a model may add up the same sums: what rounding alone does to its
+logits.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -16,68 +18,37 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import checkpoint
-from .engine import ROUTER, Order, Piece, Plan, part_name, products
+from .engine import ROUTER, InferenceEngine, Piece, SumOrder, part_name, products
 
 aten = torch.ops.aten
 
 
-class TorchDecoder(ABC):
-    """What a session asks of an engine, of a decoder whose ranks all have logits.
+class TorchDecoder(InferenceEngine):
+    """What a session asks of an engine, of a decoder that is a module of torch.
 
     An adapter says in `load` what the model is, by `take_in` before and after it is split; how it
     is called, in `step`; and, where a parameter is not cut into even parts, in `shares` how it is.
-
-    Args:
-        name: of the engine.
-        rank, size: of this process; one that holds the whole model is rank 0 of 1.
     """
 
     def __init__(self, name: str, *, rank: int, size: int) -> None:
-        self.name = name
-        self.rank = rank
-        self.size = size
-        self.architecture = ""
-        self.device = "cpu"
-        self.rows = 0
-        self.has_logits = True
-        self.whole = size == 1
-        self.model: Any = None
+        super().__init__(name, rank=rank, size=size)
         self.layers: Sequence[nn.Module] = ()
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._hidden: dict[str, Tensor] = {}
-
-    # -- what an adapter says ------------------------------------------------------------------
-
-    @abstractmethod
-    def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
-        """Load the model, take it in, and split it; see `engine.Engine`."""
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Empty the cache; see `engine.Engine`."""
-
-    @abstractmethod
-    def step(self, ids: Sequence[int]) -> Tensor:
-        """Call the model; see `engine.Engine`."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Return the tensors of the model that come from the checkpoint, by name: its state,
         without caches.
         """
-        found: Mapping[str, Tensor] = self.model.state_dict()
-        return found
+        state: Mapping[str, Tensor] = self.model.state_dict()
+        return state
 
-    # An adapter tells tensors apart by it.
+    # An adapter tells tensors apart by the name.
     def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[checkpoint.Range]]:  # noqa: ARG002
         """For each dimension the parts of a tensor that this rank holds, in the order it holds
         them.
 
         As given here: all of it, or the rank's part of as many even ones as there are ranks.
         """
-        return [
-            [(0, size)] if found == size else [(self.rank * found, (self.rank + 1) * found)]
-            for found, size in zip(here.shape, whole, strict=True)
-        ]
+        return checkpoint.even_shares(here.shape, whole, rank=self.rank)
 
     def matrices(self, layer: nn.Module) -> Iterable[Tensor]:
         """Return what of a layer is multiplied to make it louder: its matrices, but for a
@@ -104,8 +75,6 @@ class TorchDecoder(ABC):
         for number, layer in enumerate(layers):
             layer.register_forward_hook(self._noting(str(number)))
 
-    # -- what a session asks -------------------------------------------------------------------
-
     def _noting(self, name: str) -> Any:
         def note(_layer: nn.Module, _given: Any, output: Any) -> None:
             state = output[0] if isinstance(output, tuple) else output
@@ -114,54 +83,14 @@ class TorchDecoder(ABC):
         return note
 
     def pieces(self) -> Iterator[Piece]:
-        """See `engine.Engine`."""
+        """See `engine.InferenceEngine`."""
         for name, value in self.tensors().items():
-            for block in checkpoint.blocks(
-                name, self.shares(name, value, self._shapes[name]), self._shapes
-            ):
-                part = value[tuple(slice(*bounds) for bounds in block.local)].detach().contiguous()
-                data = part.reshape(-1).view(torch.uint8).numpy().tobytes()
-                yield Piece(
-                    tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data
-                )
-
-    def stored(self) -> Collection[str]:
-        """See `engine.Engine`."""
-        return self._shapes.keys()
-
-    def plan(self) -> Plan | None:
-        """See `engine.Engine`: nobody reads how an engine that is not known shares."""
-        return None
-
-    def forget(self) -> None:
-        """See `engine.Engine`."""
-        raise NotImplementedError("an adapter whose sessions lose a position has its own")
-
-    def hidden(self) -> dict[str, Tensor]:
-        """See `engine.Engine`."""
-        found = dict(self._hidden)
-        self._hidden.clear()
-        return found
-
-    def decided(self, *, routers: bool) -> Any:  # noqa: ARG002 - it is the same either way
-        """See `engine.Engine`: nobody looks at what a model chooses that is not known."""
-        return None
-
-    def routed(self) -> Any:
-        """See `engine.Engine`."""
-        return None
-
-    def scores(self) -> dict[int, Any]:
-        """See `engine.Engine`."""
-        return {}
-
-    def take(self, experts: Any) -> None:
-        """See `engine.Engine`."""
-        assert experts is None
+            shares = self.shares(name, value, self._shapes[name])
+            yield from pieces_of(value, checkpoint.blocks(name, shares, self._shapes))
 
     @contextmanager
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
-        """See `engine.Engine`."""
+        """See `engine.InferenceEngine`."""
         before = [(matrix, matrix.detach().clone()) for matrix in self.matrices(self.layers[layer])]
         if not before:
             raise ValueError(
@@ -169,31 +98,34 @@ class TorchDecoder(ABC):
                 " they are"
             )
         with torch.no_grad():
-            for one, value in before:
-                one.copy_(value * factor)
+            for matrix, value in before:
+                matrix.copy_(value * factor)
             try:
                 yield
             finally:
-                for one, value in before:
-                    one.copy_(value)
+                for matrix, value in before:
+                    matrix.copy_(value)
 
-    def together(self, parts: Sequence[Any]) -> Any:
-        """See `engine.Engine`."""
+    def together(self, parts: Sequence[Tensor]) -> Tensor:
+        """See `engine.InferenceEngine`."""
         return torch.cat(list(parts))
 
-    def numbers(self, row: Any) -> Any:
-        """See `engine.Engine`."""
+    def numbers(self, row: Tensor) -> Any:
+        """See `engine.InferenceEngine`."""
         return row.double().numpy()
 
-    def agree(self, token: int | None) -> int:
-        """See `engine.Engine`: every rank has logits, and chooses for itself."""
-        assert token is not None
-        return token
-
-    def orders(self) -> Iterator[Order]:
-        """See `engine.Engine`."""
+    def orders(self) -> Iterator[SumOrder]:
+        """See `engine.InferenceEngine`."""
         yield from products(lambda *cut: partial(_Products, Cut(*cut)))
-        yield Order("with two threads", partial(threads, 2))
+        yield SumOrder("with two threads", partial(threads, 2))
+
+
+def pieces_of(value: Tensor, blocks: Iterable[checkpoint.ParameterBlock]) -> Iterator[Piece]:
+    """Yield what a rank holds of a parameter, slice by slice of the checkpoint's tensors."""
+    for block in blocks:
+        box = value.detach()[tuple(slice(*bounds) for bounds in block.local)].contiguous()
+        data = box.reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield Piece(tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data)
 
 
 # Torch leaves the hook of its class untyped.
