@@ -21,7 +21,9 @@ ORDERS = [SumOrder("apart", nullcontext, chunked=True), SumOrder("doubled", null
 
 def asked_again(prompt: int, *, number: int = 0, **asked: Any) -> list[tuple[int, str, int | None]]:
     """What a prompt of so many tokens is asked again."""
-    found = answers.asked(Request(**asked), range(prompt), number, ORDERS)
+    found = answers.asked(
+        Request(**asked), answers.AskedPrompt(number=number, ids=range(prompt)), ORDERS
+    )
     return [(one.count, one.words, one.chunk) for one in found]
 
 
@@ -90,7 +92,11 @@ def test_an_order_is_set_up_once_for_all_prompts() -> None:
     toy.load()
     toy.noted = []
     request = Request(envelope="keep", prefill_chunk=2)
-    answers.envelope(kept, toy, request, [[1, 2, 3, 4], [5]], [[], []], routings=[None, None])
+    prompts = [
+        answers.AskedPrompt(number=number, ids=ids, fed=[])
+        for number, ids in enumerate(([1, 2, 3, 4], [5]))
+    ]
+    answers.PromptSession(kept, toy, request).envelope(prompts)
     apart = ["begin apart", 2, 2, 2, 2, 1, 1, "end apart"]  # as the ranks read it, and in halves
     assert toy.noted == [1, 1, 1, 1, 4, 1, *apart, "begin doubled", 2, 2, 1, "end doubled"]
     assert sorted((prompt, count) for prompt, count, _ in kept.told) == [

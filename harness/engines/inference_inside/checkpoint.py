@@ -24,9 +24,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from .engine import SharingPlan
+from .engine import LibraryPlan
 
 INDEX = "model.safetensors.index.json"
 # How the names of tokenizers' files begin, those of sentencepiece and tiktoken among them.
@@ -44,6 +44,14 @@ WIDTHS = {
     "U8": 1,
     "BOOL": 1,
 }
+
+
+class HeaderEntry(TypedDict):
+    """A tensor in the header of a safetensors file."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -102,23 +110,24 @@ def stored(folder: str) -> dict[str, Stored]:
         raise ValueError(f"{place.name} holds no {PATTERN} file: convert the model first")
     if lost := [path.name for path in files if not path.is_file()]:
         raise ValueError(f"{INDEX} names {lost[0]}, which is not there: fetch it")
-    found: dict[str, Stored] = {}
+    tensors: dict[str, Stored] = {}
     for path in files:
         for name, tensor in header(path).items():
-            if name in found:
+            if name in tensors:
                 raise ValueError(
-                    f"{name} lies in {found[name].file.name} and in {path.name}: remove one of them"
+                    f"{name} lies in {tensors[name].file.name} and in {path.name}: remove one of"
+                    " them"
                 )
-            found[name] = tensor
+            tensors[name] = tensor
     for name, file in named.items():
-        if name not in found or found[name].file.name != file:
+        if name not in tensors or tensors[name].file.name != file:
             raise ValueError(
                 f"{INDEX} says that {file} holds {name}, which it does not: fetch both of one"
                 " revision"
             )
-    if named and (lost := sorted(found.keys() - named.keys())):
+    if named and (lost := sorted(tensors.keys() - named.keys())):
         raise ValueError(
-            f"{INDEX} does not name {lost[0]}, which {found[lost[0]].file.name} holds: fetch it"
+            f"{INDEX} does not name {lost[0]}, which {tensors[lost[0]].file.name} holds: fetch it"
             " again"
         )
     if not named and place.joinpath("model.safetensors") not in files:
@@ -126,7 +135,7 @@ def stored(folder: str) -> dict[str, Stored]:
             f"{place.name} has {files[0].name} and no {INDEX}, which says what belongs to it:"
             " fetch it"
         )
-    return found
+    return tensors
 
 
 def shapes(folder: str) -> dict[str, tuple[int, ...]]:
@@ -152,12 +161,12 @@ def _index(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_bytes())["weight_map"]
+        files = json.loads(path.read_bytes())["weight_map"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path.name} cannot be read ({error}): fetch it again") from None
-    if not isinstance(found, dict) or not found or not all(map(_is_file_name, found.values())):
+    if not isinstance(files, dict) or not files or not all(map(_is_file_name, files.values())):
         raise ValueError(f"{path.name} maps no tensors to files beside it: fetch it again")
-    return found
+    return files
 
 
 def _is_file_name(value: object) -> bool:
@@ -174,23 +183,15 @@ def header(path: Path) -> dict[str, Stored]:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
+            # What claims a longer header than the file is cut off, and is then not JSON.
             entries: dict[str, Any] = json.loads(file.read(min(size, many)))
         entries.pop("__metadata__", None)
-        found = {
-            name: Stored(
-                path,
-                str(entry["dtype"]),
-                tuple(map(int, entry["shape"])),
-                8 + size + int(entry["data_offsets"][0]),
-                8 + size + int(entry["data_offsets"][1]),
-            )
-            for name, entry in entries.items()
-        }
+        tensors = {name: _entry(path, entry, 8 + size) for name, entry in entries.items()}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(
             f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
         ) from None
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         if tensor.end > many:
             raise ValueError(f"{path.name} ends within {name}: it was cut off; fetch it again")
         if (
@@ -201,7 +202,18 @@ def header(path: Path) -> dict[str, Stored]:
                 f"{path.name} holds {name} in another number of bytes than its shape: fetch it"
                 " again"
             )
-    return found
+    return tensors
+
+
+def _entry(path: Path, entry: HeaderEntry, data: int) -> Stored:
+    """Return a tensor of a header behind which the data begins at that byte."""
+    return Stored(
+        path,
+        str(entry["dtype"]),
+        tuple(map(int, entry["shape"])),
+        data + int(entry["data_offsets"][0]),
+        data + int(entry["data_offsets"][1]),
+    )
 
 
 # How checkpoints call gate, up and down of an expert.
@@ -296,20 +308,20 @@ def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
 def _boxes(
     shares: Sequence[Sequence[Range]],
 ) -> Iterator[tuple[tuple[Range, ...], tuple[Range, ...]]]:
-    """Every combination of the parts of each dimension: where it lies in the rank's array, and in
-    the whole.
+    """Yield every combination of the parts of each dimension: where it lies in the rank's array,
+    and in the whole.
     """
-    placed = []
-    for parts in shares:
-        begin = 0
-        here = []
-        for part in parts:
-            end = begin + part[1] - part[0]
-            here.append(((begin, end), part))
-            begin = end
-        placed.append(here)
-    for box in product(*placed):
+    for box in product(*map(_placed, shares)):
         yield tuple(local for local, _ in box), tuple(whole for _, whole in box)
+
+
+def _placed(parts: Sequence[Range]) -> Iterator[tuple[Range, Range]]:
+    """Yield where each part lies in the rank's array, one after the other, and in the whole."""
+    begin = 0
+    for part in parts:
+        end = begin + part[1] - part[0]
+        yield (begin, end), part
+        begin = end
 
 
 def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
@@ -337,12 +349,12 @@ def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, 
 
 
 def _stacked(
-    made: tuple[str, tuple[str, ...]],
+    stack: tuple[str, tuple[str, ...]],
     shares: Sequence[Sequence[Range]],
     checkpoint: Mapping[str, tuple[int, ...]],
 ) -> Iterator[ParameterBlock]:
-    """The boxes of a stack `[experts, rows, columns]`, expert by expert and matrix by matrix."""
-    prefix, matrices = made
+    """Yield the boxes of a stack `[experts, rows, columns]`, expert by expert and matrix by matrix."""
+    prefix, matrices = stack
     rows = checkpoint[f"{prefix}0.{matrices[0]}.weight"][0]
     for local, whole in _boxes(shares):
         for offset, expert in enumerate(range(*whole[0])):
@@ -368,7 +380,7 @@ RANKS = 2
 Shape = tuple[int, ...]
 
 
-def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> SharingPlan | None:
+def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> LibraryPlan | None:
     """Return the tensor-parallel plan of a whole model; None where this release has none for it, or
     lays none.
 
@@ -389,12 +401,12 @@ def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Sharing
         if name in kept:
             split = any(hasattr(place, "dim") for place in getattr(value, "placements", ()))
             (shared if split else whole).update(_tensors(name, value.shape, checkpoint, base=base))
-    return SharingPlan(engine="hf-tensor", rules=rules, whole=frozenset(whole - shared))
+    return LibraryPlan(engine="hf-tensor", rules=rules, whole=frozenset(whole - shared))
 
 
 def plan_of_mlx_lm(
     folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[str, Shape]
-) -> SharingPlan | None:
+) -> LibraryPlan | None:
     """How mlx-lm shares the model of a folder; None where it does not split it, or calls its parts
     otherwise then.
 
@@ -418,7 +430,7 @@ def plan_of_mlx_lm(
         (alike if here[name] == shape else other).update(
             _tensors(name, shape, checkpoint, base="model.")
         )
-    return SharingPlan(engine="mlx-tensor", rules={}, whole=frozenset(alike - other))
+    return LibraryPlan(engine="mlx-tensor", rules={}, whole=frozenset(alike - other))
 
 
 class LoneGroup:

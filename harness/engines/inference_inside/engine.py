@@ -34,7 +34,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharingPlan:
+class LibraryPlan:
     """How an engine shares a model among ranks, as a process says that holds the whole of it and is
     none of them.
 
@@ -136,7 +136,7 @@ class InferenceEngine(ABC):
         """Return the names of all tensors of the checkpoint."""
         return self._shapes.keys()
 
-    def plan(self) -> SharingPlan | None:
+    def plan(self) -> LibraryPlan | None:
         """Return how the library shares this model within its layers; None where nothing is known
         of that.
         """

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from . import checkpoint, defects_hf, session, stages
 from .choices import Margins, Routers
-from .engine import Piece, Request, SharingPlan, SumOrder, products, takes_a_request
+from .engine import LibraryPlan, Piece, Request, SumOrder, products, takes_a_request
 from .handover import Handover, handover
 from .torch_decoder import (
     Cut,
@@ -149,7 +149,7 @@ class Transformers(TorchDecoder):
                 blocks = checkpoint.blocks(rename(name), _shares(value), self._shapes, base=base)
                 yield from pieces_of(stages.local(value), blocks)
 
-    def plan(self) -> SharingPlan | None:
+    def plan(self) -> LibraryPlan | None:
         """See `engine.InferenceEngine`."""
         return checkpoint.plan_of_transformers(self.model, self._shapes)
 
@@ -369,8 +369,14 @@ def _run(context: Any, asked: Mapping[str, Any], *, sharding: str, integrity: st
             context.emit("lost", peer=error.peer, message=error.sequence)
             raise
         if (mended := between.mended()) is not None:
-            names = ("damaged", "sent_again", "duplicates", "early", "made_anew")
-            context.emit("carried", **{name: mended[name] for name in names})
+            context.emit(
+                "carried",
+                damaged=mended["damaged"],
+                sent_again=mended["sent_again"],
+                duplicates=mended["duplicates"],
+                early=mended["early"],
+                made_anew=mended["made_anew"],
+            )
 
 
 @takes_a_request

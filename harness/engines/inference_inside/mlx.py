@@ -15,9 +15,9 @@ from mlx.utils import tree_flatten, tree_unflatten
 from . import checkpoint, defects_mlx, session
 from .engine import (
     InferenceEngine,
+    LibraryPlan,
     Piece,
     Request,
-    SharingPlan,
     SumOrder,
     products,
     takes_a_request,
@@ -172,7 +172,7 @@ class MlxLm(InferenceEngine):
                     tensor=block.tensor, slices=[list(bounds) for bounds in ranges], data=data
                 )
 
-    def plan(self) -> SharingPlan | None:
+    def plan(self) -> LibraryPlan | None:
         """See `engine.InferenceEngine`."""
         shapes = {
             self.known_as(name): tuple(value.shape) for name, value in self.parameters(self.model)
