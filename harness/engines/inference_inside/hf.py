@@ -355,7 +355,7 @@ def of_decoder(config: Any) -> Any:
     )
 
 
-def _run(context: Any, asked: Mapping[str, Any], *, sharding: str, integrity: str = "off") -> None:
+def _run(context: Any, asked: Mapping[str, Any], *, sharding: str, integrity: str) -> None:
     """Load, warm up, answer every prompt, over the group that the rank has joined.
 
     Tell what was mended between stages, or which message was lost.
@@ -390,7 +390,10 @@ def tensor(context: Any, **asked: Any) -> None:
     """Entry `hf-tensor`: transformers' own tensor parallelism, by which each rank has its slices of
     every layer.
     """
-    _run(context, asked, sharding="tensor")
+    engine = Transformers(
+        rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native
+    )
+    session.run(context, engine, Request(**asked))
 
 
 @takes_a_request
