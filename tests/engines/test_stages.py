@@ -60,7 +60,7 @@ def test_what_a_loop_finds_by_the_number_of_a_layer_is_cut_like_the_layers() -> 
     first.
     """
     whole = Decoder()
-    stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
+    stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
     assert (whole.config.layer_types, whole.config.thetas) == (["c", "d"], [3, 4])
     assert (whole.own, whole.shared) == (["g", "h"], 1)
 
@@ -72,7 +72,7 @@ def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
         ValueError,
         match=r"Told goes by the numbers of its layers \(state = layer\(state, number\)\)",
     ):
-        stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
+        stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
 
 
 @pytest.mark.slow

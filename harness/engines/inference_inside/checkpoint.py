@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint: which file holds each, which slices of it a parameter is made of, and
+"""Tensors of a checkpoint: which file holds each, which slices of it a parameter is made of, and
 how a library's tensor parallelism shares them.
 
 Engines read a folder each in its own way. transformers takes `model.safetensors` where it is there,
@@ -56,7 +56,7 @@ class HeaderEntry(TypedDict):
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor as it lies in a file.
+    """Tensor as it lies in a file.
 
     Attributes:
         file: which.
@@ -72,7 +72,7 @@ class Stored:
     end: int
 
     def read(self) -> bytearray:
-        """Its bytes, in C order, little-endian."""
+        """Return its bytes, in C order, little-endian."""
         with self.file.open("rb") as file:
             file.seek(self.begin)
             return bytearray(file.read(self.end - self.begin))
@@ -86,7 +86,7 @@ def has_tokenizer(folder: str) -> bool:
 
 
 def dtypes_of(folder: str) -> list[str]:
-    """In which dtypes a checkpoint keeps its tensors, as safetensors calls them.
+    """Return in which dtypes a checkpoint keeps its tensors, as safetensors calls them.
 
     None of one of another format.
     """
@@ -97,7 +97,7 @@ def dtypes_of(folder: str) -> list[str]:
 
 
 def stored(folder: str) -> dict[str, Stored]:
-    """Every tensor of a checkpoint, by name.
+    """Return every tensor of a checkpoint, by name.
 
     Raises:
         ValueError: no safetensors file, one that is missing, cut off or not of that format, a
@@ -139,7 +139,7 @@ def stored(folder: str) -> dict[str, Stored]:
 
 
 def shapes(folder: str) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a checkpoint with its shape. Raises ValueError, as `stored`."""
+    """Return every tensor of a checkpoint with its shape. Raises ValueError, as `stored`."""
     return {name: tensor.shape for name, tensor in stored(folder).items()}
 
 
@@ -223,7 +223,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class ParameterBlock:
-    """A box of a parameter as a rank holds it.
+    """Box of a parameter as a rank holds it.
 
     Attributes:
         local: begin and end in each dimension of what the rank holds.
@@ -243,7 +243,7 @@ def blocks(
     *,
     base: str = "",
 ) -> Iterator[ParameterBlock]:
-    """The boxes that a parameter consists of.
+    """Yield the boxes that a parameter consists of.
 
     Args:
         name: of the parameter in the running model.
@@ -353,7 +353,7 @@ def _stacked(
     shares: Sequence[Sequence[Range]],
     checkpoint: Mapping[str, tuple[int, ...]],
 ) -> Iterator[ParameterBlock]:
-    """Yield the boxes of a stack `[experts, rows, columns]`, expert by expert and matrix by matrix."""
+    """Yield the boxes of a stack `[experts, rows, columns]` by expert and matrix."""
     prefix, matrices = stack
     rows = checkpoint[f"{prefix}0.{matrices[0]}.weight"][0]
     for local, whole in _boxes(shares):
@@ -407,8 +407,9 @@ def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Library
 def plan_of_mlx_lm(
     folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[str, Shape]
 ) -> LibraryPlan | None:
-    """How mlx-lm shares the model of a folder; None where it does not split it, or calls its parts
-    otherwise then.
+    """Return how mlx-lm shares the model of a folder.
+
+    None where it does not split it, or calls its parts otherwise then.
 
     MLX is lazy: a model that is split and never evaluated has the shapes of a rank's share, and no
     weight is read.
@@ -471,14 +472,14 @@ def _planned(model: Any) -> tuple[Any, dict[str, str]]:
     # As it loads: what is tied is placed apart.
     with torch.device("meta"), initialization.no_tie_weights():
         planned = type(model)(copy.deepcopy(model.config))
-    # No other name for it.
-    rules, *_ = planned._resolve_parallel_plans(DistributedConfig(tp_size=RANKS, tp_plan="auto"))  # noqa: SLF001
+    config = DistributedConfig(tp_size=RANKS, tp_plan="auto")
+    rules, *_ = planned._resolve_parallel_plans(config)  # noqa: SLF001 - no other name for it
     apply_tensor_parallelism(planned, mesh, rules)
     return planned, {name: str(style) for name, style in planned.tp_plan.items()}
 
 
 def _shared(folder: str) -> Iterator[tuple[str, Shape]]:
-    """The parameters of the first rank's share of a model of mlx-lm, with their shapes."""
+    """Yield the parameters of the first rank's share of a model of mlx-lm, with their shapes."""
     from mlx.utils import tree_flatten
     from mlx_lm import utils
 

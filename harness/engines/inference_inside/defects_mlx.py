@@ -22,7 +22,7 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MlxShare:
-    """What one rank holds of a model.
+    """Share of a model that one rank holds.
 
     Attributes:
         model: with its layers alone, or its slices of every layer.
@@ -71,7 +71,7 @@ def spoil(share: MlxShare, defect: str) -> None:
 
 
 def stale() -> Change:
-    """The last position is the one before it, of the message before where there is one alone."""
+    """Make the last position the one before it, of the message before where there is one alone."""
     before: list[Any] = []
 
     def change(message: Any) -> Any:
@@ -86,7 +86,7 @@ def stale() -> Change:
 
 
 def half(message: Any) -> Any:
-    """The second half is zeros."""
+    """Make the second half zeros."""
     middle = message.shape[-1] // 2
     return mx.concatenate([message[..., :middle], mx.zeros_like(message[..., middle:])], axis=-1)
 
@@ -165,18 +165,18 @@ def _dropped_layer(share: MlxShare) -> bool:
 
 
 def _norm_split(share: MlxShare) -> bool:
-    """A norm over all heads becomes one over those of each rank."""
-    found = False
+    """Norm over those heads alone that each rank has."""
+    is_in = False
     for layer in share.layers:
         for name in ("q_norm", "k_norm"):
             norm = getattr(layer.self_attn, name, None)
             if type(norm).__name__ == "ShardedRMSNorm":
                 around(
                     norm,
-                    lambda _call, state, own=norm: mx.fast.rms_norm(state, own.weight, own.eps),
+                    lambda _call, state, norm=norm: mx.fast.rms_norm(state, norm.weight, norm.eps),
                 )
-                found = True
-    return found
+                is_in = True
+    return is_in
 
 
 def _fused_interleave(share: MlxShare) -> bool:
@@ -200,17 +200,17 @@ def _fused_interleave(share: MlxShare) -> bool:
 
 
 def _rope_base(share: MlxShare) -> bool:
-    found = False
+    is_in = False
     for layer in share.layers:
         rope: Any = getattr(layer.self_attn, "rope", None)
         if isinstance(getattr(rope, "base", None), float | int):
             rope.base = BASE
-            found = True
-    return found
+            is_in = True
+    return is_in
 
 
 def _other_router(share: MlxShare) -> bool:
-    """The last rank asks the experts as another rank's router says."""
+    """Let the last rank ask the experts as another rank's router says."""
     routers = [_router_of(layer) for layer in share.layers]
     if routers[-1] is None:
         return False
@@ -231,16 +231,11 @@ def _router_of(layer: Any) -> Any:
 
 def _scaled_layer(share: MlxShare) -> bool:
     if share.is_last:
-        scale(share.layers[-1], LOUDER)
+        layer = share.layers[-1]
+        values: Any = tree_flatten(layer.parameters())
+        louder = [(name, value * LOUDER) for name, value in values if value.ndim > 1]
+        layer.update(tree_unflatten(louder))
     return True
-
-
-def scale(layer: Any, factor: float) -> None:
-    """Make every matrix of a layer so much larger."""
-    found: Any = tree_flatten(layer.parameters())
-    layer.update(
-        tree_unflatten([(name, value * factor) for name, value in found if value.ndim > 1])
-    )
 
 
 DEFECTS: dict[str, Callable[[MlxShare], bool]] = {

@@ -1,6 +1,4 @@
-"""What is asked of a session, and what a session asks of an engine: a model, or a rank's share of
-one.
-"""
+"""Request that a session answers, and the engine that it asks: a model, or a share of one."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ ROUTER = "router"
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A slice of a tensor of the checkpoint that this rank holds.
+    """Slice of a tensor of the checkpoint that this rank holds.
 
     Attributes:
         tensor: its name in the checkpoint.
@@ -35,8 +33,8 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryPlan:
-    """How an engine shares a model among ranks, as a process says that holds the whole of it and is
-    none of them.
+    """Plan by which an engine shares a model among ranks, as a process says that holds the whole of
+    it and is none of them.
 
     Attributes:
         engine: the name of the engine that shares by it.
@@ -51,7 +49,7 @@ class LibraryPlan:
 
 
 def part_name(attribute: str) -> str:
-    """How a part of a layer is called, by the library's name for it.
+    """Return how a part of a layer is called, by the library's name for it.
 
     What attends is called alike everywhere.
     """
@@ -93,7 +91,7 @@ def products(
 
 
 class InferenceEngine(ABC):
-    """A model, or a rank's share of one, that goes on from what it has seen.
+    """Model, or a rank's share of one, that goes on from what it has seen.
 
     Args:
         name: the engine and how it shares the model, such as `hf-pipeline`.
@@ -169,8 +167,8 @@ class InferenceEngine(ABC):
         return states
 
     def decided(self, *, routers: bool) -> Any:  # noqa: ARG002 - by those that look at choices
-        """By how much each choice was decided in the steps since this was asked last, `[tokens,
-        choices]`.
+        """Return by how much each choice was decided in the steps since this was asked last,
+        `[tokens, choices]`.
 
         Of a router, how far the last expert chosen lay above the first that was not, and only where
         `routers` are not told what to take; of an indexer the same of keys, or of blocks of them.
@@ -214,7 +212,7 @@ class InferenceEngine(ABC):
 
     @abstractmethod
     def numbers(self, row: Any) -> Any:
-        """One row of logits as a float64 array of numpy."""
+        """Return a row of logits as a float64 array of numpy."""
 
     def agree(self, token: int | None) -> int:
         """Return the token that was chosen, on every rank.
@@ -240,7 +238,7 @@ OWN = "own"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The arguments that every ready subject of this folder takes, as `harness.engines.inference`
+    """Arguments that every ready subject of this folder takes, as `harness.engines.inference`
     describes them.
     """
 
@@ -279,8 +277,9 @@ def takes_a_request(entry: Callable[..., None]) -> Callable[..., None]:
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default)
         for field in fields(Request)
     ]
-    found = [*parameters, *(parameter for parameter in further if parameter.name not in named)]
-    entry.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    entry.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*parameters, *(parameter for parameter in further if parameter.name not in named)]
+    )
     return entry
 
 

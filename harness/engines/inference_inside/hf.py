@@ -32,7 +32,7 @@ PROBE = 16
 
 
 class Transformers(TorchDecoder):
-    """A decoder of transformers.
+    """Decoder of transformers.
 
     Args:
         rank, size: of this process; one that holds the whole model is rank 0 of 1.
@@ -218,7 +218,7 @@ class Transformers(TorchDecoder):
 
     def decided(self, *, routers: bool) -> Tensor | None:
         """See `engine.InferenceEngine`."""
-        return self._margins.told(routers=routers) if self._margins is not None else None
+        return self._margins.taken(routers=routers) if self._margins is not None else None
 
     def routed(self) -> Tensor | None:
         """See `engine.InferenceEngine`."""

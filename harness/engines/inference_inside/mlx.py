@@ -32,7 +32,7 @@ TURNED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_
 
 
 class MlxLm(InferenceEngine):
-    """A decoder of mlx-lm.
+    """Decoder of mlx-lm.
 
     Args:
         rank, size: of this process; one that holds the whole model is rank 0 of 1.
@@ -129,12 +129,12 @@ class MlxLm(InferenceEngine):
         return utils.sharded_load(folder, *groups)[0]
 
     def parameters(self, module: Any) -> list[tuple[str, Any]]:
-        """Every parameter of a module by its name there.
+        """Return every parameter of a module by its name there.
 
         An adapter whose modules hide some has its own.
         """
-        found: Any = tree_flatten(module.parameters())
-        return list(found)
+        parameters: Any = tree_flatten(module.parameters())
+        return list(parameters)
 
     def known_as(self, name: str) -> str:
         """Return what mlx-lm calls a parameter.
@@ -213,7 +213,7 @@ class MlxLm(InferenceEngine):
         return logits
 
     def decided(self, *, routers: bool) -> Any:
-        """See `engine.InferenceEngine`: of what mlx-lm chooses between, its routers alone are looked at."""
+        """See `engine.InferenceEngine`: of what mlx-lm chooses, its routers alone are looked at."""
         noted = self._decided
         self._decided = []
         return mx.concatenate(noted) if noted and routers else None

@@ -1,7 +1,7 @@
-"""What stands in for modules of mlx-lm: watched, cut into parts, or with what stages hand on checked.
+"""Stand-ins for modules of mlx-lm: watched, cut into parts, or with what stages hand on checked.
 
-MLX has no hooks, but Python looks a call up in the class: `around` gives a module a class of its own
-that calls something else.
+MLX has no hooks, but Python looks a call up in the class: `around` gives a module a class of its
+own that calls something else.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def watch_router(block: Any, margins: list[Any]) -> None:
 
 @contextmanager
 def split(model: Any, parts: int, *, strided: bool = False) -> Iterator[None]:
-    """Every product with a weight is made in parts of the inner dimension that are summed, as
-    tensor parallelism does.
+    """Make every product with a weight in parts of the inner dimension that are summed, as tensor
+    parallelism does.
 
     Experts are split by their inner width. A part lies together, or is every so manieth: other
     roundings. Parts are made in the first pass and held until the end; what is not together takes
@@ -165,8 +165,8 @@ EMPTY = 0
 
 
 class Hops:
-    """What mlx-lm's stages hand on, digested at both ends and compared after each step: rank 0 has
-    the last layers.
+    """Hidden states that mlx-lm's stages hand on, digested at both ends and compared after each
+    step: rank 0 has the last layers.
 
     mlx-lm sends inside its models and gives no seam to put a transport in. What a stage's last
     layer gives and its next stage's first layer takes can be seen, and what the final norm takes on

@@ -1,6 +1,8 @@
 """transformers rehearsed on tensors that have shapes and no numbers, whole or as stages.
 
-No process joins a group.
+No process joins a group. `ChunkOrigins` shows whether a layer reads a second chunk of a prompt
+after the whole of the first one; `StageOrigins` whether a stage takes anything of the stages before
+it but the hidden state.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ def _alone(folder: str, sharding: str, *, rank: int, size: int, dtype: str) -> N
 
 
 def _sharing(folder: str, *, rank: int, size: int, dtype: str) -> None:
-    """One rank of those that share each layer: the first, or the last, which gets what is left."""
+    """Rehearse a rank of those that share each layer: the first, or the last, which gets what is
+    left.
+    """
     with (
         group_alone(rank=rank, size=size) as group,
         fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
@@ -144,14 +148,12 @@ def _steps(engine: Transformers, followed: ChunkOrigins | None = None) -> None:
 
 
 def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
-    """As `stages.read`, of the headers alone."""
-    found: dict[str, Tensor] = {}
-    for name, tensor in checkpoint.stored(folder).items():
-        if not skip(name):
-            found[name] = torch.empty(
-                tensor.shape, dtype=stages.DTYPES.get(tensor.dtype, torch.uint8)
-            )
-    return found
+    """Return what `stages.read` does, of the headers alone."""
+    return {
+        name: torch.empty(tensor.shape, dtype=stages.DTYPES.get(tensor.dtype, torch.uint8))
+        for name, tensor in checkpoint.stored(folder).items()
+        if not skip(name)
+    }
 
 
 def _loader(auto: Any) -> Callable[..., Any]:
@@ -180,8 +182,8 @@ WITH_NUMBERS = (
 
 @contextmanager
 def group_alone(*, rank: int, size: int) -> Iterator[Any]:
-    """The module torch.distributed, with a group joined in which nobody answers, and collectives
-    give the right shape.
+    """Join a group in which nobody answers, and collectives give the right shape; the module
+    torch.distributed.
 
     torch has such a backend for its own tests. What it works out about ranks with small tensors of
     its own needs numbers, and is made outside of the mode in which tensors have none.
@@ -259,12 +261,12 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def of(self, tree: Any) -> frozenset[int]:
         """Return the parts that the tensors in nested lists and mappings came of."""
-        found = (
+        parts = (
             self._parts.get(leaf, frozenset())
             for leaf in tree_leaves(tree)
             if isinstance(leaf, Tensor)
         )
-        return frozenset[int]().union(*found)
+        return frozenset[int]().union(*parts)
 
     def given(self, part: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return what a layer is called with, its hidden state another one that comes of that part
@@ -280,7 +282,7 @@ OWN = -1
 
 
 class Forgetful(ValueError):
-    """A layer reads a second chunk as if a part of what it keeps of the first were not there."""
+    """Raised of a layer that reads a second chunk without a part of what it keeps of the first."""
 
 
 # Torch leaves the hook of its class untyped.
@@ -307,7 +309,7 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
             layer.register_forward_hook(self._left(number))
 
     def step_from(self, cache: Any) -> None:
-        """A step begins: what the cache and its modules keep of each layer are parts, the same ones
+        """Begin a step: what the cache and its modules keep of each layer are parts, the same ones
         in each step.
         """
         self._names = []
@@ -351,7 +353,7 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
 
 
 class StageLeak(ValueError):
-    """A layer takes something else of the layers before its stage than the hidden state."""
+    """Raised of a layer that takes more of the layers before its stage than the hidden state."""
 
 
 # Torch leaves the hook of its class untyped.

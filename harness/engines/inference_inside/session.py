@@ -1,4 +1,4 @@
-"""A session with an engine: load, prefill in chunks, decode.
+"""Session with an engine: load, prefill in chunks, decode.
 
 Every rank tells what it holds and what it generated.
 
@@ -251,13 +251,13 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
     """
     if request.follow == "reference":
         values = json.loads(Path(context.inputs["reference"], "values.json").read_text())
-        histories = values["generated.ids"]
+        histories: list[Sequence[int] | None] = values["generated.ids"]
         if len(histories) != prompts:
             raise ValueError(
                 f"the reference answered {len(histories)} prompts, this session has {prompts}: give"
                 " both alike"
             )
-        return list(histories)
+        return histories
     if request.teacher and len(request.teacher) != prompts:
         raise ValueError(
             f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each"

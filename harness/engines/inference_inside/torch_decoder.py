@@ -1,5 +1,4 @@
-"""A decoder that is a module of torch, as an engine: an adapter for it loads it, splits it and calls
-it.
+"""Decoder that is a module of torch, as an engine: an adapter loads it, splits it and calls it.
 
 And other orders in which such a model may add up the same sums: what rounding alone does to its
 logits.
@@ -24,7 +23,7 @@ aten = torch.ops.aten
 
 
 class TorchDecoder(InferenceEngine):
-    """What a session asks of an engine, of a decoder that is a module of torch.
+    """Decoder that is a module of torch.
 
     An adapter says in `load` what the model is, by `take_in` before and after it is split; how it
     is called, in `step`; and, where a parameter is not cut into even parts, in `shares` how it is.
@@ -41,8 +40,12 @@ class TorchDecoder(InferenceEngine):
         state: Mapping[str, Tensor] = self.model.state_dict()
         return state
 
-    # An adapter tells tensors apart by the name.
-    def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[checkpoint.Range]]:  # noqa: ARG002
+    def shares(
+        self,
+        name: str,  # noqa: ARG002 - an adapter tells tensors apart by it
+        here: Tensor,
+        whole: Sequence[int],
+    ) -> list[list[checkpoint.Range]]:
         """For each dimension the parts of a tensor that this rank holds, in the order it holds
         them.
 
@@ -130,8 +133,8 @@ def pieces_of(value: Tensor, blocks: Iterable[checkpoint.ParameterBlock]) -> Ite
 
 # Torch leaves the hook of its class untyped.
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Every product of matrices is made in parts of the inner dimension that are summed, whatever
-    module makes it.
+    """Mode in which every product of matrices is made in parts of the inner dimension that are
+    summed, whatever module makes it.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -156,7 +159,7 @@ Forward = Callable[[Tensor], Tensor]
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """As many threads for torch's kernels."""
+    """Give torch's kernels so many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -167,7 +170,7 @@ def threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute at another value."""
+    """Set an attribute to another value for a while."""
     before = getattr(thing, name)
     setattr(thing, name, value)
     try:
@@ -178,8 +181,8 @@ def setting(thing: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def split(model: nn.Module, cut: Cut) -> Iterator[None]:
-    """Every product with a weight is made in parts of the inner dimension that are summed, as
-    tensor parallelism does.
+    """Make every product with a weight in parts of the inner dimension that are summed, as tensor
+    parallelism does.
 
     Experts are split by their inner width, so that each part gates, multiplies and is summed like a
     rank's. A part lies together, or is every so manieth of them: as many roundings, and other ones.
