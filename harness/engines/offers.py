@@ -1,5 +1,5 @@
-"""Which engine offers which architecture at which world size, read from the libraries that are
-installed.
+"""Offers of the engines: which runs which architecture at which world size, read from the libraries
+that are installed.
 
 Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused
 before anything runs. Some engines accept what they cannot do and crash in the first layer, or in a
@@ -36,7 +36,7 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What a library has for an architecture.
+    """Offer of a library for an architecture.
 
     Attributes:
         single: whether it knows the architecture at all.
@@ -65,7 +65,7 @@ ALIGNED = 16
 
 
 def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
-    """Why an engine cannot run a model over so many ranks; empty where it can.
+    """Return why an engine cannot run a model over so many ranks; empty where it can.
 
     Args:
         engine: of `ENGINES`.
@@ -78,43 +78,23 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
             understood.
     """
     library, _, sharding = engine.partition("-")
-    text = config.get("text_config") or config
-    # Libraries go by the kind of the whole, also where it wraps that of a text model.
     kind = str(config.get("model_type", ""))
-    wrapped = str(text.get("model_type", kind))
-    known = offers(library)
-    by_class = [
-        known[name]
-        for architecture in config.get("architectures") or ()
-        if (name := f"{kind}:{architecture}") in known
-    ]
-    offer = next(iter(by_class), known.get(kind, Offer()))
+    offer = _offer_of(library, config)
     called = f"{LIBRARIES[library]} {installed(library)}"
     if not offer.single:
-        if wrapped != kind and known.get(wrapped, Offer()).single:
-            return (
-                f"{called} has no causal language model {kind!r}, in which a {wrapped} lies; save"
-                " that one by itself, with its own config.json"
-            )
-        return f"{called} has no causal language model {kind!r}"
-    if library == "hf" and not offer.tensor and (inner := known.get(wrapped, Offer())).tensor:
-        # transformers keeps its plan with the configuration of the text.
-        offer = replace(offer, tensor=True, heads=inner.heads)
-    of_head = sharding == "tensor" and offer.head and not offer.tensor
-    if sharding == "tensor" and not offer.tensor and not of_head:
+        return f"{called} has no causal language model {_kind_that_lacks(library, config)}"
+    is_of_head = sharding == "tensor" and offer.head and not offer.tensor
+    if sharding == "tensor" and not offer.tensor and not is_of_head:
         if library == "hf":
             return (
                 f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
             )
         return f"{called} does not split the layers of {kind}; take mlx-single"
     if sharding == "pipeline" and not offer.pipeline:
-        return (
-            f"{called} has no pipeline for {kind}; take"
-            f" {'mlx-tensor' if offer.tensor else 'mlx-single'}"
-        )
-    if "text_config" not in config and (
-        lacking := [key for key in offer.wants if key not in config]
-    ):
+        other = "mlx-tensor" if offer.tensor else "mlx-single"
+        return f"{called} has no pipeline for {kind}; take {other}"
+    lacking = [key for key in offer.wants if key not in config]
+    if lacking and "text_config" not in config:
         return (
             f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
         )
@@ -122,17 +102,48 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         return f"{called}: {why}"
     if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
-    if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
+    has_experts = _number(config.get("text_config") or config, *EXPERTS) > 0
+    if library == "mlx" and dtype != "float32" and has_experts and is_without_gpu():
         return (
             f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or"
             " a GPU"
         )
-    # Where the matrix behind the layers alone is split, each rank has all heads and all experts.
-    return "" if of_head else uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
+    if is_of_head:
+        return ""  # each rank has all heads and all experts
+    return uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
+
+
+def _offer_of(library: str, config: Mapping[str, Any]) -> Offer:
+    """Return what a library offers a model: by its class, else by the kind of the whole, also where
+    it wraps that of a text model.
+    """
+    known = offers(library)
+    kind = str(config.get("model_type", ""))
+    classes = (f"{kind}:{architecture}" for architecture in config.get("architectures") or ())
+    offer = next((known[name] for name in classes if name in known), known.get(kind, Offer()))
+    inner = known.get(_wrapped(config), Offer())
+    if library == "hf" and inner.tensor and not offer.tensor:
+        # transformers keeps its plan with the configuration of the text.
+        return replace(offer, tensor=True, heads=inner.heads)
+    return offer
+
+
+def _kind_that_lacks(library: str, config: Mapping[str, Any]) -> str:
+    """Return a kind that a library has no model of, and what to do where it has what that wraps."""
+    kind = str(config.get("model_type", ""))
+    wrapped = _wrapped(config)
+    if wrapped == kind or not offers(library).get(wrapped, Offer()).single:
+        return repr(kind)
+    return f"{kind!r}, in which a {wrapped} lies; save that one by itself, with its own config.json"
+
+
+def _wrapped(config: Mapping[str, Any]) -> str:
+    text = config.get("text_config") or config
+    return str(text.get("model_type", config.get("model_type", "")))
 
 
 def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
-    """Why a prompt that is read in chunks is another one to a model of transformers.
+    """Return why a prompt that is read in chunks is another one to a model of transformers.
 
     Empty where it is the same.
     """
@@ -178,13 +189,10 @@ def uneven(
     if library == "mlx" and ranks < 2:
         return "MLX's ring has two ranks at least; take mlx-single"
     if sharding == "pipeline":
-        # 0 where it is called otherwise: the rank, which has the model, will say.
         layers = _number(text, *LAYERS)
-        return (
-            f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks"
-            if 0 < layers < ranks
-            else ""
-        )
+        if 0 < layers < ranks:
+            return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks"
+        return ""  # also where they are called otherwise: the rank, which has the model, will say
     heads = _number(text, "num_key_value_heads", *HEADS)
     if by_heads and heads % ranks:
         return (
@@ -233,15 +241,15 @@ def offers(library: str) -> Mapping[str, Offer]:
     Raises:
         ModelError: it is not installed here, or its files are not what is understood.
     """
-    installed(library)
+    installed(library)  # raises where it is not
     place = _folder(library)
-    found = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
-    if not any(offer.tensor for offer in found.values()):
+    known = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
+    if not any(offer.tensor for offer in known.values()):
         raise ModelError(
             f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is"
             " understood"
         )
-    return found
+    return known
 
 
 def _folder(library: str) -> Path:
@@ -283,17 +291,17 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
 
 
 def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
-    """The classes of transformers that have a plan of their own, which is for what stands behind
-    the layers.
+    """Yield the classes of transformers that have a plan of their own, which is for what stands
+    behind the layers.
     """
     for path in models.glob("*/modeling_*.py"):
         name = ""
-        for found in re.finditer(
+        for match in re.finditer(
             r"^class (\w+)|^    _tp_plan = \{.", path.read_text("utf-8"), re.MULTILINE
         ):
-            if found[1]:
-                name = found[1]
-            elif not found[0].endswith("}"):
+            if match[1]:
+                name = match[1]
+            elif not match[0].endswith("}"):
                 yield name
 
 
@@ -303,10 +311,10 @@ def _is_by_heads(plan: ast.expr | None) -> bool:
     Also where it cannot be read.
     """
     try:
-        found: Any = ast.literal_eval(plan) if plan is not None else {}
+        rules: Any = ast.literal_eval(plan) if plan is not None else {}
     except ValueError:
         return True
-    return any("att" in name and how == "colwise" for name, how in found.items())
+    return any("att" in name and how == "colwise" for name, how in rules.items())
 
 
 def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
@@ -314,16 +322,12 @@ def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
     known = {name: offer for name in trees if (offer := _of_module(name, trees)) is not None}
     yield from known.items()
     for node in ast.parse((folder / "utils.py").read_bytes()).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if (
-            isinstance(target, ast.Name)
-            and target.id in REMAPPINGS
-            and isinstance(node, ast.Assign)
-        ):
-            names: dict[Any, str] = ast.literal_eval(node.value)
-            for kind, module in names.items():
-                if module in known:
-                    yield kind if isinstance(kind, str) else ":".join(kind), known[module]
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in REMAPPINGS:
+                names: dict[Any, str] = ast.literal_eval(value)
+                for kind, module in names.items():
+                    if module in known:
+                        yield kind if isinstance(kind, str) else ":".join(kind), known[module]
 
 
 def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
@@ -340,72 +344,67 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
     }
     if "ModelArgs" not in classes or "Model" not in {*classes, *imported}:
         return None
-    bases: list[ast.expr] = classes["Model"].bases if "Model" in classes else [ast.Name("Model")]
-    above: list[Offer | None] = []
+    whole = classes.get("Model")
+    bases: list[ast.expr] = whole.bases if whole is not None else [ast.Name("Model")]
+    above = list[Offer]()
     for base in bases:
-        # `from .other import Model as Other`, or `from . import other` and `other.Model`.
-        there = base.value if isinstance(base, ast.Attribute) else base
-        module, what = imported.get(there.id, ("", "")) if isinstance(there, ast.Name) else ("", "")
-        what = base.attr if isinstance(base, ast.Attribute) else what
-        if what == "Model" and module in trees:
-            above.append(_of_module(module, trees))
-    own = (
-        {node.name for node in classes["Model"].body if isinstance(node, ast.FunctionDef)}
-        if "Model" in classes
-        else set()
-    )
-    mixed = any(
+        match base:  # `from .other import Model as Other`, or `from . import other`, `other.Model`
+            case ast.Name(id=name):
+                module, what = imported.get(name, ("", ""))
+            case ast.Attribute(value=ast.Name(id=name), attr=what):
+                module, _ = imported.get(name, ("", ""))
+            case _:
+                continue
+        if what == "Model" and module in trees and (offer := _of_module(module, trees)):
+            above.append(offer)
+    is_mixed = any(
         isinstance(base, ast.Name) and base.id == PIPELINE
         for kind in classes.values()
         for base in kind.bases
     )
+    has_shard = whole is not None and _method(whole, "shard") is not None
     return Offer(
         single=True,
-        tensor="shard" in own or any(one.tensor for one in above if one),
-        pipeline=mixed or any(one.pipeline for one in above if one),
-        wants=tuple(_without_default(classes["ModelArgs"])) if "ModelArgs" in classes else (),
+        tensor=has_shard or any(offer.tensor for offer in above),
+        pipeline=is_mixed or any(offer.pipeline for offer in above),
+        wants=tuple(_without_default(classes["ModelArgs"])),
     )
 
 
 def _without_default(node: ast.ClassDef) -> Iterator[str]:
-    """The fields of a dataclass that have no default."""
+    """Yield the fields of a dataclass that have no default."""
     for statement in node.body:
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and statement.value is None
-            and isinstance(statement.target, ast.Name)
-        ):
-            yield statement.target.id
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), value=None):
+                yield name
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     """Return what a class assigns in its body, with or without a type."""
-    found: dict[str, ast.expr | None] = {}
+    values: dict[str, ast.expr | None] = {}
     for statement in node.body:
-        if isinstance(statement, ast.Assign):
-            found |= {
-                target.id: statement.value
-                for target in statement.targets
-                if isinstance(target, ast.Name)
-            }
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            found[statement.target.id] = statement.value
-    return found
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
+                values[name] = value
+    return values
 
 
 def _is_full(node: ast.expr | None) -> bool:
-    return (
-        node is not None
-        and not (isinstance(node, ast.Constant) and node.value is None)
-        and not (isinstance(node, ast.Dict) and not node.keys)
-    )
+    """Return whether an assignment has another value than None and an empty mapping."""
+    match node:
+        case None | ast.Constant(value=None) | ast.Dict(keys=[]):
+            return False
+    return True
 
 
 CACHE = "past_key_values"
 
 
 def stateful(folder: Path, architecture: str) -> str:
-    """Why a decoder cannot go on from a KV cache, as all engines of transformers have it do.
+    """Return why a decoder cannot go on from a KV cache, as all engines of transformers have it do.
 
     Empty where it may.
 
@@ -429,14 +428,10 @@ def is_told_to_decode(folder: Path, architecture: str) -> bool:
     """
     whole = _classes(folder, architecture).get(architecture)
     constructor = _method(whole, "__init__") if whole is not None else None
-    tests = (
-        (node.test for node in ast.walk(constructor) if isinstance(node, ast.If))
-        if constructor is not None
-        else ()
-    )
-    return any(
-        ast.unparse(test) in ("not config.is_decoder", "not self.config.is_decoder")
-        for test in tests
+    return constructor is not None and any(
+        isinstance(node, ast.If)
+        and ast.unparse(node.test) in ("not config.is_decoder", "not self.config.is_decoder")
+        for node in ast.walk(constructor)
     )
 
 
@@ -481,8 +476,8 @@ def _holder(
     kinds = [kind for _, kind in _made(classes[name])]
     if "ModuleList" in kinds:
         return classes[name]
-    found = (_holder(classes, kind, seen | {name}) for kind in kinds)
-    return next((holder for holder in found if holder is not None), None)
+    holders = (_holder(classes, kind, seen | {name}) for kind in kinds)
+    return next((holder for holder in holders if holder is not None), None)
 
 
 def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
