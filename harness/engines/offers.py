@@ -1,10 +1,10 @@
 """Offers of the engines: which runs which architecture at which world size, read from the libraries
 that are installed.
 
-Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused
-before anything runs. Some engines accept what they cannot do and crash in the first layer, or in a
-reshape; that is refused too. So is a decoder that cannot be run layer by layer, or not step by
-step. What is in doubt is left to the rank, which has the modules themselves and refuses it as well.
+Nothing is imported: an engine's files show what it offers, and a scenario's cell is refused before
+anything runs. Some engines accept what they cannot do and crash in the first layer, or in a
+reshape; that is refused too. So is a decoder that cannot be run layer by layer, or step by step.
+What is in doubt is left to the rank, which has the modules themselves and refuses it as well.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.engines.models import ModelError
+from harness.engines.models import EXPERTS, HEADS, LAYERS, ModelError, number_of
 from harness.forms.distribution import absence
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
 LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
 PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
 PIPELINE = "PipelineMixin"
+CACHE = "past_key_values"
+NUMBERS = ("Linear", "Parameter")
 # mlx-lm's other names of architectures: of a `model_type`, or of one with the class of config.json.
 REMAPPINGS = ("MODEL_REMAPPING", "MODEL_ARCHITECTURE_REMAPPING")
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-# As GPT-2, MPT and GPT-Neo call them.
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+# What the grouped product that transformers' experts use asks of the bytes of a row.
+ALIGNED = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +60,6 @@ class Offer:
     wants: tuple[str, ...] = ()
 
 
-# What the grouped product that transformers' experts use asks of the bytes of a row.
-ALIGNED = 16
-
-
 def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
     """Return why an engine cannot run a model over so many ranks; empty where it can.
 
@@ -74,8 +70,7 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         dtype: of its weights.
 
     Raises:
-        ModelError: the engine's library is not installed here, or its files are not what is
-            understood.
+        ModelError: as `offers`.
     """
     library, _, sharding = engine.partition("-")
     kind = str(config.get("model_type", ""))
@@ -102,7 +97,7 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         return f"{called}: {why}"
     if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
-    has_experts = _number(config.get("text_config") or config, *EXPERTS) > 0
+    has_experts = number_of(config.get("text_config") or config, *EXPERTS) > 0
     if library == "mlx" and dtype != "float32" and has_experts and is_without_gpu():
         return (
             f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or"
@@ -157,9 +152,7 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
 
 
 def is_without_gpu() -> bool:
-    """Return whether the MLX that is installed computes on a CPU, which lacks products of experts
-    in 16 bits.
-    """
+    """Return whether MLX computes on a CPU here, where experts have no products in 16 bits."""
     try:
         return bool(version("mlx-cpu"))
     except PackageNotFoundError:
@@ -189,11 +182,11 @@ def uneven(
     if library == "mlx" and ranks < 2:
         return "MLX's ring has two ranks at least; take mlx-single"
     if sharding == "pipeline":
-        layers = _number(text, *LAYERS)
+        layers = number_of(text, *LAYERS)
         if 0 < layers < ranks:
             return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks"
         return ""  # also where they are called otherwise: the rank, which has the model, will say
-    heads = _number(text, "num_key_value_heads", *HEADS)
+    heads = number_of(text, "num_key_value_heads", *HEADS)
     if by_heads and heads % ranks:
         return (
             f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them,"
@@ -203,13 +196,11 @@ def uneven(
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:
             return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; take fewer ranks"
-    if library == "hf" and _number(text, *EXPERTS):
-        inner = _number(text, "moe_intermediate_size", "intermediate_size")
+    if library == "hf" and number_of(text, *EXPERTS):
+        inner = number_of(text, "moe_intermediate_size", "intermediate_size")
         share = -(-inner // ranks)
-        if any(
-            part * (4 if dtype == "float32" else 2) % ALIGNED
-            for part in (share, inner - share * (ranks - 1))
-        ):
+        parts = (share, inner - share * (ranks - 1))
+        if any(part * (4 if dtype == "float32" else 2) % ALIGNED for part in parts):
             why = f"transformers multiplies experts in rows of {ALIGNED} bytes or multiples of it"
             return (
                 f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; take"
@@ -218,16 +209,8 @@ def uneven(
     return ""
 
 
-def _number(text: Mapping[str, Any], *names: str) -> int:
-    return next((int(text[name]) for name in names if text.get(name)), 0)
-
-
 def installed(library: str) -> str:
-    """Version of a library.
-
-    Raises:
-        ModelError: it is not installed here.
-    """
+    """Return the version of a library. Raises ModelError where it is not installed here."""
     try:
         return version(LIBRARIES[library])
     except PackageNotFoundError:
@@ -236,7 +219,7 @@ def installed(library: str) -> str:
 
 @cache
 def offers(library: str) -> Mapping[str, Offer]:
-    """Each architecture (`model_type`) that a library has, `hf` or `mlx`, with what it offers.
+    """Return each architecture (`model_type`) that a library has, `hf` or `mlx`, with its offer.
 
     Raises:
         ModelError: it is not installed here, or its files are not what is understood.
@@ -276,18 +259,15 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
                     planned[str(kind.value)] = _is_by_heads(plan)
     of_heads = set(_with_a_head_that_is_split(folder / "models"))
     for kind, architecture in known.items():
-        # hf-pipeline is ours: it takes any decoder but those that `decoders` tells.
-        yield (
-            kind,
-            Offer(
-                single=True,
-                tensor=kind in planned,
-                heads=planned.get(kind, True),
-                head=architecture in of_heads,
-                pipeline=True,
-                architecture=architecture,
-            ),
+        offer = Offer(
+            single=True,
+            tensor=kind in planned,
+            heads=planned.get(kind, True),
+            head=architecture in of_heads,
+            pipeline=True,  # ours, which takes any decoder but those that are `unsplittable`
+            architecture=architecture,
         )
+        yield kind, offer
 
 
 def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
@@ -362,10 +342,9 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
         for kind in classes.values()
         for base in kind.bases
     )
-    has_shard = whole is not None and _method(whole, "shard") is not None
     return Offer(
         single=True,
-        tensor=has_shard or any(offer.tensor for offer in above),
+        tensor=_method(whole, "shard") is not None or any(offer.tensor for offer in above),
         pipeline=is_mixed or any(offer.pipeline for offer in above),
         wants=tuple(_without_default(classes["ModelArgs"])),
     )
@@ -400,9 +379,6 @@ def _is_full(node: ast.expr | None) -> bool:
     return True
 
 
-CACHE = "past_key_values"
-
-
 def stateful(folder: Path, architecture: str) -> str:
     """Return why a decoder cannot go on from a KV cache, as all engines of transformers have it do.
 
@@ -412,8 +388,7 @@ def stateful(folder: Path, architecture: str) -> str:
         folder: of the package transformers.
         architecture: the class of its causal language model, such as `LlamaForCausalLM`.
     """
-    whole = _classes(folder, architecture).get(architecture)
-    forward = _method(whole, "forward") if whole is not None else None
+    forward = _method(_classes(folder, architecture).get(architecture), "forward")
     if forward is None or CACHE in _parameters(forward):
         return ""
     return f"{architecture} takes no {CACHE}: it keeps another state than a KV cache"
@@ -426,8 +401,7 @@ def is_told_to_decode(folder: Path, architecture: str) -> bool:
     transformers only logs it; what such a model says of a prompt is another thing when it is read
     in chunks.
     """
-    whole = _classes(folder, architecture).get(architecture)
-    constructor = _method(whole, "__init__") if whole is not None else None
+    constructor = _method(_classes(folder, architecture).get(architecture), "__init__")
     return constructor is not None and any(
         isinstance(node, ast.If)
         and ast.unparse(node.test) in ("not config.is_decoder", "not self.config.is_decoder")
@@ -457,10 +431,7 @@ def unsplittable(folder: Path, architecture: str) -> str:
             forward = _method(classes[kind], "forward")
             if forward is not None and len(_parameters(forward)) > 1:
                 return f"{holder.name} has {name} ({kind}), which takes more than the positions"
-        elif kind in classes and {inner for _, inner in _made(classes[kind])} & {
-            "Linear",
-            "Parameter",
-        }:
+        elif kind in classes and any(inner in NUMBERS for _, inner in _made(classes[kind])):
             return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
     return ""
 
@@ -496,38 +467,27 @@ def _is_embedding(node: ast.ClassDef) -> bool:
     return any(isinstance(base, ast.Attribute) and base.attr == "Embedding" for base in node.bases)
 
 
-def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    return next(
-        (
-            function
-            for function in node.body
-            if isinstance(function, ast.FunctionDef) and function.name == name
-        ),
-        None,
-    )
+def _method(node: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
+    for function in node.body if node is not None else ():
+        if isinstance(function, ast.FunctionDef) and function.name == name:
+            return function
+    return None
 
 
 def _parameters(function: ast.FunctionDef) -> list[str]:
-    return [
-        argument.arg
-        for argument in (*function.args.args, *function.args.kwonlyargs)
-        if argument.arg != "self"
-    ]
+    arguments = (*function.args.args, *function.args.kwonlyargs)
+    return [argument.arg for argument in arguments if argument.arg != "self"]
 
 
 @cache
 def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
     """Return the classes of the file in which an architecture is; none where no file has it."""
     stem = re.sub(r"(?:ForCausalLM|LMHeadModel)$", "", architecture).lower()
-    files = sorted(
-        (folder / "models").glob("*/modeling_*.py"),
-        # Where it most likely is comes first.
-        key=lambda path: path.parent.name.replace("_", "") != stem,
-    )
-    for path in files:
+    files = (folder / "models").glob("*/modeling_*.py")
+    # Where it most likely is comes first.
+    for path in sorted(files, key=lambda path: path.parent.name.replace("_", "") != stem):
         data = path.read_bytes()
         if f"\nclass {architecture}(".encode() in data:
-            return {
-                node.name: node for node in ast.parse(data).body if isinstance(node, ast.ClassDef)
-            }
+            body = ast.parse(data).body
+            return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     return {}

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.engines.inference_inside import checkpoint
 from harness.engines.models.catalogue import MODELS, DrawnTensor, ModelError, Recipe
 from harness.engines.models.vocabulary import as_json, tokenizer_files
 from harness.forms import manifest
@@ -35,13 +36,18 @@ __all__ = [
     "digest",
     "draw",
     "files",
+    "number_of",
     "safetensors",
     "write",
 ]
 
 VARIABLE = "RANKPROOF_MODELS"
-MOST_HEADER = 100 * 2**20
 BITS = 24
+"""Of a drawn number: as many as a float32 holds exactly."""
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+# As GPT-2, MPT and GPT-Neo call them.
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def files(name: str) -> dict[str, bytes]:
@@ -132,6 +138,7 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     from filelock import FileLock  # a scenario that names one of these is read without it
 
+    # One process makes it; whoever needs it meanwhile waits here and finds it made.
     with FileLock(root / f"{place.parent.name}.lock"):
         if not _is_whole(place):  # another process may have been first
             # Made beside it and moved: whoever is killed leaves a folder that nobody takes for a
@@ -151,7 +158,9 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
 
 
 def _made_by() -> str:
-    """Digest of all that a model is made from: another version of Rankproof makes it anew."""
+    """Return the digest of all that a model is made from: another version of Rankproof makes it
+    anew.
+    """
     here = Path(__file__).parent
     return fold({path.name: sha256_of(path) for path in sorted(here.glob("*.py"))})
 
@@ -177,74 +186,55 @@ def config_of(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     try:
-        found = json.loads(path.read_bytes())
+        config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelError(
             f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
-    return found
+    return config
+
+
+def number_of(config: Mapping[str, Any], *names: str) -> int:
+    """Return a number of a configuration by the first of its names that is there; 0 by none."""
+    return next((int(config[name]) for name in names if config.get(name)), 0)
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Architecture, sizes, tensors, parameters and the digest by which an input of this folder is
-    pinned.
+    """Return architecture, sizes, tensors, parameters and the digest by which an input of this
+    folder is pinned.
 
     Raises:
         ModelError: no config.json or no safetensors file, or one that is damaged.
     """
     config = config_of(folder)
     text = config.get("text_config") or config
-    shapes: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        shapes |= _header(path)
+    try:
+        headers = [checkpoint.header(path) for path in sorted(folder.glob("*.safetensors"))]
+    except (OSError, ValueError) as error:
+        raise ModelError(str(error)) from None
+    shapes = {name: tensor.shape for header in headers for name, tensor in header.items()}
     if not shapes:
         raise ModelError(f"{folder.name} holds no safetensors file: convert the model first")
-    files = {
-        path.relative_to(folder).as_posix(): sha256_of(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    names = {
-        "layers": ("num_hidden_layers", "n_layer"),
-        "heads": ("num_attention_heads", "n_head"),
-        "KV heads": ("num_key_value_heads", "num_attention_heads", "n_head"),
-        "experts": ("num_local_experts", "num_experts"),
-        "width": ("hidden_size", "n_embd"),
-        "vocabulary": ("vocab_size",),
-    }
     return {
         "architecture": (config.get("architectures") or [text.get("model_type")])[0],
-        **{
-            what: next((text[name] for name in keys if text.get(name)), 0)
-            for what, keys in names.items()
-        },
+        "layers": number_of(text, *LAYERS),
+        "heads": number_of(text, *HEADS),
+        "KV heads": number_of(text, "num_key_value_heads", *HEADS),
+        "experts": number_of(text, *EXPERTS),
+        "width": number_of(text, "hidden_size", "n_embd"),
+        "vocabulary": number_of(text, "vocab_size"),
         "head": "tied" if text.get("tie_word_embeddings") else "untied",
         "tensors": len(shapes),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
-        "sha256": fold(files),
+        "sha256": fold(_digests(folder)),
         "config": config,
     }
 
 
-def _header(path: Path) -> dict[str, list[int]]:
-    try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            # What claims a longer header than any model has is cut off, and is then not JSON.
-            header = json.loads(file.read(min(size, MOST_HEADER)))
-        return {
-            name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(
-            f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
-        ) from None
-
-
 def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
-    """Uniform numbers, `[*tensor.shape]` float32.
+    """Draw uniform numbers, `[*tensor.shape]` float32.
 
     Every tensor of a model has a stream of its own.
     """
@@ -267,13 +257,14 @@ def safetensors(arrays: Mapping[str, Any]) -> bytes:
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts: list[bytes] = []
-    place = 0
-    for name in sorted(arrays):
-        data = arrays[name].astype("<f4").tobytes()
-        shape = [int(size) for size in arrays[name].shape]
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [place, place + len(data)]}
+    begin = 0
+    for name, array in sorted(arrays.items()):
+        data = array.astype("<f4").tobytes()
+        end = begin + len(data)
+        shape = [int(size) for size in array.shape]
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
         parts.append(data)
-        place += len(data)
+        begin = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + b"".join(parts)

@@ -1,5 +1,5 @@
-"""The models that are made by rule: name to configuration and tensors, and the architectures that
-they are of.
+"""Models that are made by rule: name to configuration and tensors, and the architectures that they
+are of.
 
 Each is as small as its engines bear. What is split has 24 heads, 12 KV heads, 12 experts and widths
 divisible by 12, so that 2, 3 and 4 ranks are legal; four layers give each of four ranks one, and
@@ -28,7 +28,7 @@ SPECIALS = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}
 
 
 class ModelError(Exception):
-    """A model that cannot be made, found or described.
+    """Raised of a model that cannot be made, found or described.
 
     The message says what, where and what to do.
     """
@@ -36,7 +36,7 @@ class ModelError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnTensor:
-    """A tensor to be drawn.
+    """Tensor to be drawn.
 
     Attributes:
         shape: its sizes.
@@ -87,6 +87,11 @@ def root(size: int) -> float:
     return 1.0 / math.sqrt(size)
 
 
+def matrix(rows: int, columns: int, *, gain: float = 1.0) -> DrawnTensor:
+    """Return a matrix whose products with a state deviate by so much of the state's deviation."""
+    return DrawnTensor(shape=(rows, columns), deviation=gain * root(columns))
+
+
 def common(model_type: str, architecture: str, shape: Shape) -> dict[str, Any]:
     """Return what the configurations of all but GPT-2 have in common."""
     return {
@@ -109,7 +114,7 @@ def common(model_type: str, architecture: str, shape: Shape) -> dict[str, Any]:
 
 
 def attention(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
-    """The tensors of a layer that are not its feed-forward part, below `model.layers.N`."""
+    """Yield the tensors of a layer but for its feed-forward part, below `model.layers.N`."""
     # Queries and keys are drawn wide: attention that looks everywhere alike would hide positions
     # that are off.
     sizes = {
@@ -118,28 +123,18 @@ def attention(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
         "v": (shape.kv_heads * HEAD, 1.0),
     }
     for name, (rows, gain) in sizes.items():
-        yield (
-            f"self_attn.{name}_proj.weight",
-            DrawnTensor(shape=(rows, shape.width), deviation=gain * root(shape.width)),
-        )
+        yield f"self_attn.{name}_proj.weight", matrix(rows, shape.width, gain=gain)
         if shape.bias:
             yield f"self_attn.{name}_proj.bias", DrawnTensor(shape=(rows,), deviation=0.3)
-    inside = shape.heads * HEAD
-    yield (
-        "self_attn.o_proj.weight",
-        DrawnTensor(shape=(shape.width, inside), deviation=root(inside)),
-    )
+    yield "self_attn.o_proj.weight", matrix(shape.width, shape.heads * HEAD)
     for name, size in zip("qk", shape.head_norms or (), strict=False):
         yield f"self_attn.{name}_norm.weight", DrawnTensor(shape=(size,), deviation=0.3, middle=1.0)
-    for name in shape.norms:
-        yield (
-            f"{name}.weight",
-            DrawnTensor(shape=(shape.width,), deviation=0.2, middle=shape.norm_middle),
-        )
+    norm = DrawnTensor(shape=(shape.width,), deviation=0.2, middle=shape.norm_middle)
+    yield from ((f"{name}.weight", norm) for name in shape.norms)
 
 
 def dense(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
-    """A feed-forward part with a gate."""
+    """Yield a feed-forward part with a gate."""
     yield from gated("mlp", ("gate_proj", "up_proj", "down_proj"), shape)
 
 
@@ -148,25 +143,16 @@ def gated(
 ) -> Iterator[tuple[str, DrawnTensor]]:
     """Gate and up `[inner, width]`, down `[width, inner]`."""
     for name in names[:2]:
-        yield (
-            f"{prefix}.{name}.weight",
-            DrawnTensor(shape=(shape.inner, shape.width), deviation=1.4 * root(shape.width)),
-        )
-    yield (
-        f"{prefix}.{names[2]}.weight",
-        DrawnTensor(shape=(shape.width, shape.inner), deviation=1.4 * root(shape.inner)),
-    )
+        yield f"{prefix}.{name}.weight", matrix(shape.inner, shape.width, gain=1.4)
+    yield f"{prefix}.{names[2]}.weight", matrix(shape.width, shape.inner, gain=1.4)
 
 
 def experts(
     prefix: str, names: tuple[str, str, str], shape: Shape
 ) -> Iterator[tuple[str, DrawnTensor]]:
-    """A router and its experts."""
+    """Yield a router and its experts."""
     # Drawn wide, so that the router seldom hesitates between two experts.
-    yield (
-        f"{prefix}.gate.weight",
-        DrawnTensor(shape=(EXPERTS, shape.width), deviation=2 * root(shape.width)),
-    )
+    yield f"{prefix}.gate.weight", matrix(EXPERTS, shape.width, gain=2.0)
     for number in range(EXPERTS):
         yield from gated(f"{prefix}.experts.{number}", names, shape)
 
@@ -178,11 +164,8 @@ def decoder(
     first: Mapping[str, DrawnTensor] | None = None,
 ) -> dict[str, DrawnTensor]:
     """Return the whole checkpoint of a model of Llama's build; the first layer may be another."""
-    out = {
-        "model.embed_tokens.weight": DrawnTensor(
-            shape=(SIZE, shape.width), deviation=shape.embedding
-        )
-    }
+    embedding = DrawnTensor(shape=(SIZE, shape.width), deviation=shape.embedding)
+    out = {"model.embed_tokens.weight": embedding}
     for number in range(shape.layers):
         size = first if first is not None and number == 0 else layer
         out |= {f"model.layers.{number}.{name}": tensor for name, tensor in size.items()}
@@ -190,9 +173,7 @@ def decoder(
         shape=(shape.width,), deviation=0.2, middle=shape.last_norm_middle
     )
     if not shape.tied:
-        out["lm_head.weight"] = DrawnTensor(
-            shape=(SIZE, shape.width), deviation=3 * root(shape.width)
-        )
+        out["lm_head.weight"] = matrix(SIZE, shape.width, gain=3.0)
     return out
 
 
@@ -208,8 +189,8 @@ def gpt2(shape: Shape) -> dict[str, DrawnTensor]:
         "mlp.c_proj": (4 * width, width),
     }
     out = {
-        "wte.weight": DrawnTensor(shape=(SIZE, width), deviation=3 * root(width)),
-        "wpe.weight": DrawnTensor(shape=(LONGEST, width), deviation=3 * root(width)),
+        "wte.weight": matrix(SIZE, width, gain=3.0),
+        "wpe.weight": matrix(LONGEST, width, gain=3.0),
     }
     for number in range(shape.layers):
         for name, (rows, columns) in sizes.items():
@@ -235,7 +216,7 @@ QWEN = ("gate_proj", "up_proj", "down_proj")
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A model that can be made.
+    """Recipe of a model that can be made.
 
     Attributes:
         does: what it has that others have not, in words.

@@ -1,4 +1,4 @@
-"""The recall model: what it knows, and how it was trained.
+"""Recall model: what it knows, and how it was trained.
 
 It knows 256 keys of two tokens, each with a value of three. They follow from the number of the key
 alone, so that nobody has to ship or trust a list.
