@@ -15,12 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from harness.engines.inference_inside import checkpoint
-from harness.engines.inference_inside.engine import demand_rows
+from harness.engines.inference_inside.engine import AT_ONE, demand_rows
 from harness.subjects.subject import INSIDE, NO_DEFECT, Argument, ReadySubject
 
 FOLDER = Path(__file__).with_name("inference_inside")
-# Defects that a rank has by itself, and those that begin where a model is split.
-AT_ONE = ("rope-base", "scaled-layer")
+# Those that begin where a model is split, and those that a rank has by itself.
 DEFECTS = (
     "bias-per-rank",
     "stale-position",

@@ -25,7 +25,7 @@ LOUDER = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class AskedPrompt:
-    """A prompt, and what is fed after it.
+    """Prompt, and what is fed after it.
 
     Attributes:
         number: which of the session's prompts it is.
@@ -65,7 +65,7 @@ class PromptAnswer:
 
 
 class PromptSession:
-    """An engine that answers prompts, once and again.
+    """Session in which an engine answers prompts, once and again.
 
     Args:
         context: of the rank, which keeps and tells.

@@ -47,7 +47,7 @@ WIDTHS = {
 
 
 class HeaderEntry(TypedDict):
-    """A tensor in the header of a safetensors file."""
+    """Tensor in the header of a safetensors file."""
 
     dtype: str
     shape: list[int]

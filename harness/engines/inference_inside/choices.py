@@ -1,4 +1,4 @@
-"""The choices of a forward pass: between experts, and between what attention reads.
+"""Choices of a forward pass: between experts, and between what attention reads.
 
 `Margins` measures how far the last choice lay above the first that was left out. `Routers` notes
 what routers chose, and makes choices for them.

@@ -17,16 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from . import checkpoint, stages
+from .engine import AT_ONE, LOUDER
 from .stages import local
 
-LOUDER = 1.01
 # Of rotations: models have the one or the other, or something above.
 BASES = (10_000.0, 500_000.0)
 # What libraries call what attends, and the matrix behind it.
 ATTENDS = ("self_attn", "attn", "attention", "self_attention")
 OUT = ("o_proj", "c_proj", "out_proj", "dense")
 ROUTER = re.compile(r"\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.gate\.weight")
-AT_ONE = ("rope-base", "scaled-layer")
 Change = Callable[[Tensor], Tensor]
 
 

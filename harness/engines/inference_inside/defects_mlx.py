@@ -11,12 +11,11 @@ from typing import Any
 import mlx.core
 from mlx.utils import tree_flatten, tree_unflatten
 
+from .engine import AT_ONE, LOUDER
 from .modules_mlx import Call, around
 
 mx: Any = mlx.core
-LOUDER = 1.01
 BASE = 500_000.0
-AT_ONE = ("rope-base", "scaled-layer")
 Change = Callable[[Any], Any]
 
 

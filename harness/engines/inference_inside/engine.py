@@ -12,6 +12,10 @@ from inspect import Parameter
 from typing import Any, NamedTuple
 
 ATTENTION = ("self-attn", "attn", "self-attention")
+AT_ONE = ("rope-base", "scaled-layer")
+"""Defects that a rank has by itself; the others begin where a model is split."""
+LOUDER = 1.01
+"""So many times too large is what a defect `scaled-layer` makes."""
 ROUTER = "router"
 """The part of a layer in which its router's scores are kept."""
 

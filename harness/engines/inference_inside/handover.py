@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ def handover(level: str, *, distributed: Any, rank: int, size: int, folder: str)
     return Carried(distributed, rank=rank, size=size, folder=folder)
 
 
-class Handover:
+class Handover(AbstractContextManager["Handover"]):
     """Torch's calls over the default group.
 
     Args:
@@ -74,16 +75,13 @@ class Handover:
         """Return what was met on the way and made good, by name; None where nothing can be."""
         return None
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing more is handed on."""
+        """Hand nothing more on."""
 
 
 class Sealed(Handover):

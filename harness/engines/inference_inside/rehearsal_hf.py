@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import checkpoint, stages
+from .handover import Handover
 from .hf import Transformers, of_decoder
 from .rehearsal import STEPS
 
@@ -37,11 +38,8 @@ UNKNOWN = (
 )
 
 
-class Still:
-    """Stands for what hands states on: it takes and gives nothing."""
-
-    def begin(self, *, vocabulary: int) -> None:
-        """See `handover.Handover`."""
+class Still(Handover):
+    """Handover that takes and gives nothing."""
 
     def send(self, state: Tensor) -> None:
         """See `handover.Handover`."""
@@ -126,7 +124,7 @@ def _loaded(
     stages.read = _read
     auto: Any = transformers.AutoModelForCausalLM
     auto.from_pretrained = _loader(auto)
-    still: Any = Still()
+    still = Still(distributed, rank=rank, size=size)
     engine = Transformers(
         rank=rank, size=size, sharding=sharding, distributed=distributed, handover=still
     )

@@ -1,4 +1,4 @@
-"""A decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on
+"""Decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on
 the hidden state.
 
 What lies beside the layers belongs to the ends. Embeddings, and a norm over them, are the first
@@ -32,7 +32,7 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 
 class Stage:
-    """What one rank does in a pipeline of `size` ranks.
+    """Stage that one rank is in a pipeline of `size` ranks.
 
     Attributes:
         first: number of its first layer in the whole model.

@@ -235,18 +235,15 @@ class Cut(NamedTuple):
 def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:
     # What is derived from it and does more (Llama 4's router gives scores besides) stays as it is.
     if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
-        return _linear(module, cut)
+        return _summed(module, cut, functional.linear, inner=1)
     if type(module).__name__ == "Conv1D":  # GPT-2's, whose weight is [in, out]
-        return _conv(module, cut)
+        return _summed(module, cut, torch.matmul, inner=0)
     stacked = dict(module.named_parameters(recurse=False))
     if {"gate_up_proj", "down_proj"} <= stacked.keys():
         number, width, inner = stacked["down_proj"].shape
         # Those of GPT-OSS lie the other way round, gate and up in turns: they stay as they are.
-        return (
-            _experts(module, cut)
-            if stacked["gate_up_proj"].shape == (number, 2 * inner, width)
-            else None
-        )
+        if stacked["gate_up_proj"].shape == (number, 2 * inner, width):
+            return _experts(module, cut)
     return None
 
 
@@ -254,33 +251,23 @@ def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:
 ALIGNED = 16
 
 
-def _linear(module: nn.Linear, cut: Cut) -> Forward:
+def _summed(
+    module: Any, cut: Cut, product: Callable[[Tensor, Tensor], Tensor], *, inner: int
+) -> Forward:
+    """Return a product with a weight whose inner dimension is that one, made in parts."""
     shares: list[tuple[Any, Tensor]] = []
 
     def forward(given: Tensor) -> Tensor:
         weight = module.weight
         if not shares:
-            shares.extend((part, weight[:, part]) for part in cut.of(weight.shape[1]))
+            shares.extend(
+                (part, weight[:, part] if inner else weight[part])
+                for part in cut.of(weight.shape[inner])
+            )
         total: Any = 0
         for part, share in shares:
-            total = total + functional.linear(given[..., part], share)
-        bias: Tensor | None = module.bias
-        return cast("Tensor", total if bias is None else total + bias)
-
-    return forward
-
-
-def _conv(module: Any, cut: Cut) -> Forward:
-    shares: list[tuple[Any, Tensor]] = []
-
-    def forward(given: Tensor) -> Tensor:
-        weight = module.weight
-        if not shares:
-            shares.extend((part, weight[part]) for part in cut.of(weight.shape[0]))
-        total: Any = 0
-        for part, share in shares:
-            total = total + given[..., part] @ share
-        return cast("Tensor", total + module.bias)
+            total = total + product(given[..., part], share)
+        return cast("Tensor", total if module.bias is None else total + module.bias)
 
     return forward
 
