@@ -79,8 +79,7 @@ def _make(options: argparse.Namespace) -> None:
 
 
 def _describe(options: argparse.Namespace) -> None:
-    from harness.engines.models import MODELS, cached
-    from harness.engines.models.description import describe
+    from harness.engines.models import MODELS, cached, describe
 
     folder = Path(options.model)
     with _said(f"reading the files of {folder.name}"):

@@ -12,24 +12,24 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from harness.engines.inference_inside import checkpoint
-from harness.engines.inference_inside.engine import demand_rows
+from harness.engines.inference_inside.engine import AT_ONE, demand_rows
 from harness.subjects.subject import INSIDE, NO_DEFECT, Argument, ReadySubject
 
 FOLDER = Path(__file__).with_name("inference_inside")
-# Defects that a rank has by itself, and those that begin where a model is split.
-AT_ONE = ("rope-base", "scaled-layer")
+# Those that begin where a model is split, and those that a rank has by itself.
 DEFECTS = (
-    *(
-        "bias-per-rank",
-        "stale-position",
-        "half-message",
-        "swapped-heads",
-        "dropped-layer",
-        "norm-split",
-    ),
-    *("fused-interleave", "other-router", *AT_ONE),
+    "bias-per-rank",
+    "stale-position",
+    "half-message",
+    "swapped-heads",
+    "dropped-layer",
+    "norm-split",
+    "fused-interleave",
+    "other-router",
+    *AT_ONE,
 )
 # And those of a session, whatever the model: where a chunk of a prompt follows another one.
 BOUNDARIES = ("boundary-token", "boundary-position")
@@ -145,7 +145,7 @@ INTEGRITY = {
         choices=("off", "light", "full"),
     )
 }
-"""What those that can be pipelines take besides."""
+"""Argument of those that can be pipelines."""
 NOT_HANDED_ON = (
     "is of stages that hand states on, as pipelines do: what an all_reduce adds up nobody sent, so"
     " no digest of it can be held against a sender's. Ask observe: [collectives, digests] and a"
@@ -188,46 +188,36 @@ CARRIED = {
     "carried": ("damaged", "sent_again", "duplicates", "early", "made_anew"),
     "lost": ("peer", "message"),
 }
-"""What pipelines of transformers tell besides: of what was mended with integrity `full`.
-
-Of what was lost with it.
-"""
+"""Events of pipelines of transformers besides: what was mended with integrity `full`, and lost."""
 
 
 def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
     """Return what the session raises ValueError for: a control that did so would seem to fail as
     stated.
     """
-    prompts = arguments["prompts"]
-    teacher = arguments["teacher"]
-    assert isinstance(prompts, list | tuple)
-    assert isinstance(teacher, list | tuple)
+    prompts = _listed(arguments, "prompts")
+    teacher = _listed(arguments, "teacher")
+    has_integrity = arguments.get("integrity", "off") != "off"
     if teacher and arguments["follow"] == "reference":
         return "teacher", "cannot stand beside follow: reference, which says what is fed as well"
     if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
-        return (
-            "envelope",
-            (
-                "unchunked cannot stand beside a prefill_chunk: what is read in chunks says nothing"
-                " of them"
-            ),
-        )
-    if (
-        arguments.get("integrity", "off") != "off"
-        and arguments.get("sharding", "pipeline") != "pipeline"
-    ):
+        why = "what is read in chunks says nothing of them"
+        return "envelope", f"unchunked cannot stand beside a prefill_chunk: {why}"
+    if has_integrity and arguments.get("sharding", "pipeline") != "pipeline":
         return "integrity", NOT_HANDED_ON
-    if arguments.get("integrity", "off") != "off" and ranks == 1:
-        return (
-            "integrity",
-            (
-                "has nothing to look at in a world of one, whose only stage hands nothing on: leave"
-                " it out"
-            ),
-        )
+    if has_integrity and ranks == 1:
+        why = "has nothing to look at in a world of one, whose only stage hands nothing on"
+        return "integrity", f"{why}: leave it out"
     if teacher and len(teacher) != len(prompts):
         return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
     return None
+
+
+def _listed(arguments: Mapping[str, object], name: str) -> Sequence[Any]:
+    """Return an argument that is a list, as its complaints saw to; empty where it is not taken."""
+    values = arguments.get(name, ())
+    assert isinstance(values, list | tuple)
+    return values
 
 
 def _question(arguments: Mapping[str, object]) -> tuple[str, ...]:
@@ -257,13 +247,14 @@ def _refuses(
     The rank refuses it as well.
     """
     from harness.engines import offers, rehearsal
-    from harness.engines.models import ModelError
+    from harness.engines.models import ModelError, config_of
 
     folder = inputs[str(arguments["model"])]
     engine = f"{name.partition('-')[0]}-{arguments.get('sharding') or name.partition('-')[2]}"
     try:
-        config = offers.config_of(folder)
-        if why := offers.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
+        config = config_of(folder)
+        dtype = str(arguments["dtype"])
+        if why := offers.refusal(engine, config, ranks=ranks, dtype=dtype):
             return why
         if arguments["routing"] != "own" and name.startswith("mlx"):
             return (
@@ -273,30 +264,20 @@ def _refuses(
         checkpoint.stored(str(folder))
         if engine == "mlx-pipeline":
             checkpoint.demand_index(str(folder))
-        prompts = arguments.get("prompts", ())
-        assert isinstance(prompts, list | tuple)
-        _demand_tokens(config, [() if isinstance(prompt, str) else prompt for prompt in prompts])
+        # Rows for the tokens of prompts that are given as ids, as the session demands them.
+        rows = (config.get("text_config") or config).get("vocab_size")
+        if isinstance(rows, int):
+            prompts = _listed(arguments, "prompts")
+            demand_rows([() if isinstance(prompt, str) else prompt for prompt in prompts], rows)
         chunked = bool(arguments.get("prefill_chunk")) or arguments.get("envelope") in (
             "some",
             "keep",
         )
-        if why := rehearsal.refusal(
-            engine, folder, ranks=ranks, dtype=str(arguments["dtype"]), chunked=chunked
-        ):
+        if why := rehearsal.refusal(engine, folder, ranks=ranks, dtype=dtype, chunked=chunked):
             return why
     except (ModelError, ValueError) as error:
         return str(error)
     return "" if checkpoint.has_tokenizer(str(folder)) else _without_tokenizer(engine, arguments)
-
-
-def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]]) -> None:
-    """Demand a row of the embedding for each token of prompts that are given as ids, as the session
-    does.
-    """
-    text = config.get("text_config") or config
-    assert isinstance(text, Mapping)
-    if isinstance(rows := text.get("vocab_size"), int):
-        demand_rows(prompts, rows)
 
 
 def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
@@ -306,9 +287,7 @@ def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
     """
     lacks = "the model's folder holds no tokenizer"
     remedy = "add the files of one (tokenizer.json)"
-    prompts = arguments.get("prompts", ())
-    assert isinstance(prompts, list | tuple)
-    if any(isinstance(prompt, str) for prompt in prompts):
+    if any(isinstance(prompt, str) for prompt in _listed(arguments, "prompts")):
         return f"{lacks}, and a prompt is a text: give token ids, or {remedy}"
     if arguments.get("warm_up") or arguments.get("tokenizer", "every-rank") != "every-rank":
         return f"{lacks}, which warm_up and tokenizer are about: leave them out, or {remedy}"

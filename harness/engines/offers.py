@@ -1,17 +1,16 @@
-"""Which engine offers which architecture at which world size, read from the libraries that are
-installed.
+"""Offers of the engines: which runs which architecture at which world size, read from the libraries
+that are installed.
 
-Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused
-before anything runs. Some engines accept what they cannot do and crash in the first layer, or in a
-reshape; that is refused too. So is a decoder that cannot be run layer by layer, or not step by
-step. What is in doubt is left to the rank, which has the modules themselves and refuses it as well.
+Nothing is imported: an engine's files show what it offers, and a scenario's cell is refused before
+anything runs. Some engines accept what they cannot do and crash in the first layer, or in a
+reshape; that is refused too. So is a decoder that cannot be run layer by layer, or step by step.
+What is in doubt is left to the rank, which has the modules themselves and refuses it as well.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,24 +19,24 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.engines.models.catalogue import ModelError
+from harness.engines.models import EXPERTS, HEADS, LAYERS, ModelError, number_of
 from harness.forms.distribution import absence
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
 LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
 PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
 PIPELINE = "PipelineMixin"
+CACHE = "past_key_values"
+NUMBERS = ("Linear", "Parameter")
 # mlx-lm's other names of architectures: of a `model_type`, or of one with the class of config.json.
 REMAPPINGS = ("MODEL_REMAPPING", "MODEL_ARCHITECTURE_REMAPPING")
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-# As GPT-2, MPT and GPT-Neo call them.
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+# What the grouped product that transformers' experts use asks of the bytes of a row.
+ALIGNED = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What a library has for an architecture.
+    """Offer of a library for an architecture.
 
     Attributes:
         single: whether it knows the architecture at all.
@@ -61,12 +60,8 @@ class Offer:
     wants: tuple[str, ...] = ()
 
 
-# What the grouped product that transformers' experts use asks of the bytes of a row.
-ALIGNED = 16
-
-
 def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
-    """Why an engine cannot run a model over so many ranks; empty where it can.
+    """Return why an engine cannot run a model over so many ranks; empty where it can.
 
     Args:
         engine: of `ENGINES`.
@@ -75,47 +70,26 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         dtype: of its weights.
 
     Raises:
-        ModelError: the engine's library is not installed here, or its files are not what is
-            understood.
+        ModelError: as `offers`.
     """
     library, _, sharding = engine.partition("-")
-    text = config.get("text_config") or config
-    # Libraries go by the kind of the whole, also where it wraps that of a text model.
     kind = str(config.get("model_type", ""))
-    wrapped = str(text.get("model_type", kind))
-    known = offers(library)
-    by_class = [
-        known[name]
-        for architecture in config.get("architectures") or ()
-        if (name := f"{kind}:{architecture}") in known
-    ]
-    offer = next(iter(by_class), known.get(kind, Offer()))
+    offer = _offer_of(library, config)
     called = f"{LIBRARIES[library]} {installed(library)}"
     if not offer.single:
-        if wrapped != kind and known.get(wrapped, Offer()).single:
-            return (
-                f"{called} has no causal language model {kind!r}, in which a {wrapped} lies; save"
-                " that one by itself, with its own config.json"
-            )
-        return f"{called} has no causal language model {kind!r}"
-    if library == "hf" and not offer.tensor and (inner := known.get(wrapped, Offer())).tensor:
-        # transformers keeps its plan with the configuration of the text.
-        offer = replace(offer, tensor=True, heads=inner.heads)
-    of_head = sharding == "tensor" and offer.head and not offer.tensor
-    if sharding == "tensor" and not offer.tensor and not of_head:
+        return f"{called} has no causal language model {_kind_that_lacks(library, config)}"
+    is_of_head = sharding == "tensor" and offer.head and not offer.tensor
+    if sharding == "tensor" and not offer.tensor and not is_of_head:
         if library == "hf":
             return (
                 f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
             )
         return f"{called} does not split the layers of {kind}; take mlx-single"
     if sharding == "pipeline" and not offer.pipeline:
-        return (
-            f"{called} has no pipeline for {kind}; take"
-            f" {'mlx-tensor' if offer.tensor else 'mlx-single'}"
-        )
-    if "text_config" not in config and (
-        lacking := [key for key in offer.wants if key not in config]
-    ):
+        other = "mlx-tensor" if offer.tensor else "mlx-single"
+        return f"{called} has no pipeline for {kind}; take {other}"
+    lacking = [key for key in offer.wants if key not in config]
+    if lacking and "text_config" not in config:
         return (
             f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
         )
@@ -123,17 +97,48 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         return f"{called}: {why}"
     if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
-    if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
+    has_experts = number_of(config.get("text_config") or config, *EXPERTS) > 0
+    if library == "mlx" and dtype != "float32" and has_experts and is_without_gpu():
         return (
             f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or"
             " a GPU"
         )
-    # Where the matrix behind the layers alone is split, each rank has all heads and all experts.
-    return "" if of_head else uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
+    if is_of_head:
+        return ""  # each rank has all heads and all experts
+    return uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
+
+
+def _offer_of(library: str, config: Mapping[str, Any]) -> Offer:
+    """Return what a library offers a model: by its class, else by the kind of the whole, also where
+    it wraps that of a text model.
+    """
+    known = offers(library)
+    kind = str(config.get("model_type", ""))
+    classes = (f"{kind}:{architecture}" for architecture in config.get("architectures") or ())
+    offer = next((known[name] for name in classes if name in known), known.get(kind, Offer()))
+    inner = known.get(_wrapped(config), Offer())
+    if library == "hf" and inner.tensor and not offer.tensor:
+        # transformers keeps its plan with the configuration of the text.
+        return replace(offer, tensor=True, heads=inner.heads)
+    return offer
+
+
+def _kind_that_lacks(library: str, config: Mapping[str, Any]) -> str:
+    """Return a kind that a library has no model of, and what to do where it has what that wraps."""
+    kind = str(config.get("model_type", ""))
+    wrapped = _wrapped(config)
+    if wrapped == kind or not offers(library).get(wrapped, Offer()).single:
+        return repr(kind)
+    return f"{kind!r}, in which a {wrapped} lies; save that one by itself, with its own config.json"
+
+
+def _wrapped(config: Mapping[str, Any]) -> str:
+    text = config.get("text_config") or config
+    return str(text.get("model_type", config.get("model_type", "")))
 
 
 def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
-    """Why a prompt that is read in chunks is another one to a model of transformers.
+    """Return why a prompt that is read in chunks is another one to a model of transformers.
 
     Empty where it is the same.
     """
@@ -147,9 +152,7 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
 
 
 def is_without_gpu() -> bool:
-    """Return whether the MLX that is installed computes on a CPU, which lacks products of experts
-    in 16 bits.
-    """
+    """Return whether MLX computes on a CPU here, where experts have no products in 16 bits."""
     try:
         return bool(version("mlx-cpu"))
     except PackageNotFoundError:
@@ -179,14 +182,11 @@ def uneven(
     if library == "mlx" and ranks < 2:
         return "MLX's ring has two ranks at least; take mlx-single"
     if sharding == "pipeline":
-        # 0 where it is called otherwise: the rank, which has the model, will say.
-        layers = _number(text, *LAYERS)
-        return (
-            f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks"
-            if 0 < layers < ranks
-            else ""
-        )
-    heads = _number(text, "num_key_value_heads", *HEADS)
+        layers = number_of(text, *LAYERS)
+        if 0 < layers < ranks:
+            return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks"
+        return ""  # also where they are called otherwise: the rank, which has the model, will say
+    heads = number_of(text, "num_key_value_heads", *HEADS)
     if by_heads and heads % ranks:
         return (
             f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them,"
@@ -196,13 +196,11 @@ def uneven(
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:
             return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; take fewer ranks"
-    if library == "hf" and _number(text, *EXPERTS):
-        inner = _number(text, "moe_intermediate_size", "intermediate_size")
+    if library == "hf" and number_of(text, *EXPERTS):
+        inner = number_of(text, "moe_intermediate_size", "intermediate_size")
         share = -(-inner // ranks)
-        if any(
-            part * (4 if dtype == "float32" else 2) % ALIGNED
-            for part in (share, inner - share * (ranks - 1))
-        ):
+        parts = (share, inner - share * (ranks - 1))
+        if any(part * (4 if dtype == "float32" else 2) % ALIGNED for part in parts):
             why = f"transformers multiplies experts in rows of {ALIGNED} bytes or multiples of it"
             return (
                 f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; take"
@@ -211,34 +209,8 @@ def uneven(
     return ""
 
 
-def _number(text: Mapping[str, Any], *names: str) -> int:
-    return next((int(text[name]) for name in names if text.get(name)), 0)
-
-
-def config_of(folder: Path) -> dict[str, Any]:
-    """Return what stands in the config.json of a model.
-
-    Raises:
-        ModelError: there is none, or it is not a mapping in JSON.
-    """
-    path = folder / "config.json"
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
-        ) from None
-    if not isinstance(found, dict):
-        raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
-    return found
-
-
 def installed(library: str) -> str:
-    """Version of a library.
-
-    Raises:
-        ModelError: it is not installed here.
-    """
+    """Return the version of a library. Raises ModelError where it is not installed here."""
     try:
         return version(LIBRARIES[library])
     except PackageNotFoundError:
@@ -247,20 +219,20 @@ def installed(library: str) -> str:
 
 @cache
 def offers(library: str) -> Mapping[str, Offer]:
-    """Each architecture (`model_type`) that a library has, `hf` or `mlx`, with what it offers.
+    """Return each architecture (`model_type`) that a library has, `hf` or `mlx`, with its offer.
 
     Raises:
         ModelError: it is not installed here, or its files are not what is understood.
     """
-    installed(library)
+    installed(library)  # raises where it is not
     place = _folder(library)
-    found = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
-    if not any(offer.tensor for offer in found.values()):
+    known = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
+    if not any(offer.tensor for offer in known.values()):
         raise ModelError(
             f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is"
             " understood"
         )
-    return found
+    return known
 
 
 def _folder(library: str) -> Path:
@@ -287,32 +259,29 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
                     planned[str(kind.value)] = _is_by_heads(plan)
     of_heads = set(_with_a_head_that_is_split(folder / "models"))
     for kind, architecture in known.items():
-        # hf-pipeline is ours: it takes any decoder but those that `decoders` tells.
-        yield (
-            kind,
-            Offer(
-                single=True,
-                tensor=kind in planned,
-                heads=planned.get(kind, True),
-                head=architecture in of_heads,
-                pipeline=True,
-                architecture=architecture,
-            ),
+        offer = Offer(
+            single=True,
+            tensor=kind in planned,
+            heads=planned.get(kind, True),
+            head=architecture in of_heads,
+            pipeline=True,  # ours, which takes any decoder but those that are `unsplittable`
+            architecture=architecture,
         )
+        yield kind, offer
 
 
 def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
-    """The classes of transformers that have a plan of their own, which is for what stands behind
-    the layers.
+    """Yield the classes of transformers that have a plan of their own, which is for what stands
+    behind the layers.
     """
     for path in models.glob("*/modeling_*.py"):
         name = ""
-        for found in re.finditer(
+        for match in re.finditer(
             r"^class (\w+)|^    _tp_plan = \{.", path.read_text("utf-8"), re.MULTILINE
         ):
-            if found[1]:
-                name = found[1]
-            elif not found[0].endswith("}"):
+            if match[1]:
+                name = match[1]
+            elif not match[0].endswith("}"):
                 yield name
 
 
@@ -322,10 +291,10 @@ def _is_by_heads(plan: ast.expr | None) -> bool:
     Also where it cannot be read.
     """
     try:
-        found: Any = ast.literal_eval(plan) if plan is not None else {}
+        rules: Any = ast.literal_eval(plan) if plan is not None else {}
     except ValueError:
         return True
-    return any("att" in name and how == "colwise" for name, how in found.items())
+    return any("att" in name and how == "colwise" for name, how in rules.items())
 
 
 def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
@@ -333,16 +302,12 @@ def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
     known = {name: offer for name in trees if (offer := _of_module(name, trees)) is not None}
     yield from known.items()
     for node in ast.parse((folder / "utils.py").read_bytes()).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if (
-            isinstance(target, ast.Name)
-            and target.id in REMAPPINGS
-            and isinstance(node, ast.Assign)
-        ):
-            names: dict[Any, str] = ast.literal_eval(node.value)
-            for kind, module in names.items():
-                if module in known:
-                    yield kind if isinstance(kind, str) else ":".join(kind), known[module]
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in REMAPPINGS:
+                names: dict[Any, str] = ast.literal_eval(value)
+                for kind, module in names.items():
+                    if module in known:
+                        yield kind if isinstance(kind, str) else ":".join(kind), known[module]
 
 
 def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
@@ -359,72 +324,63 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
     }
     if "ModelArgs" not in classes or "Model" not in {*classes, *imported}:
         return None
-    bases: list[ast.expr] = classes["Model"].bases if "Model" in classes else [ast.Name("Model")]
-    above: list[Offer | None] = []
+    whole = classes.get("Model")
+    bases: list[ast.expr] = whole.bases if whole is not None else [ast.Name("Model")]
+    above = list[Offer]()
     for base in bases:
-        # `from .other import Model as Other`, or `from . import other` and `other.Model`.
-        there = base.value if isinstance(base, ast.Attribute) else base
-        module, what = imported.get(there.id, ("", "")) if isinstance(there, ast.Name) else ("", "")
-        what = base.attr if isinstance(base, ast.Attribute) else what
-        if what == "Model" and module in trees:
-            above.append(_of_module(module, trees))
-    own = (
-        {node.name for node in classes["Model"].body if isinstance(node, ast.FunctionDef)}
-        if "Model" in classes
-        else set()
-    )
-    mixed = any(
+        match base:  # `from .other import Model as Other`, or `from . import other`, `other.Model`
+            case ast.Name(id=name):
+                module, what = imported.get(name, ("", ""))
+            case ast.Attribute(value=ast.Name(id=name), attr=what):
+                module, _ = imported.get(name, ("", ""))
+            case _:
+                continue
+        if what == "Model" and module in trees and (offer := _of_module(module, trees)):
+            above.append(offer)
+    is_mixed = any(
         isinstance(base, ast.Name) and base.id == PIPELINE
         for kind in classes.values()
         for base in kind.bases
     )
     return Offer(
         single=True,
-        tensor="shard" in own or any(one.tensor for one in above if one),
-        pipeline=mixed or any(one.pipeline for one in above if one),
-        wants=tuple(_without_default(classes["ModelArgs"])) if "ModelArgs" in classes else (),
+        tensor=_method(whole, "shard") is not None or any(offer.tensor for offer in above),
+        pipeline=is_mixed or any(offer.pipeline for offer in above),
+        wants=tuple(_without_default(classes["ModelArgs"])),
     )
 
 
 def _without_default(node: ast.ClassDef) -> Iterator[str]:
-    """The fields of a dataclass that have no default."""
+    """Yield the fields of a dataclass that have no default."""
     for statement in node.body:
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and statement.value is None
-            and isinstance(statement.target, ast.Name)
-        ):
-            yield statement.target.id
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), value=None):
+                yield name
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     """Return what a class assigns in its body, with or without a type."""
-    found: dict[str, ast.expr | None] = {}
+    values: dict[str, ast.expr | None] = {}
     for statement in node.body:
-        if isinstance(statement, ast.Assign):
-            found |= {
-                target.id: statement.value
-                for target in statement.targets
-                if isinstance(target, ast.Name)
-            }
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            found[statement.target.id] = statement.value
-    return found
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
+                values[name] = value
+    return values
 
 
 def _is_full(node: ast.expr | None) -> bool:
-    return (
-        node is not None
-        and not (isinstance(node, ast.Constant) and node.value is None)
-        and not (isinstance(node, ast.Dict) and not node.keys)
-    )
-
-
-CACHE = "past_key_values"
+    """Return whether an assignment has another value than None and an empty mapping."""
+    match node:
+        case None | ast.Constant(value=None) | ast.Dict(keys=[]):
+            return False
+    return True
 
 
 def stateful(folder: Path, architecture: str) -> str:
-    """Why a decoder cannot go on from a KV cache, as all engines of transformers have it do.
+    """Return why a decoder cannot go on from a KV cache, as all engines of transformers have it do.
 
     Empty where it may.
 
@@ -432,8 +388,7 @@ def stateful(folder: Path, architecture: str) -> str:
         folder: of the package transformers.
         architecture: the class of its causal language model, such as `LlamaForCausalLM`.
     """
-    whole = _classes(folder, architecture).get(architecture)
-    forward = _method(whole, "forward") if whole is not None else None
+    forward = _method(_classes(folder, architecture).get(architecture), "forward")
     if forward is None or CACHE in _parameters(forward):
         return ""
     return f"{architecture} takes no {CACHE}: it keeps another state than a KV cache"
@@ -446,16 +401,11 @@ def is_told_to_decode(folder: Path, architecture: str) -> bool:
     transformers only logs it; what such a model says of a prompt is another thing when it is read
     in chunks.
     """
-    whole = _classes(folder, architecture).get(architecture)
-    constructor = _method(whole, "__init__") if whole is not None else None
-    tests = (
-        (node.test for node in ast.walk(constructor) if isinstance(node, ast.If))
-        if constructor is not None
-        else ()
-    )
-    return any(
-        ast.unparse(test) in ("not config.is_decoder", "not self.config.is_decoder")
-        for test in tests
+    constructor = _method(_classes(folder, architecture).get(architecture), "__init__")
+    return constructor is not None and any(
+        isinstance(node, ast.If)
+        and ast.unparse(node.test) in ("not config.is_decoder", "not self.config.is_decoder")
+        for node in ast.walk(constructor)
     )
 
 
@@ -481,10 +431,7 @@ def unsplittable(folder: Path, architecture: str) -> str:
             forward = _method(classes[kind], "forward")
             if forward is not None and len(_parameters(forward)) > 1:
                 return f"{holder.name} has {name} ({kind}), which takes more than the positions"
-        elif kind in classes and {inner for _, inner in _made(classes[kind])} & {
-            "Linear",
-            "Parameter",
-        }:
+        elif kind in classes and any(inner in NUMBERS for _, inner in _made(classes[kind])):
             return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
     return ""
 
@@ -500,8 +447,8 @@ def _holder(
     kinds = [kind for _, kind in _made(classes[name])]
     if "ModuleList" in kinds:
         return classes[name]
-    found = (_holder(classes, kind, seen | {name}) for kind in kinds)
-    return next((holder for holder in found if holder is not None), None)
+    holders = (_holder(classes, kind, seen | {name}) for kind in kinds)
+    return next((holder for holder in holders if holder is not None), None)
 
 
 def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -520,38 +467,27 @@ def _is_embedding(node: ast.ClassDef) -> bool:
     return any(isinstance(base, ast.Attribute) and base.attr == "Embedding" for base in node.bases)
 
 
-def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    return next(
-        (
-            function
-            for function in node.body
-            if isinstance(function, ast.FunctionDef) and function.name == name
-        ),
-        None,
-    )
+def _method(node: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
+    for function in node.body if node is not None else ():
+        if isinstance(function, ast.FunctionDef) and function.name == name:
+            return function
+    return None
 
 
 def _parameters(function: ast.FunctionDef) -> list[str]:
-    return [
-        argument.arg
-        for argument in (*function.args.args, *function.args.kwonlyargs)
-        if argument.arg != "self"
-    ]
+    arguments = (*function.args.args, *function.args.kwonlyargs)
+    return [argument.arg for argument in arguments if argument.arg != "self"]
 
 
 @cache
 def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
     """Return the classes of the file in which an architecture is; none where no file has it."""
     stem = re.sub(r"(?:ForCausalLM|LMHeadModel)$", "", architecture).lower()
-    files = sorted(
-        (folder / "models").glob("*/modeling_*.py"),
-        # Where it most likely is comes first.
-        key=lambda path: path.parent.name.replace("_", "") != stem,
-    )
-    for path in files:
+    files = (folder / "models").glob("*/modeling_*.py")
+    # Where it most likely is comes first.
+    for path in sorted(files, key=lambda path: path.parent.name.replace("_", "") != stem):
         data = path.read_bytes()
         if f"\nclass {architecture}(".encode() in data:
-            return {
-                node.name: node for node in ast.parse(data).body if isinstance(node, ast.ClassDef)
-            }
+            body = ast.parse(data).body
+            return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     return {}

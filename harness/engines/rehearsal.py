@@ -1,4 +1,4 @@
-"""Whether an engine takes a checkpoint, tried before anything runs: the rank's own code on arrays
+"""Rehearsals: an engine takes a checkpoint before anything runs, the rank's own code on arrays
 without numbers.
 
 What a library's files say of an architecture (`harness.engines.offers`) does not say whether a
@@ -19,10 +19,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from harness.engines import offers
 from harness.engines.inference_inside import checkpoint
-from harness.engines.inference_inside.rehearsal import IN_CHUNKS
-from harness.engines.models import MODELS
+from harness.engines.inference_inside.rehearsal import IN_CHUNKS, Complaint, Question
+from harness.engines.models import MODELS, config_of
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.variables import cache_folder
 
@@ -40,7 +39,7 @@ CALL = (
 
 
 def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool = False) -> str:
-    """Why an engine cannot run the model of a folder, as a reason to skip.
+    """Return why an engine cannot run the model of a folder, as a reason to skip.
 
     Empty where nothing is known.
 
@@ -53,23 +52,19 @@ def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool 
     """
     if _is_made(folder):
         return ""
-    if not (why := complaint(engine, folder, ranks=ranks, dtype=dtype)):
-        return in_chunks(folder, dtype=dtype) if chunked and engine.startswith("hf") else ""
-    return (
-        f"{why}; take another engine, or a checkpoint that {LIBRARIES[engine.partition('-')[0]][0]}"
-        " loads"
-    )
+    library = engine.partition("-")[0]
+    why = complaint(engine, folder, ranks=ranks, dtype=dtype)
+    if why:
+        return f"{why}; take another engine, or a checkpoint that {LIBRARIES[library][0]} loads"
+    return in_chunks(folder, dtype=dtype) if chunked and library == "hf" else ""
 
 
 def _is_made(folder: Path) -> bool:
     """Return whether a model has the configuration and the tensors of one that is made here."""
-    config = offers.config_of(folder)
-    recipe = next(
-        (candidate for candidate in MODELS.values() if candidate.config() == config), None
-    )
-    shapes = checkpoint.shapes(str(folder)) if recipe is not None else {}
-    return recipe is not None and shapes == {
-        name: tuple(tensor.shape) for name, tensor in recipe.tensors().items()
+    config = config_of(folder)
+    recipe = next((recipe for recipe in MODELS.values() if recipe.config() == config), None)
+    return recipe is not None and checkpoint.shapes(str(folder)) == {
+        name: tensor.shape for name, tensor in recipe.tensors().items()
     }
 
 
@@ -96,7 +91,8 @@ def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
 
 
 def in_chunks(folder: Path, *, dtype: str) -> str:
-    """Why a prompt in chunks is another one to a model of transformers than the whole prompt.
+    """Return why a prompt in chunks is another one to a model of transformers than the whole
+    prompt.
 
     Empty where it is not.
     """
@@ -109,15 +105,14 @@ def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int
         {"engine": engine, "dtype": dtype, **_files(folder), **_code(engine.partition("-")[0])}
     )
     place = cache_folder("rehearsals", variable=VARIABLE) / f"{key}.json"
-    found = _read(place)
-    if (
-        what not in found
-        and (what != IN_CHUNKS or not found)
-        and (rehearsed := _rehearsed(engine, folder, dtype=dtype, sizes=sizes))
-    ):
-        found |= rehearsed
-        _write(place, found)
-    return found.get(what, "")
+    sentences = _read(place)
+    # Whoever rehearsed the whole model asked of chunks too, where there is an answer.
+    if what not in sentences and not (what == IN_CHUNKS and sentences):
+        rehearsed = _rehearsed(engine, folder, dtype=dtype, sizes=sizes)
+        if rehearsed:
+            sentences |= rehearsed
+            _write(place, sentences)
+    return sentences.get(what, "")
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -151,19 +146,20 @@ def _release(name: str) -> str:
 
 
 def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...]) -> dict[str, str]:
-    """World size to what is raised, or nothing; empty where the process ended without an answer."""
-    asked = {"engine": engine, "folder": str(folder.absolute()), "dtype": dtype, "sizes": sizes}
+    """Return for each world size what is raised, or nothing; empty where the process ended without
+    an answer.
+    """
+    question = Question(engine=engine, folder=str(folder.absolute()), dtype=dtype, sizes=sizes)
     try:
-        found = json.loads(ask(json.dumps(asked)))
         return {
-            what: _sentence(engine, what, *complaint) if complaint else ""
-            for what, complaint in found.items()
+            what: _sentence(engine, what, Complaint(*answer)) if answer else ""
+            for what, answer in json.loads(ask(json.dumps(question))).items()
         }
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return {}
 
 
-def ask(asked: str) -> str:
+def ask(question: str) -> str:
     """Return what a process of its own finds: the last line that it prints.
 
     Raises:
@@ -173,7 +169,7 @@ def ask(asked: str) -> str:
     quiet = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, "-P", "-c", CALL, str(INSIDE.parent)],
-        input=asked,
+        input=question,
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -183,35 +179,36 @@ def ask(asked: str) -> str:
     return done.stdout.rpartition("\n")[0].rpartition("\n")[2]
 
 
-def _sentence(engine: str, what: str, why: str, own: bool) -> str:
-    """Who cannot do it, and why: a library, or what is made of it here."""
+def _sentence(engine: str, what: str, complaint: Complaint) -> str:
+    """Return who cannot do it, and why: a library, or what is made of it here."""
     library = LIBRARIES[engine.partition("-")[0]][0]
     called = f"{library} {_release(library)}"
     if what == IN_CHUNKS:
         return (
             f"{called} reads a prompt of this model otherwise in chunks, tried without its numbers:"
-            f" {why}"
+            f" {complaint.why}"
         )
-    return (
-        f"{f'{engine} refuses' if own else f'{called} fails on'} this model, tried without its"
-        f" numbers: {why}"
-    )
+    who = f"{engine} refuses" if complaint.is_ours else f"{called} fails on"
+    return f"{who} this model, tried without its numbers: {complaint.why}"
 
 
 def _read(place: Path) -> dict[str, str]:
     try:
-        found = json.loads(place.read_bytes())
+        sentences = json.loads(place.read_bytes())
     except (OSError, ValueError):
         return {}
-    return {str(size): str(why) for size, why in found.items()} if isinstance(found, dict) else {}
+    if not isinstance(sentences, dict):
+        return {}
+    return {str(size): str(why) for size, why in sentences.items()}
 
 
-def _write(place: Path, found: dict[str, str]) -> None:
+def _write(place: Path, sentences: dict[str, str]) -> None:
     """Keep it for the next time; a cache that cannot be written costs that time alone."""
     try:
+        # Beside it and moved: whoever reads it meanwhile has the old file or the new one.
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
-            json.dump(found, file)
+            json.dump(sentences, file)
         Path(file.name).replace(place)
     except OSError:
         return

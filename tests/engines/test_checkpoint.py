@@ -13,7 +13,7 @@ import pytest
 
 from harness.engines.inference_inside import checkpoint
 from harness.engines.inference_inside.engine import demand_rows
-from harness.engines.models.weights import safetensors
+from harness.engines.models import safetensors
 from harness.subjects import READY
 
 HALVES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-origins = importlib.import_module("harness.engines.inference_inside.origins")
+origins = importlib.import_module("harness.engines.inference_inside.rehearsal_hf")
 
 
 class Layer(torch.nn.Module):  # type: ignore[name-defined,misc]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.engines.models.weights import safetensors
+from harness.engines.models import safetensors
 
 torch = pytest.importorskip("torch")
 defects = importlib.import_module("harness.engines.inference_inside.defects_hf")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.engines.inference_inside.layout import blocks, whole_shape
+from harness.engines.inference_inside.checkpoint import blocks, whole_shape
 from harness.engines.models import cached, write
 from harness.history import History
 from harness.subjects import READY

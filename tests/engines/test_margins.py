@@ -51,7 +51,7 @@ def told(
         margins.step(batch, tokens, last=last)
         with watched:
             model(scores)
-    found = margins.told(routers=routers)
+    found = margins.taken(routers=routers)
     return None if found is None else [[round(one, 4) for one in row] for row in found.tolist()]
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from harness.engines import offers as installed_offers
-from harness.engines.models import MODELS, ModelError, write
+from harness.engines.models import MODELS, ModelError, config_of, write
 from harness.engines.models.catalogue import LLAMA, Recipe, _dense
-from harness.engines.offers import Offer, config_of, offers, refusal, uneven
+from harness.engines.offers import Offer, offers, refusal, uneven
 from harness.subjects import READY
 from tests.engines.worlds import Worlds
 
@@ -122,10 +122,10 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as hosts:
 ALONE = "MLX's ring has two ranks at least"
 # The lines that refuse in a rank, without which the engine is on its own.
 IN_THE_RANK = (
-    ("hf.py", "            refuse_tensor(config, self._size)\n", ""),
+    ("hf.py", "            refuse_tensor(config, self.size)\n", ""),
     (
         "mlx.py",
-        "            refuse(skeleton, config, sharding=self._sharding, size=self._size)\n",
+        "            refuse(skeleton, config, sharding=self._sharding, size=self.size)\n",
         "",
     ),
     ("stages.py", "        if number < self._size:\n", "        if False:\n"),

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from harness.engines import rehearsal
-from harness.engines.models import MODELS, write
-from harness.engines.models.weights import safetensors
+from harness.engines.models import MODELS, safetensors, write
 from harness.subjects import READY
 from tests.engines.rehearsals import Rehearsals
 from tests.engines.worlds import Worlds
@@ -385,7 +384,7 @@ def test_a_layer_that_is_more_than_a_matrix_stays_whole() -> None:
     the model failed.
     """
     torch = pytest.importorskip("torch")
-    orders = importlib.import_module("harness.engines.inference_inside.orders")
+    orders = importlib.import_module("harness.engines.inference_inside.torch_decoder")
 
     class Router(torch.nn.Linear):  # type: ignore[name-defined,misc]
         def forward(self, given: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-origins = importlib.import_module("harness.engines.inference_inside.origins")
+origins = importlib.import_module("harness.engines.inference_inside.rehearsal_hf")
 stages = importlib.import_module("harness.engines.inference_inside.stages")
 
 
@@ -60,7 +60,7 @@ def test_what_a_loop_finds_by_the_number_of_a_layer_is_cut_like_the_layers() -> 
     first.
     """
     whole = Decoder()
-    stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
+    stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
     assert (whole.config.layer_types, whole.config.thetas) == (["c", "d"], [3, 4])
     assert (whole.own, whole.shared) == (["g", "h"], 1)
 
@@ -72,7 +72,7 @@ def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
         ValueError,
         match=r"Told goes by the numbers of its layers \(state = layer\(state, number\)\)",
     ):
-        stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
+        stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_matrices_are_tied_where_they_are_one() -> None:
 
 def test_a_product_over_fewer_columns_than_parts_is_made_once() -> None:
     """Gemma 3n has a matrix of two columns, which the envelope cuts into four."""
-    orders = importlib.import_module("harness.engines.inference_inside.orders")
+    orders = importlib.import_module("harness.engines.inference_inside.torch_decoder")
     matrix, given = torch.nn.Linear(2, 3), torch.ones(1, 2)
     with orders.split(torch.nn.Sequential(matrix), orders.Cut(4, strided=True)):
         assert torch.allclose(

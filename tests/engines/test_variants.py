@@ -12,16 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engines.inference_inside import answers, orders
-from harness.engines.inference_inside.engine import Order, Request
+from harness.engines.inference_inside import answers, torch_decoder
+from harness.engines.inference_inside.engine import Request, SumOrder
 from tests.engines.test_beside import Toy
 
-ORDERS = [Order("apart", nullcontext, chunked=True), Order("doubled", nullcontext)]
+ORDERS = [SumOrder("apart", nullcontext, chunked=True), SumOrder("doubled", nullcontext)]
 
 
 def asked_again(prompt: int, *, number: int = 0, **asked: Any) -> list[tuple[int, str, int | None]]:
     """What a prompt of so many tokens is asked again."""
-    found = answers.asked(Request(**asked), range(prompt), number, ORDERS)
+    found = answers.asked(
+        Request(**asked), answers.AskedPrompt(number=number, ids=range(prompt)), ORDERS
+    )
     return [(one.count, one.words, one.chunk) for one in found]
 
 
@@ -50,10 +52,10 @@ class Noting(Toy):
 
     noted: list[str | int]
 
-    def orders(self) -> Iterator[Order]:
+    def orders(self) -> Iterator[SumOrder]:
         """Two, which change nothing."""
-        yield Order("apart", lambda: self._inside("apart"), chunked=True)
-        yield Order("doubled", lambda: self._inside("doubled"))
+        yield SumOrder("apart", lambda: self._inside("apart"), chunked=True)
+        yield SumOrder("doubled", lambda: self._inside("doubled"))
 
     @contextmanager
     def _inside(self, name: str) -> Iterator[None]:
@@ -90,7 +92,11 @@ def test_an_order_is_set_up_once_for_all_prompts() -> None:
     toy.load()
     toy.noted = []
     request = Request(envelope="keep", prefill_chunk=2)
-    answers.envelope(kept, toy, request, [[1, 2, 3, 4], [5]], [[], []], routings=[None, None])
+    prompts = [
+        answers.AskedPrompt(number=number, ids=ids, fed=[])
+        for number, ids in enumerate(([1, 2, 3, 4], [5]))
+    ]
+    answers.PromptSession(kept, toy, request).envelope(prompts)
     apart = ["begin apart", 2, 2, 2, 2, 1, 1, "end apart"]  # as the ranks read it, and in halves
     assert toy.noted == [1, 1, 1, 1, 4, 1, *apart, "begin doubled", 2, 2, 1, "end doubled"]
     assert sorted((prompt, count) for prompt, count, _ in kept.told) == [
@@ -105,7 +111,10 @@ def test_transformers_cuts_a_matrix_once() -> None:
     order ends.
     """
     layer, given = torch.nn.Linear(24, 12), torch.ones(1, 24)
-    with torch.no_grad(), orders.split(torch.nn.Sequential(layer), orders.Cut(3, strided=True)):
+    with (
+        torch.no_grad(),
+        torch_decoder.split(torch.nn.Sequential(layer), torch_decoder.Cut(3, strided=True)),
+    ):
         first = layer(given)
         layer.weight.zero_()
         assert torch.equal(layer(given), first)
@@ -117,7 +126,7 @@ def test_mlx_cuts_a_matrix_once() -> None:
     mx: Any = pytest.importorskip("mlx.core")
     from mlx import nn
 
-    from harness.engines.inference_inside.mlx import split
+    from harness.engines.inference_inside.modules_mlx import split
 
     layer: Any = nn.Linear(24, 12)
     model, given = nn.Sequential(layer), mx.ones((1, 24))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from harness.engines.inference import AT_ONE
+from harness.engines.inference_inside.engine import AT_ONE
 from harness.engines.inference_inside.stages import share
 from harness.engines.models.catalogue import MODELS
 from harness.engines.offers import refusal

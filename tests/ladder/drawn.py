@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines import models
-from harness.engines.models.catalogue import MODELS
-from harness.engines.models.weights import DrawnTensor, draw, safetensors
+from harness.engines.models import draw, safetensors
+from harness.engines.models.catalogue import MODELS, DrawnTensor
 
 BIASED = "llama-bias"
 """A Llama with a bias wherever it may be."""

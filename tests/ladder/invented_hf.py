@@ -11,8 +11,8 @@ class Share:
     """What one rank holds."""
 
     def __init__(self, engine):
-        self.engine, self.model, self.stage = engine, engine._model, engine._stage
-        self.rank, self.size = engine._rank, engine._size
+        self.engine, self.model, self.stage = engine, engine.model, engine._stage
+        self.rank, self.size = engine.rank, engine.size
         self.is_last = self.rank == self.size - 1
         self.layers = list(stages.layers_of(self.model))
 

@@ -4,15 +4,15 @@ soak runs.
 
 import mlx.core as mx
 from inference import mlx
-from inference.defects_mlx import _around
+from inference.modules_mlx import around
 
 
 class Share:
     """What one rank holds."""
 
     def __init__(self, engine):
-        self.engine, self.model, self.sharding = engine, engine._model, engine._sharding
-        self.rank, self.size = engine._rank, engine._size
+        self.engine, self.model, self.sharding = engine, engine.model, engine._sharding
+        self.rank, self.size = engine.rank, engine.size
         # mlx-lm's pipeline ends at rank 0.
         self.is_last = self.rank == (0 if self.sharding == "pipeline" else self.size - 1)
         self.layers = list(self.model.layers)
@@ -26,7 +26,7 @@ def put(name):
         load(engine, *given, **named)
         if not INVENTED[name](Share(engine)):
             raise ValueError(f"nothing to put {name} into")
-        mx.eval(engine._model.parameters())
+        mx.eval(engine.model.parameters())
 
     mlx.MlxLm.load = spoilt
 
@@ -39,7 +39,7 @@ def put(name):
 def _rotated(change, *, last_alone):
     def act(share):
         for layer in share.layers if share.is_last or not last_alone else ():
-            _around(layer.self_attn.rope, change)
+            around(layer.self_attn.rope, change)
         return True
 
     return act
@@ -64,7 +64,7 @@ def _mask_at_border(share):
         return call(state, mask, cache)
 
     for layer in share.layers if share.is_last else ():
-        _around(layer.self_attn, masked)
+        around(layer.self_attn, masked)
     return True
 
 
@@ -92,7 +92,7 @@ def _summed_twice(share):
         total = mx.distributed.all_sum(total, group=out.group)
         return total if bias is None else total + bias
 
-    _around(out, summed)
+    around(out, summed)
     return True
 
 
@@ -106,7 +106,7 @@ def _rounded_message(share):
         return call(state.astype(mx.bfloat16).astype(mx.float32), *rest, **named)
 
     if share.is_last:
-        _around(first if share.sharding == "pipeline" else first.self_attn.o_proj, rounded)
+        around(first if share.sharding == "pipeline" else first.self_attn.o_proj, rounded)
     return True
 
 
@@ -132,7 +132,7 @@ def _norm_skipped(share):
     """The last norm is skipped where one token is asked."""
     norm = share.model.model.norm
     if share.is_last:
-        _around(norm, lambda call, state: state if state.shape[1] == 1 else call(state))
+        around(norm, lambda call, state: state if state.shape[1] == 1 else call(state))
     return True
 
 
@@ -162,7 +162,7 @@ def _no_bias(share):
 def _halves_of_vocabulary(share):
     """The vocabulary in another order: of a tied head too, which has no rows of its own."""
     if share.is_last:
-        _around(share.model, _rolled)
+        around(share.model, _rolled)
     return True
 
 

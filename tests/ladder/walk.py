@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.checks import Finding, RankFinding
-from harness.engines.inference import AT_ONE
+from harness.engines.inference_inside.engine import AT_ONE
 from harness.history import History
 from harness.scenario import Cell, Scenario, parse_scenario
 from harness.stats.attribution import ONE, Attribution, attribute, on_rungs

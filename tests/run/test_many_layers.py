@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.models import families
-from harness.engines.models.families import Shape
+from harness.engines.models import catalogue, draw, safetensors
+from harness.engines.models.catalogue import Shape
 from harness.engines.models.vocabulary import as_json, tokenizer_files
-from harness.engines.models.weights import draw, safetensors
 from harness.reason import SkipCode
 from harness.scenario import cells, load_scenario
 from harness.stats.outcome import reference_folders
@@ -20,15 +19,15 @@ from tests.kit.commands import ROOT, Ran
 
 SCENARIO = ROOT / "scenarios/single-vs-distributed/transformers.yaml"
 PROMPTS = "[[220, 194, 171, 241, 140, 12, 220, 124, 164, 70]]"
-TIED = families.TIED * families.root(36)
+TIED = catalogue.TIED_GAIN * catalogue.root(36)
 SHAPE = Shape(layers=30, width=36, inner=72, heads=9, kv_heads=3, tied=True, embedding=TIED)
 
 
 def thin(folder: Path) -> Path:
     """The model, in two files and an index, as a large one is saved."""
-    layer = dict(families.attention(SHAPE)) | dict(families.dense(SHAPE))
+    layer = dict(catalogue.attention(SHAPE)) | dict(catalogue.dense(SHAPE))
     drawn = {
-        name: draw(name, one, seed=135) for name, one in families.decoder(SHAPE, layer).items()
+        name: draw(name, one, seed=135) for name, one in catalogue.decoder(SHAPE, layer).items()
     }
     names = sorted(drawn)
     shards = {
@@ -40,7 +39,7 @@ def thin(folder: Path) -> Path:
         "weight_map": {name: file for file, held in shards.items() for name in held},
     }
     content = {
-        "config.json": as_json(families.common("llama", "LlamaForCausalLM", SHAPE)),
+        "config.json": as_json(catalogue.common("llama", "LlamaForCausalLM", SHAPE)),
         "model.safetensors.index.json": as_json(index),
         **{
             file: safetensors({name: drawn[name] for name in held}) for file, held in shards.items()

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from harness.engines.models.recall.table import prompt_of, value_of
+from harness.engines.models.recall import prompt_of, value_of
 from harness.engines.models.vocabulary import BEGIN, END, tokenizer_files
 from harness.scenario import Scenario, ScenarioError, load_scenario, parse_scenario, scenario_files
 from tests.kit.commands import ROOT, Ran

@@ -1,24 +1,48 @@
-"""A prompt's answer: prefill in chunks, then decode.
+"""Answers to prompts: prefill in chunks, then decode.
 
-And the same answer once more: in other orders of the same sums, with defects of known size, with a
+And the same answers once more: in other orders of the same sums, with defects of known size, with a
 share changed.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .engine import OWN, ROUTER, Engine, Order, Request
+from .engine import OWN, ROUTER, InferenceEngine, Request, SumOrder
+
+SOME = 2
+"""Orders in which a prompt is answered again where not all are asked.
+
+The next prompt takes the next ones.
+"""
+LOUDER = 1.5
+"""By this the share of a rank is changed, to show that it takes part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedPrompt:
+    """Prompt, and what is fed after it.
+
+    Attributes:
+        number: which of the session's prompts it is.
+        ids: its tokens.
+        fed: what is fed after it, whatever is chosen; None where it is what was chosen.
+        routing: the experts that its tokens go through; None where the routers choose.
+    """
+
+    number: int
+    ids: Sequence[int]
+    fed: Sequence[int] | None = None
+    routing: Any = None
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of a prompt.
+class PromptAnswer:
+    """Logits and tokens that came of a prompt.
 
     Attributes:
         prefill, decode: logits, None on a rank without.
@@ -34,41 +58,123 @@ class Answer:
     prefill: Any
     decode: Any
     ids: list[int]
-    fed: list[int]
+    fed: Sequence[int]
     hidden: dict[str, Any]
     decided: dict[str, Any]
     routed: Any
 
 
-def answer(
-    context: Any,
-    engine: Engine,
-    request: Request,
-    prompt: Sequence[int],
-    *,
-    steps: int,
-    number: int,
-    fed: Sequence[int] | None = None,
-    chunk: int | None = None,
-    quiet: bool = False,
-    routing: Any = None,
-) -> Answer:
-    """Prefill and decode one prompt from an empty cache; with `routing` through these experts."""
-    size = (request.prefill_chunk if chunk is None else chunk) or len(prompt)
-    # What is drawn has to be the same again.
-    dice = random.Random(f"{request.seed} {number}")  # noqa: S311
-    reading = _Reading(context, engine, request, quiet=quiet, routing=routing)
-    engine.begin()
-    prefill, hidden = reading.prefill(prompt, size, number=number)
-    given = list(fed) if fed is not None else None
-    steps = steps if given is None else len(given)
-    ids, decode = reading.decode(prefill, steps, at=len(prompt), given=given, dice=dice)
-    taken = engine.together(reading.routed) if reading.routed[0] is not None else None
-    return Answer(prefill, decode, ids, given or ids, hidden, reading.decided, taken)
+class PromptSession:
+    """Session in which an engine answers prompts, once and again.
+
+    Args:
+        context: of the rank, which keeps and tells.
+        engine: with its model loaded.
+        request: what is asked of all prompts.
+    """
+
+    def __init__(self, context: Any, engine: InferenceEngine, request: Request) -> None:
+        self._context = context
+        self._engine = engine
+        self._request = request
+
+    def answer(
+        self, prompt: AskedPrompt, *, steps: int, chunk: int | None = None, quiet: bool = False
+    ) -> PromptAnswer:
+        """Prefill and decode one prompt from an empty cache.
+
+        Args:
+            prompt: with the experts to go through, where it has them.
+            steps: how many tokens are chosen, unless it has what is fed.
+            chunk: tokens of the prompt at a time; None as the request has it.
+            quiet: whether nothing is told.
+        """
+        engine = self._engine
+        size = (self._request.prefill_chunk if chunk is None else chunk) or len(prompt.ids)
+        # What is drawn has to be the same again.
+        dice = random.Random(f"{self._request.seed} {prompt.number}")  # noqa: S311
+        reading = _Reading(_Silence() if quiet else self._context, engine, self._request, prompt)
+        engine.begin()
+        prefill, hidden = reading.prefill(size)
+        ids, decode = reading.decode(
+            prefill, steps if prompt.fed is None else len(prompt.fed), dice=dice
+        )
+        taken = engine.together(reading.routed) if reading.routed[0] is not None else None
+        return PromptAnswer(prefill, decode, ids, prompt.fed or ids, hidden, reading.decided, taken)
+
+    def envelope(self, prompts: Sequence[AskedPrompt]) -> None:
+        """Answer again in every order that is allowed, or in some.
+
+        What differs is what rounding may do.
+
+        Each order is set up once, for all prompts: some make copies of every matrix.
+        """
+        orders = list(self._engine.orders())
+        variants = [asked(self._request, prompt, orders) for prompt in prompts]
+        for order in (None, *orders):
+            with nullcontext() if order is None else order.inside():
+                for prompt, ways in zip(prompts, variants, strict=True):
+                    for variant in ways:
+                        if variant.order is order:
+                            self._vary(prompt, variant)
+
+    def _vary(self, prompt: AskedPrompt, variant: Variant) -> None:
+        answer = self.answer(prompt, steps=0, chunk=variant.chunk, quiet=True)
+        count = variant.count
+        self._context.emit("envelope", number=count, prompt=prompt.number, order=variant.words)
+        self.keep(answer, prompt.number, prefix=f"envelope.{count}.")
+
+    def sensitivity(self, prompts: Sequence[AskedPrompt], *, sizes: Sequence[float]) -> None:
+        """Answer again with defects of known size: what a run like this could have seen."""
+        for count, size in enumerate(sizes):
+            with self._engine.scaled(-1, 1 + size):
+                for prompt in prompts:
+                    answer = self.answer(prompt, steps=0, quiet=True)
+                    of_last = replace(answer, hidden=dict(_of_last(answer.hidden)), decided={})
+                    self.keep(of_last, prompt.number, prefix=f"sensitivity.{count}.")
+            self._context.emit(
+                "sensitivity",
+                defect=count,
+                size=size,
+                what="the matrices of the last layer too large",
+            )
+
+    def influence(self, prompt: AskedPrompt) -> None:
+        """Read a prompt once more for each rank, whose share is changed meanwhile, and no
+        other's.
+        """
+        for rank in range(self._context.size):
+            changed: AbstractContextManager[None] = nullcontext()
+            if rank == self._context.rank:
+                self._context.emit("perturbed", number=rank, layer=0, factor=LOUDER)
+                changed = self._engine.scaled(0, LOUDER)
+            with changed:
+                answer = self.answer(replace(prompt, fed=[]), steps=0, quiet=True)
+            if answer.prefill is not None:
+                self._context.keep(
+                    f"influence.{rank}.prefill.logits.{prompt.number}", answer.prefill
+                )
+
+    def keep(self, answer: PromptAnswer, number: int, *, prefix: str = "") -> None:
+        """Keep the arrays of an answer that this rank has."""
+        for phase, logits in (("prefill", answer.prefill), ("decode", answer.decode)):
+            if logits is not None:
+                self._context.keep(f"{prefix}{phase}.logits.{number}", logits)
+        for phase, gaps in answer.decided.items():
+            self._context.keep(f"{prefix}{phase}.router.{number}", gaps)
+        for layer, values in sorted(answer.hidden.items()):
+            self._context.keep(f"{prefix}hidden.{layer}.{number}", values)
+
+
+class _Silence:
+    """Stands for a rank's context where nothing is told."""
+
+    def emit(self, event: str, **values: object) -> None:
+        """Tell nothing."""
 
 
 class _Reading:
-    """The steps of an engine through one prompt.
+    """Steps of an engine through one prompt.
 
     Attributes:
         routed: of each step the experts of each token, or None.
@@ -76,78 +182,77 @@ class _Reading:
     """
 
     def __init__(
-        self, context: Any, engine: Engine, request: Request, *, quiet: bool, routing: Any
+        self,
+        context: Any,
+        engine: InferenceEngine,
+        request: Request,
+        prompt: AskedPrompt,
     ) -> None:
         self._context = context
         self._engine = engine
         self._request = request
-        self._quiet = quiet
-        self._routing = routing
+        self._prompt = prompt
         self.routed: list[Any] = []
         self.decided: dict[str, Any] = {}
 
-    def prefill(
-        self, prompt: Sequence[int], size: int, *, number: int
-    ) -> tuple[Any, dict[str, Any]]:
+    def prefill(self, size: int) -> tuple[Any, dict[str, Any]]:
         """Read the prompt in chunks: its logits, None on a rank without, and what is kept of the
         layers.
         """
         engine = self._engine
-        if not self._quiet:
-            self._context.emit("prefill.begin")
+        ids = self._prompt.ids
+        self._context.emit("prefill.begin")
         parts = []
         layers = []
-        for begin in range(0, len(prompt), size):
+        for begin in range(0, len(ids), size):
             behind = 0
-            if begin and not self._quiet:
-                self._context.emit("prefill.boundary", prompt=number, at=begin, size=size)
-            if begin and self._request.defect == "boundary-position":
-                engine.forget()
-            elif begin and self._request.defect == "boundary-token":
-                behind = 1
-            chunk = prompt[begin - behind : begin + size - behind][: len(prompt) - begin]
+            if begin:
+                self._context.emit(
+                    "prefill.boundary", prompt=self._prompt.number, at=begin, size=size
+                )
+                if self._request.defect == "boundary-position":
+                    engine.forget()
+                elif self._request.defect == "boundary-token":
+                    behind = 1
+            chunk = ids[begin - behind : begin + size - behind][: len(ids) - begin]
             parts.append(self._step(chunk, begin - behind))
-            layers.append(_told(engine, self._request))
+            layers.append(self._of_layers())
         self._note("prefill")
-        if not self._quiet:
-            self._context.emit("prefill.end")
+        self._context.emit("prefill.end")
         prefill = engine.together(parts) if engine.has_logits else None
         return prefill, {
             layer: engine.together([chunk[layer] for chunk in layers]) for layer in layers[0]
         }
 
-    def decode(
-        self, prefill: Any, steps: int, *, at: int, given: Sequence[int] | None, dice: random.Random
-    ) -> tuple[list[int], Any]:
+    def decode(self, prefill: Any, steps: int, *, dice: random.Random) -> tuple[list[int], Any]:
         """Choose so many tokens, feeding each or what is given: the tokens, and the logits behind
         what was fed.
         """
         engine = self._engine
+        fed = self._prompt.fed
         ids = list[int]()
         rows = list[Any]()
         last = prefill
         while len(ids) < steps:
-            chosen = (
-                choose(engine.numbers(last[-1]), self._request.sampling, dice)
-                if engine.has_logits
-                else None
-            )
+            chosen = None
+            if engine.has_logits:
+                chosen = choose(engine.numbers(last[-1]), self._request.sampling, dice)
             ids.append(engine.agree(chosen))
             if len(ids) == steps:
                 break
-            if not self._quiet:
-                self._context.emit("decode.begin")
+            self._context.emit("decode.begin")
+            behind = len(ids) - 1
             last = self._step(
-                [given[len(ids) - 1] if given is not None else ids[-1]], at + len(ids) - 1
+                [ids[-1] if fed is None else fed[behind]], len(self._prompt.ids) + behind
             )
             rows.append(last)
-            if not self._quiet:
-                self._context.emit("decode.end")
+            self._context.emit("decode.end")
         self._note("decode")
         return ids, engine.together(rows) if engine.has_logits and rows else None
 
     def _step(self, ids: Sequence[int], at: int) -> Any:
-        self._engine.take(None if self._routing is None else self._routing[at : at + len(ids)])
+        routing = self._prompt.routing
+        self._engine.take(None if routing is None else routing[at : at + len(ids)])
         logits = self._engine.step(ids)
         self.routed.append(self._engine.routed() if self._request.routing != OWN else None)
         return logits
@@ -158,16 +263,18 @@ class _Reading:
             if gaps is not None:
                 self.decided[phase] = gaps
 
-
-def _told(engine: Engine, request: Request) -> dict[str, Any]:
-    """Return what is kept of the layers in the last step, each by its name."""
-    left = engine.hidden() if request.hidden != "none" else {}
-    found = {
-        name: state for name, state in left.items() if request.hidden == "parts" or name.isdecimal()
-    }
-    if request.routing != OWN:
-        found |= {f"{layer}.{ROUTER}": scores for layer, scores in engine.scores().items()}
-    return found
+    def _of_layers(self) -> dict[str, Any]:
+        """Return what is kept of the layers in the last step, each by its name."""
+        asked_for = self._request.hidden
+        states = self._engine.hidden() if asked_for != "none" else {}
+        kept = {
+            name: state
+            for name, state in states.items()
+            if asked_for == "parts" or name.isdecimal()
+        }
+        if self._request.routing != OWN:
+            kept |= {f"{layer}.{ROUTER}": scores for layer, scores in self._engine.scores().items()}
+        return kept
 
 
 def choose(logits: Any, sampling: str, dice: random.Random) -> int:
@@ -182,57 +289,9 @@ def choose(logits: Any, sampling: str, dice: random.Random) -> int:
     return int(np.searchsorted(np.cumsum(weights), dice.random() * weights.sum()))
 
 
-def keep(context: Any, name: str, values: Any) -> None:
-    """Keep an array, where this rank has it."""
-    if values is not None:
-        context.keep(name, values)
-
-
-SOME = 2
-"""Orders in which a prompt is answered again where not all are asked.
-
-The next prompt takes the next ones.
-"""
-LOUDER = 1.5
-"""By this the share of a rank is changed, to show that it takes part."""
-
-
-def envelope(
-    context: Any,
-    engine: Engine,
-    request: Request,
-    prompts: Sequence[Sequence[int]],
-    fed: Sequence[Sequence[int]],
-    *,
-    routings: Sequence[Any],
-) -> None:
-    """Answer again in every order that is allowed, or in some.
-
-    What differs is what rounding may do.
-
-    Each order is set up once, for all prompts: some make copies of every matrix.
-    """
-    again = partial(answer, context, engine, request, steps=0, quiet=True)
-    orders = list(engine.orders())
-    ways = [asked(request, prompt, number, orders) for number, prompt in enumerate(prompts)]
-    for order in (None, *orders):
-        with nullcontext() if order is None else order.inside():
-            for number, prompt in enumerate(prompts):
-                for variant in ways[number]:
-                    if variant.order is order:
-                        other = again(
-                            prompt,
-                            number=number,
-                            fed=fed[number],
-                            chunk=variant.chunk,
-                            routing=routings[number],
-                        )
-                        _variant(context, variant, other, number)
-
-
 @dataclass(frozen=True)
 class Variant:
-    """One of the answers to a prompt that are made again.
+    """Another way to answer a prompt again.
 
     Attributes:
         count: which it is, among those of its prompt.
@@ -243,91 +302,39 @@ class Variant:
 
     count: int
     words: str
-    order: Order | None
+    order: SumOrder | None
     chunk: int | None
 
 
-def asked(
-    request: Request, prompt: Sequence[int], number: int, orders: Sequence[Order]
-) -> list[Variant]:
-    """Those of a prompt: other chunks, each order, and what may be in both."""
-    half = max(1, len(prompt) // 2)
-    chunks = sorted({1, half, len(prompt)} - {request.prefill_chunk or len(prompt)})
+def asked(request: Request, prompt: AskedPrompt, orders: Sequence[SumOrder]) -> list[Variant]:
+    """Return the variants of a prompt: other chunks, each order, and what may be in both."""
+    variants = [
+        Variant(count, *way) for count, way in enumerate(_ways(request, len(prompt.ids), orders))
+    ]
+    if request.envelope != "some":
+        return variants
+    # Each prompt goes on where the one before it ended.
+    many = len(variants)
+    return [variant for variant in variants if (variant.count - SOME * prompt.number) % many < SOME]
+
+
+def _ways(
+    request: Request, length: int, orders: Sequence[SumOrder]
+) -> Iterator[tuple[str, SumOrder | None, int | None]]:
+    half = max(1, length // 2)
+    chunks = sorted({1, half, length} - {request.prefill_chunk or length})
     if request.envelope == "unchunked":
         chunks = []  # where chunks are what is asked about, they are not what is allowed
-    ways: list[tuple[str, Order | None, int | None]] = [
-        (f"prefill in chunks of {chunk}", None, chunk) for chunk in chunks
-    ]
+    for chunk in chunks:
+        yield f"prefill in chunks of {chunk}", None, chunk
     for order in orders:
-        ways.append((order.words, order, None))
+        yield order.words, order, None
         if order.chunked and chunks:
-            ways.append((f"{order.words}, prefill in chunks of {half}", order, half))
-    found = [
-        Variant(count, words, order, chunk) for count, (words, order, chunk) in enumerate(ways)
-    ]
-    if request.envelope == "some":
-        return [variant for variant in found if (variant.count - SOME * number) % len(found) < SOME]
-    return found
+            yield f"{order.words}, prefill in chunks of {half}", order, half
 
 
-def sensitivity(
-    context: Any,
-    engine: Engine,
-    request: Request,
-    prompts: Sequence[Sequence[int]],
-    fed: Sequence[Sequence[int]],
-    *,
-    sizes: Sequence[float],
-    routings: Sequence[Any],
-) -> None:
-    """Answer again with defects of known size: what a run like this could have seen."""
-    again = partial(answer, context, engine, request, steps=0, quiet=True)
-    for count, size in enumerate(sizes):
-        with engine.scaled(-1, 1 + size):
-            for number, prompt in enumerate(prompts):
-                other = again(prompt, number=number, fed=fed[number], routing=routings[number])
-                keep(context, f"sensitivity.{count}.prefill.logits.{number}", other.prefill)
-                keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
-                for layer, values in _of_last(other.hidden):
-                    context.keep(f"sensitivity.{count}.hidden.{layer}.{number}", values)
-        context.emit(
-            "sensitivity", defect=count, size=size, what="the matrices of the last layer too large"
-        )
-
-
-def _of_last(hidden: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return what the last layer gave, and its parts."""
-    last = max((int(name.partition(".")[0]) for name in hidden), default=0)
-    return [
-        (name, values)
-        for name, values in sorted(hidden.items())
-        if int(name.partition(".")[0]) == last
-    ]
-
-
-def influence(
-    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any
-) -> None:
-    """Read the first prompt once more for each rank, whose share is changed meanwhile, and no
-    other's.
-    """
-    again = partial(answer, context, engine, request, steps=0, quiet=True)
-    for rank in range(context.size):
-        changed: AbstractContextManager[None] = nullcontext()
-        if rank == context.rank:
-            context.emit("perturbed", number=rank, layer=0, factor=LOUDER)
-            changed = engine.scaled(0, LOUDER)
-        with changed:
-            found = again(prompt, number=0, fed=[], routing=routing)
-        keep(context, f"influence.{rank}.prefill.logits.0", found.prefill)
-
-
-def _variant(context: Any, variant: Variant, found: Answer, number: int) -> None:
-    count = variant.count
-    context.emit("envelope", number=count, prompt=number, order=variant.words)
-    keep(context, f"envelope.{count}.prefill.logits.{number}", found.prefill)
-    keep(context, f"envelope.{count}.decode.logits.{number}", found.decode)
-    for phase, gaps in found.decided.items():
-        context.keep(f"envelope.{count}.{phase}.router.{number}", gaps)
-    for layer, values in sorted(found.hidden.items()):
-        context.keep(f"envelope.{count}.hidden.{layer}.{number}", values)
+def _of_last(hidden: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what the last layer gave, and its parts."""
+    numbers = {name: int(name.partition(".")[0]) for name in hidden}
+    last = max(numbers.values(), default=0)
+    return ((name, values) for name, values in hidden.items() if numbers[name] == last)

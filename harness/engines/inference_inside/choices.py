@@ -1,4 +1,4 @@
-"""The choices of a forward pass: between experts, and between what attention reads.
+"""Choices of a forward pass: between experts, and between what attention reads.
 
 `Margins` measures how far the last choice lay above the first that was left out. `Routers` notes
 what routers chose, and makes choices for them.
@@ -27,8 +27,7 @@ Place = tuple[str, tuple[int, ...]]
 
 # It remembers whom to tell, which a tuple has no slot for.
 class Best(tuple[Tensor, Tensor]):  # noqa: SLOT001
-    """The best of some scores and where they are, which tells when it is asked where: only then it
-    is a choice.
+    """Best scores and where they are, which tells when it is asked where: only then it is a choice.
 
     The sum of the two best of a group changes little where two of them are nearly the same.
     """
@@ -36,20 +35,20 @@ class Best(tuple[Tensor, Tensor]):  # noqa: SLOT001
     _asked: Callable[[], None]
 
     @classmethod
-    def of(cls, found: tuple[Tensor, Tensor], asked: Callable[[], None]) -> Best:
-        """Return what torch found, and what is called once somebody asks where it is."""
-        best = cls(found)
+    def of(cls, pair: tuple[Tensor, Tensor], asked: Callable[[], None]) -> Best:
+        """Return what torch gave, and what is called once somebody asks where it is."""
+        best = cls(pair)
         best._asked = asked
         return best
 
     @property
     def values(self) -> Tensor:
-        """As torch's."""
+        """Scores, as torch's."""
         return super().__getitem__(0)
 
     @property
     def indices(self) -> Tensor:
-        """As torch's."""
+        """Places, as torch's."""
         return self[1]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -77,7 +76,9 @@ class Margins:
         self._columns: dict[Place, int] = {}
         self._routers: set[str] = set()
         self._steps: list[tuple[int, dict[Place, Tensor]]] = []
-        self._batch = self._tokens = self._last = 1
+        self._batch = 1
+        self._tokens = 1
+        self._last = 1
         self._loops: defaultdict[Place, list[tuple[int, Tensor]]] = defaultdict(list)
 
     def begin(self) -> None:
@@ -85,7 +86,7 @@ class Margins:
         self._steps.clear()
 
     def step(self, batch: int, tokens: int, *, last: int) -> None:
-        """A step begins, of so many sequences of so many tokens: the last ones of the last of them
+        """Begin a step, of so many sequences of so many tokens: the last ones of the last of them
         count.
         """
         self._batch = batch
@@ -94,18 +95,18 @@ class Margins:
         self._steps.append((last, {}))
         self._loops.clear()
 
-    def watch(self, found: Any, scores: Tensor, *, along: int, is_router: bool) -> Best:
+    def watch(self, best: Any, scores: Tensor, *, along: int, is_router: bool) -> Best:
         """Note a choice as soon as somebody asks what was chosen.
 
         Args:
-            found: the best and where they are, as torch gives both.
+            best: scores and where they are, as torch gives both.
             scores: of what.
             along: the dimension in which they were chosen.
             is_router: whether experts were.
         """
         place = self._place()
         width = scores.shape[along]
-        many = found[1].shape[along] if found[1].ndim == scores.ndim else 1
+        many = best[1].shape[along] if best[1].ndim == scores.ndim else 1
         left = margin(scores, many, along)
         if is_router:
             self._routers.add(place[0])
@@ -115,14 +116,15 @@ class Margins:
                 # One row at a time, position by position: the last sequence is the last that begins
                 # with less.
                 self._loops[place].append((width, left))
-                return self._note(place, self._of_loop(self._loops[place]), anew=True)
-            return self._note(place, self._by_token(left))
+                self._note(place, self._of_loop(self._loops[place]), anew=True)
+            else:
+                self._note(place, self._by_token(left))
 
-        return Best.of(found, _once(asked))
+        return Best.of(best, _once(asked))
 
-    def told(self, *, routers: bool) -> Tensor | None:
-        """Of all steps that began since this was asked, `[tokens, choices]`; None where nothing
-        chooses.
+    def taken(self, *, routers: bool) -> Tensor | None:
+        """Return the margins of all steps that began since this was asked, `[tokens, choices]`;
+        None where nothing chooses.
 
         A choice that there was not in a step, or that left nothing out, has an infinite margin.
         Where `routers` are told what to take, theirs are none.
@@ -157,14 +159,14 @@ class Margins:
             self._batch,
             self._tokens,
         ):
-            found = margins[-1].reshape(-1, self._tokens).amin(0)
+            least = margins[-1].reshape(-1, self._tokens).amin(0)
         elif margins.shape[-1] == rows:
-            found = margins.reshape(-1, rows).amin(0)
+            least = margins.reshape(-1, rows).amin(0)
         elif margins.shape[0] == rows:
-            found = margins.reshape(rows, -1).amin(1)
+            least = margins.reshape(rows, -1).amin(1)
         else:
-            found = margins.amin().expand(self._last)
-        return found[-self._last :]
+            least = margins.amin().expand(self._last)
+        return least[-self._last :]
 
     def _of_loop(self, calls: list[tuple[int, Tensor]]) -> Tensor:
         begins = (at for at in range(len(calls) - 1, 0, -1) if calls[at][0] < calls[at - 1][0])
@@ -187,8 +189,8 @@ class Margins:
 
 
 def margin(scores: Tensor, many: int, along: int) -> Tensor:
-    """How far the last of the best lies above the first that is left out, in all dimensions but
-    one.
+    """Return how far the last of the best lies above the first that is left out, in all dimensions
+    but one.
 
     Infinite where none is left out, or what is was ruled out beforehand, as a mask does.
     """
@@ -271,6 +273,7 @@ class Routers:
         self._whole = [
             (place, name, getattr(place, name)) for name in names for place in (torch, Tensor)
         ]
+        # Process-wide: no two engines compute at a time in a rank.
         for place, name, whole in self._whole:
             setattr(place, name, self._watching(whole, count=name == "topk"))
 
@@ -285,29 +288,29 @@ class Routers:
         """
 
         def best(scores: Any, *given: Any, **named: Any) -> Any:
-            found = whole(scores, *given, **named)
-            if not isinstance(found, tuple) or not scores.is_floating_point():
-                return found  # the largest of all numbers, or of each two
-            is_router = count and self._is_choice(scores, found[1])
+            pair = whole(scores, *given, **named)
+            if not isinstance(pair, tuple) or not scores.is_floating_point():
+                return pair  # the largest of all numbers, or of each two
+            is_router = count and self._is_choice(scores, pair[1])
             if is_router:
-                found = self._routed(scores, found)
+                pair = self._routed(scores, pair)
             if self._margins is None:
-                return found
+                return pair
             along = named.get("dim", given[count] if len(given) > count else -1)
-            return self._margins.watch(found, scores, along=along, is_router=is_router)
+            return self._margins.watch(pair, scores, along=along, is_router=is_router)
 
         return best
 
-    def _routed(self, scores: Tensor, found: Any) -> Any:
-        chosen = found[1]
+    def _routed(self, scores: Tensor, pair: Any) -> Any:
+        chosen = pair[1]
         if self.given is not None:
             place = self.all.index(self.own[len(self.scores)])
             chosen = chosen.clone()
             chosen[-self.given.shape[0] :] = self.given[:, place]
-            found = Best.of((scores.gather(-1, chosen), chosen), lambda: None)
+            pair = Best.of((scores.gather(-1, chosen), chosen), lambda: None)
         self.scores.append(scores)
         self.chosen.append(chosen)
-        return found
+        return pair
 
     def _is_choice(self, scores: Tensor, chosen: Tensor) -> bool:
         if scores.ndim != 2 or (scores.shape[-1], chosen.shape[-1]) != (self._experts, self._best):
@@ -316,4 +319,4 @@ class Routers:
 
 
 def _number(config: Any, names: tuple[str, ...]) -> int:
-    return next((int(found) for name in names if (found := getattr(config, name, None))), 0)
+    return next((int(number) for name in names if (number := getattr(config, name, None))), 0)

@@ -17,21 +17,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from . import checkpoint, stages
+from .engine import AT_ONE, LOUDER
+from .stages import local
 
-LOUDER = 1.01
 # Of rotations: models have the one or the other, or something above.
 BASES = (10_000.0, 500_000.0)
 # What libraries call what attends, and the matrix behind it.
 ATTENDS = ("self_attn", "attn", "attention", "self_attention")
 OUT = ("o_proj", "c_proj", "out_proj", "dense")
 ROUTER = re.compile(r"\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.gate\.weight")
-AT_ONE = ("rope-base", "scaled-layer")
 Change = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersShare:
-    """What one rank holds of a model.
+    """Share of a model that one rank holds.
 
     Attributes:
         model: with its layers alone, or its slices of every layer.
@@ -70,7 +70,7 @@ def spoil(share: TransformersShare, defect: str) -> None:
 
 
 def stale() -> Change:
-    """The last position is the one before it, of the message before where there is one alone."""
+    """Make the last position the one before it, of the message before where there is one alone."""
     before: list[Tensor] = []
 
     def change(message: Tensor) -> Tensor:
@@ -85,10 +85,10 @@ def stale() -> Change:
 
 
 def half(message: Tensor) -> Tensor:
-    """The second half is zeros."""
-    found = message.clone()
-    found[..., found.shape[-1] // 2 :] = 0
-    return found
+    """Make the second half zeros."""
+    halved = message.clone()
+    halved[..., halved.shape[-1] // 2 :] = 0
+    return halved
 
 
 def _message(change: Callable[[], Change]) -> Callable[[TransformersShare], bool]:
@@ -124,14 +124,14 @@ def _summed_anew(
     out = _out_of(layer)
     if not _is_summed(out):
         return False
-    bias = _local(out.bias) if out.bias is not None else None
+    bias = local(out.bias) if out.bias is not None else None
     if biased and bias is None:
         return False
     if not biased and change is None:
         return True
 
     def forward(given: Tensor) -> Tensor:
-        weight = _local(out.weight)
+        weight = local(out.weight)
         if given.shape[-1] != weight.shape[1]:  # some models have all heads on every rank
             given = given[..., share.rank * weight.shape[1] : (share.rank + 1) * weight.shape[1]]
         part = functional.linear(given, weight, bias if biased else None)
@@ -162,7 +162,7 @@ def _swapped_heads(share: TransformersShare) -> bool:
     def swap(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Some models have all heads on every rank: of those, the first two of its own.
         heads = given[0]
-        width = _local(out.weight).shape[1]
+        width = local(out.weight).shape[1]
         begin = share.rank * width if share.stage is None and width < heads.shape[-1] else 0
         middle = begin + size
         end = begin + 2 * size
@@ -191,8 +191,8 @@ def _dropped_layer(share: TransformersShare) -> bool:
 
 
 def _norm_split(share: TransformersShare) -> bool:
-    """A norm over all heads becomes one over those of each rank."""
-    found = False
+    """Norm over those heads alone that each rank has."""
+    is_in = False
     for layer in share.layers if share.stage is None else ():
         attention = _attention_of(layer)
         for name in ("q_norm", "k_norm"):
@@ -207,12 +207,12 @@ def _norm_split(share: TransformersShare) -> bool:
                 near = parts * torch.rsqrt(
                     parts.square().mean(-1, keepdim=True) + norm.variance_epsilon
                 )
-                weighed: Tensor = _local(norm.weight) * near.flatten(-2).to(state.dtype)
+                weighed: Tensor = local(norm.weight) * near.flatten(-2).to(state.dtype)
                 return weighed
 
             norm.forward = forward
-            found = True
-    return found
+            is_in = True
+    return is_in
 
 
 def _fused_interleave(share: TransformersShare) -> bool:
@@ -220,7 +220,7 @@ def _fused_interleave(share: TransformersShare) -> bool:
     if share.stage is not None:
         return _other_order(share)
     path = stages.path_of_layers(share.model)
-    found = False
+    is_in = False
     for number, layer in enumerate(share.layers):
         attention = _attention_of(layer)
         here = f"{path}.{number}.self_attn."
@@ -235,7 +235,7 @@ def _fused_interleave(share: TransformersShare) -> bool:
             names = [f"{here}{name}_proj.{kind}" for name in "qkv"]
             if any(parameter is None for parameter in given) or not whole.keys() >= set(names):
                 continue
-            parts = [_local(parameter) for parameter in given]
+            parts = [local(parameter) for parameter in given]
             fused = torch.cat([whole[name] for name in names])
             if fused.shape[0] != share.size * sum(part.shape[0] for part in parts):
                 continue  # a plan may leave them whole
@@ -243,8 +243,8 @@ def _fused_interleave(share: TransformersShare) -> bool:
             for part in parts:
                 part.copy_(fused[begin : begin + part.shape[0]])
                 begin += part.shape[0]
-            found = True
-    return found
+            is_in = True
+    return is_in
 
 
 def _other_order(share: TransformersShare) -> bool:
@@ -259,7 +259,7 @@ def _other_order(share: TransformersShare) -> bool:
 
 
 def _rope_base(share: TransformersShare) -> bool:
-    found = False
+    is_in = False
     theta = _base_of(share.model)
     if not theta:
         return False
@@ -267,7 +267,7 @@ def _rope_base(share: TransformersShare) -> bool:
     for module in share.model.modules():
         if not isinstance(inverse := getattr(module, "inv_freq", None), Tensor):
             continue
-        found = found or not torch.equal(inverse**power, inverse)  # that of two numbers has no base
+        is_in = is_in or not torch.equal(inverse**power, inverse)  # that of two numbers has no base
         # Some go back to what they began with, and PhiMoE's works them out in each step.
         named = {**dict(module.named_buffers(recurse=False)), **vars(module)}
         kept = {
@@ -279,33 +279,35 @@ def _rope_base(share: TransformersShare) -> bool:
             buffer.copy_(buffer**power)
         if callable(make := getattr(module, "rope_init_fn", None)):
             module.rope_init_fn = _of_power(make, power)
-    return found
+    return is_in
 
 
 def _of_power(
     make: Callable[..., tuple[Tensor, float]], power: float
 ) -> Callable[..., tuple[Tensor, float]]:
-    def made(*given: Any, **named: Any) -> tuple[Tensor, float]:
+    def of_power(*given: Any, **named: Any) -> tuple[Tensor, float]:
         inverse, scaling = make(*given, **named)
         return inverse**power, scaling
 
-    return made
+    return of_power
 
 
 def _base_of(model: Any) -> float:
-    """Of the rotations of a model; 0 where it is not one for all layers, or there is none."""
+    """Return the base of a model's rotations; 0 where it is not one for all layers, or there is
+    none.
+    """
     parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
     return float(parameters.get("rope_theta") or 0)
 
 
 def _other_router(share: TransformersShare) -> bool:
-    """The last rank asks the experts as another rank's router says."""
+    """Let the last rank ask the experts as another rank's router says."""
     routers = [router for layer in share.layers if (router := _router_of(layer)) is not None]
     if not routers or _router_of(share.layers[-1]) is None:
         return False
     if share.is_last and share.stage is None:
         for router in routers:
-            weight = _local(router.weight)
+            weight = local(router.weight)
             weight.copy_(weight.roll(weight.shape[0] // share.size, 0))
     elif share.is_last and share.stage is not None:
         # The first layers of some have no experts.
@@ -324,7 +326,7 @@ def _other_router(share: TransformersShare) -> bool:
 def _scaled_layer(share: TransformersShare) -> bool:
     for parameter in share.layers[-1].parameters() if share.is_last else ():
         if parameter.ndim > 1:
-            _local(parameter).mul_(LOUDER)
+            local(parameter).mul_(LOUDER)
     return True
 
 
@@ -332,29 +334,21 @@ def _attention_of(layer: Any) -> Any:
     """Return what attends in a layer; None where it is called otherwise, or another thing stands
     there.
     """
-    found = next(
-        (one for name in ATTENDS if isinstance(one := getattr(layer, name, None), nn.Module)), None
-    )
-    return getattr(found, "attention", found)  # GPT-Neo's, which may be of two kinds
+    parts = (getattr(layer, name, None) for name in ATTENDS)
+    attention = next((part for part in parts if isinstance(part, nn.Module)), None)
+    return getattr(attention, "attention", attention)  # GPT-Neo's, which may be of two kinds
 
 
 def _out_of(layer: Any) -> Any:
     """Return the matrix behind the heads of a layer; None where there is none by that name."""
     attention = _attention_of(layer)
-    found = (getattr(attention, name, None) for name in OUT)
-    return next(
-        (module for module in found if isinstance(getattr(module, "weight", None), Tensor)), None
-    )
+    parts = (getattr(attention, name, None) for name in OUT)
+    return next((part for part in parts if isinstance(getattr(part, "weight", None), Tensor)), None)
 
 
 def _router_of(layer: Any) -> Any:
-    found = getattr(getattr(layer, "mlp", None), "gate", None)
-    return found if isinstance(getattr(found, "weight", None), Tensor) else None
-
-
-def _local(tensor: Any) -> Tensor:
-    found: Tensor = (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()
-    return found
+    gate = getattr(getattr(layer, "mlp", None), "gate", None)
+    return gate if isinstance(getattr(gate, "weight", None), Tensor) else None
 
 
 DEFECTS: dict[str, Callable[[TransformersShare], bool]] = {

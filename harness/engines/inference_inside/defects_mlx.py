@@ -11,17 +11,17 @@ from typing import Any
 import mlx.core
 from mlx.utils import tree_flatten, tree_unflatten
 
+from .engine import AT_ONE, LOUDER
+from .modules_mlx import Call, around
+
 mx: Any = mlx.core
-LOUDER = 1.01
 BASE = 500_000.0
-AT_ONE = ("rope-base", "scaled-layer")
 Change = Callable[[Any], Any]
-Call = Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MlxShare:
-    """What one rank holds of a model.
+    """Share of a model that one rank holds.
 
     Attributes:
         model: with its layers alone, or its slices of every layer.
@@ -70,7 +70,7 @@ def spoil(share: MlxShare, defect: str) -> None:
 
 
 def stale() -> Change:
-    """The last position is the one before it, of the message before where there is one alone."""
+    """Make the last position the one before it, of the message before where there is one alone."""
     before: list[Any] = []
 
     def change(message: Any) -> Any:
@@ -85,7 +85,7 @@ def stale() -> Change:
 
 
 def half(message: Any) -> Any:
-    """The second half is zeros."""
+    """Make the second half zeros."""
     middle = message.shape[-1] // 2
     return mx.concatenate([message[..., :middle], mx.zeros_like(message[..., middle:])], axis=-1)
 
@@ -99,7 +99,7 @@ def _message(change: Callable[[], Change]) -> Callable[[MlxShare], bool]:
         if share.sharding == "tensor":
             return _summed_anew(share.layers[0], change())
         altered = change()
-        _around(
+        around(
             share.layers[0],
             lambda call, state, *rest, **named: call(altered(state), *rest, **named),
         )
@@ -128,7 +128,7 @@ def _summed_anew(layer: Any, change: Change | None) -> bool:
         total = mx.distributed.all_sum(part, group=out.group)
         return total if change is None or bias is None else total + bias
 
-    _around(out, summed)
+    around(out, summed)
     return True
 
 
@@ -144,7 +144,7 @@ def _swapped_heads(share: MlxShare) -> bool:
         )
 
     if share.is_last:
-        _around(attention.o_proj, swapped)
+        around(attention.o_proj, swapped)
     return True
 
 
@@ -159,23 +159,23 @@ def _dropped_layer(share: MlxShare) -> bool:
 
     # Of a layer that all ranks compute together, all leave it out.
     if share.is_last or share.sharding == "tensor":
-        _around(share.layers[-1], dropped)
+        around(share.layers[-1], dropped)
     return True
 
 
 def _norm_split(share: MlxShare) -> bool:
-    """A norm over all heads becomes one over those of each rank."""
-    found = False
+    """Norm over those heads alone that each rank has."""
+    is_in = False
     for layer in share.layers:
         for name in ("q_norm", "k_norm"):
             norm = getattr(layer.self_attn, name, None)
             if type(norm).__name__ == "ShardedRMSNorm":
-                _around(
+                around(
                     norm,
-                    lambda _call, state, own=norm: mx.fast.rms_norm(state, own.weight, own.eps),
+                    lambda _call, state, norm=norm: mx.fast.rms_norm(state, norm.weight, norm.eps),
                 )
-                found = True
-    return found
+                is_in = True
+    return is_in
 
 
 def _fused_interleave(share: MlxShare) -> bool:
@@ -199,17 +199,17 @@ def _fused_interleave(share: MlxShare) -> bool:
 
 
 def _rope_base(share: MlxShare) -> bool:
-    found = False
+    is_in = False
     for layer in share.layers:
         rope: Any = getattr(layer.self_attn, "rope", None)
         if isinstance(getattr(rope, "base", None), float | int):
             rope.base = BASE
-            found = True
-    return found
+            is_in = True
+    return is_in
 
 
 def _other_router(share: MlxShare) -> bool:
-    """The last rank asks the experts as another rank's router says."""
+    """Let the last rank ask the experts as another rank's router says."""
     routers = [_router_of(layer) for layer in share.layers]
     if routers[-1] is None:
         return False
@@ -230,28 +230,11 @@ def _router_of(layer: Any) -> Any:
 
 def _scaled_layer(share: MlxShare) -> bool:
     if share.is_last:
-        scale(share.layers[-1], LOUDER)
+        layer = share.layers[-1]
+        values: Any = tree_flatten(layer.parameters())
+        louder = [(name, value * LOUDER) for name, value in values if value.ndim > 1]
+        layer.update(tree_unflatten(louder))
     return True
-
-
-def scale(layer: Any, factor: float) -> None:
-    """Make every matrix of a layer so much larger."""
-    found: Any = tree_flatten(layer.parameters())
-    layer.update(
-        tree_unflatten([(name, value * factor) for name, value in found if value.ndim > 1])
-    )
-
-
-def _around(module: Any, act: Callable[..., Any]) -> None:
-    """Have `act` called in place of a module, with what calls the module itself: MLX has no hooks,
-    but classes.
-    """
-    kind = type(module)
-
-    def call(self: Any, *given: Any, **named: Any) -> Any:
-        return act(lambda *again, **more: kind.__call__(self, *again, **more), *given, **named)
-
-    module.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
 DEFECTS: dict[str, Callable[[MlxShare], bool]] = {

@@ -1,5 +1,5 @@
-"""How stages of a pipeline hand on hidden states and chosen tokens: by torch's calls, sealed, or by
-sockets of ours.
+"""Hidden states and chosen tokens on their way between stages of a pipeline: by torch's calls,
+sealed, or by sockets of ours.
 
 `Handover` is torch's send, recv and broadcast as they are, and loads nothing of
 `harness._integrity`. `Sealed` sends a seal after each tensor: what changed on its way is one error.
@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ def handover(level: str, *, distributed: Any, rank: int, size: int, folder: str)
     return Carried(distributed, rank=rank, size=size, folder=folder)
 
 
-class Handover:
+class Handover(AbstractContextManager["Handover"]):
     """Torch's calls over the default group.
 
     Args:
@@ -54,11 +55,7 @@ class Handover:
         self._size = size
 
     def begin(self, *, vocabulary: int) -> None:
-        """A prompt begins.
-
-        Args:
-            vocabulary: how many tokens there are.
-        """
+        """Begin a prompt, of a vocabulary of so many tokens."""
 
     def send(self, state: Tensor) -> None:
         """Hand a hidden state to the next stage."""
@@ -78,20 +75,19 @@ class Handover:
         """Return what was met on the way and made good, by name; None where nothing can be."""
         return None
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing more is handed on."""
+        """Hand nothing more on."""
 
 
 class Sealed(Handover):
-    """The same, each tensor with a seal: its digest, number and epoch. Nothing can be sent again.
+    """Torch's calls, each tensor with a seal: its digest, number and epoch.
+
+    Nothing can be sent again.
 
     Raises (from `receive` and `agree`):
         MessageCorrupt: what came is not what was sent.
@@ -131,7 +127,7 @@ class Sealed(Handover):
 
 
 class Carried(Handover):
-    """By the library's transport, over sockets between the stages; the group is not used.
+    """Transport of the integrity library, over sockets between the stages; the group is not used.
 
     Raises (from `send`, `receive`, `agree`, and where it ends):
         TransferFailed: a message was given up on after 30 s; it names the message.
@@ -166,10 +162,8 @@ class Carried(Handover):
         )
         # Not by the lines' own functions: each that is called after a decode step is read from
         # memory anew.
-        self._transport, self._names = (
-            self._lines.transport,
-            [name_of(other) for other in range(size)],
-        )
+        self._transport = self._lines.transport
+        self._names = [name_of(other) for other in range(size)]
         self._prompt = -1
 
     def begin(self, *, vocabulary: int) -> None:
@@ -213,9 +207,9 @@ class Carried(Handover):
         if self._rank < last:
             return self._tokens.taken(self._transport.receive(source=self._names[last]).data)
         assert token is not None
-        made = self._tokens.made(token)
+        message = self._tokens.made(token)
         for rank in range(last):
-            self._transport.send(made, to=self._names[rank])
+            self._transport.send(message, to=self._names[rank])
         return token
 
     def mended(self) -> dict[str, int]:
@@ -233,17 +227,18 @@ class Carried(Handover):
 
 
 def listening() -> tuple[str, int] | str:
-    """Where this rank listens: by a name where all ranks are of this host, which takes half of
-    TCP's time.
+    """Return where this rank listens: by a name where all ranks are of this host, which takes half
+    of TCP's time.
     """
     host = address()
+    # A NUL in front: the name is no file, so nothing stays where a rank is killed.
     if sys.platform == "linux" and host.startswith("127."):
         return f"\0rankproof-integrity-{os.getpid()}-{os.urandom(8).hex()}"
     return host, 0
 
 
 def address() -> str:
-    """Where other ranks reach this one: the address from which it reaches rank 0's host."""
+    """Return where other ranks reach this one: the address from which it reaches rank 0's host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))  # sends nothing
         return str(probe.getsockname()[0])

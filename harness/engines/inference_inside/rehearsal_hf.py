@@ -1,24 +1,30 @@
 """transformers rehearsed on tensors that have shapes and no numbers, whole or as stages.
 
-No process joins a group.
+No process joins a group. `ChunkOrigins` shows whether a layer reads a second chunk of a prompt
+after the whole of the first one; `StageOrigins` whether a stage takes anything of the stages before
+it but the hidden state.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial, wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses import fake_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import checkpoint, stages
+from .handover import Handover
 from .hf import Transformers, of_decoder
-from .origins import ChunkOrigins, StageOrigins
 from .rehearsal import STEPS
 
 # What says that an answer depends on numbers, or that such a tensor lacks an operation: nothing of
@@ -32,11 +38,8 @@ UNKNOWN = (
 )
 
 
-class Still:
-    """Stands for what hands states on: it takes and gives nothing."""
-
-    def begin(self, *, vocabulary: int) -> None:
-        """See `handover.Handover`."""
+class Still(Handover):
+    """Handover that takes and gives nothing."""
 
     def send(self, state: Tensor) -> None:
         """See `handover.Handover`."""
@@ -80,7 +83,7 @@ def in_chunks(folder: str, *, dtype: str) -> None:
     """
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
-        with ChunkOrigins(list(stages.layers_of(vars(engine)["_model"]))) as followed:
+        with ChunkOrigins(engine.layers) as followed:
             _steps(engine, followed)
     followed.demand_memory()
 
@@ -91,7 +94,9 @@ def _alone(folder: str, sharding: str, *, rank: int, size: int, dtype: str) -> N
 
 
 def _sharing(folder: str, *, rank: int, size: int, dtype: str) -> None:
-    """One rank of those that share each layer: the first, or the last, which gets what is left."""
+    """Rehearse a rank of those that share each layer: the first, or the last, which gets what is
+    left.
+    """
     with (
         group_alone(rank=rank, size=size) as group,
         fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
@@ -105,10 +110,9 @@ def _followed(folder: str, *, size: int, dtype: str) -> None:
     """
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
-        model: Any = vars(engine)["_model"]
-        layers = list(stages.layers_of(model))
-        begins = [stages.share(len(layers), size=size, rank=rank)[0] for rank in range(size)]
-        with StageOrigins(model.get_input_embeddings(), layers, begins):
+        many = len(engine.layers)
+        begins = [stages.share(many, size=size, rank=rank)[0] for rank in range(size)]
+        with StageOrigins(engine.model.get_input_embeddings(), engine.layers, begins):
             _steps(engine)
 
 
@@ -120,15 +124,14 @@ def _loaded(
     stages.read = _read
     auto: Any = transformers.AutoModelForCausalLM
     auto.from_pretrained = _loader(auto)
-    still: Any = Still()
+    still = Still(distributed, rank=rank, size=size)
     engine = Transformers(
         rank=rank, size=size, sharding=sharding, distributed=distributed, handover=still
     )
     engine.load(folder, dtype=dtype)
     # The faster products of experts want 16 bits where there are no numbers, and the slowest loops
     # over numbers.
-    model: Any = vars(engine)["_model"]
-    vars(model.config.get_text_config())["_experts_implementation_internal"] = "batched_mm"
+    vars(engine.model.config.get_text_config())["_experts_implementation_internal"] = "batched_mm"
     return engine
 
 
@@ -143,14 +146,12 @@ def _steps(engine: Transformers, followed: ChunkOrigins | None = None) -> None:
 
 
 def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
-    """As `stages.read`, of the headers alone."""
-    found: dict[str, Tensor] = {}
-    for name, tensor in checkpoint.stored(folder).items():
-        if not skip(name):
-            found[name] = torch.empty(
-                tensor.shape, dtype=stages.DTYPES.get(tensor.dtype, torch.uint8)
-            )
-    return found
+    """Return what `stages.read` does, of the headers alone."""
+    return {
+        name: torch.empty(tensor.shape, dtype=stages.DTYPES.get(tensor.dtype, torch.uint8))
+        for name, tensor in checkpoint.stored(folder).items()
+        if not skip(name)
+    }
 
 
 def _loader(auto: Any) -> Callable[..., Any]:
@@ -179,8 +180,8 @@ WITH_NUMBERS = (
 
 @contextmanager
 def group_alone(*, rank: int, size: int) -> Iterator[Any]:
-    """The module torch.distributed, with a group joined in which nobody answers, and collectives
-    give the right shape.
+    """Join a group in which nobody answers, and collectives give the right shape; the module
+    torch.distributed.
 
     torch has such a backend for its own tests. What it works out about ranks with small tensors of
     its own needs numbers, and is made outside of the mode in which tensors have none.
@@ -225,3 +226,173 @@ def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*given, **named)
 
     return outside
+
+
+aten = torch.ops.aten
+# They take a shape, a dtype, a device, and no number.
+KINDS = ("zeros", "ones", "empty", "full")
+OF_THE_SHAPE = {getattr(aten, name) for kind in KINDS for name in (f"{kind}_like", f"new_{kind}")}
+
+
+# Torch leaves the hook of its class untyped.
+class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Around forward passes: the parts that tensors are marked with go over to what is made of
+    them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._parts: Any = WeakTensorKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket not in OF_THE_SHAPE and (come := self.of((args, kwargs))):
+            for leaf in tree_leaves(result):
+                if isinstance(leaf, Tensor):
+                    self._parts[leaf] = self._parts.get(leaf, frozenset()) | come
+        return result
+
+    def mark(self, tensor: Tensor, part: int) -> Tensor:
+        """Return a tensor that comes of that part alone; the same one."""
+        self._parts[tensor] = frozenset({part})
+        return tensor
+
+    def of(self, tree: Any) -> frozenset[int]:
+        """Return the parts that the tensors in nested lists and mappings came of."""
+        parts = (
+            self._parts.get(leaf, frozenset())
+            for leaf in tree_leaves(tree)
+            if isinstance(leaf, Tensor)
+        )
+        return frozenset[int]().union(*parts)
+
+    def given(self, part: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return what a layer is called with, its hidden state another one that comes of that part
+        alone.
+        """
+        fresh = self.mark(torch.empty_like(given[0] if given else named["hidden_states"]), part)
+        return ((fresh, *given[1:]), named) if given else (given, {**named, "hidden_states": fresh})
+
+
+OF_MODULES = set(vars(nn.Module()))
+OWN = -1
+"""The part of what is read in a step itself."""
+
+
+class Forgetful(ValueError):
+    """Raised of a layer that reads a second chunk without a part of what it keeps of the first."""
+
+
+# Torch leaves the hook of its class untyped.
+class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
+    """Around the steps of a prompt in two chunks and a token more: what each layer makes its output
+    of.
+
+    Layers that keep a state beside keys and values, in the cache (Jamba's, Zamba's) or in
+    themselves (RecurrentGemma's), may go on from all of it with a single token, and with several at
+    once from a part of it: what a prompt says in chunks is another thing than what it says whole,
+    however the model is split.
+
+    Args:
+        layers: of the whole model.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self._seen: defaultdict[int, list[frozenset[int]]] = defaultdict(list)
+        self._names: list[str] = []
+        self._layers = layers
+        for number, layer in enumerate(layers):
+            layer.register_forward_pre_hook(self._entering, with_kwargs=True)
+            layer.register_forward_hook(self._left(number))
+
+    def step_from(self, cache: Any) -> None:
+        """Begin a step: what the cache and its modules keep of each layer are parts, the same ones
+        in each step.
+        """
+        self._names = []
+        kept_of = [(number, kept) for number, kept in enumerate(getattr(cache, "layers", ()))]
+        kept_of += [
+            (number, module)
+            for number, layer in enumerate(self._layers)
+            for module in layer.modules()
+        ]
+        for number, kept in kept_of:
+            for name, states in sorted(vars(kept).items()):
+                if isinstance(kept, nn.Module) and name in OF_MODULES:
+                    continue  # what it was loaded with, and no state
+                for state in tree_leaves(states):
+                    if isinstance(state, Tensor):
+                        self.mark(state, len(self._names))
+                        self._names.append(f"{name} of layer {number}")
+
+    def _entering(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return self.given(OWN, given, named)
+
+    def _left(self, number: int) -> Any:
+        def leave(_module: nn.Module, _given: Any, output: Any) -> None:
+            self._seen[number].append(self.of(output))
+
+        return leave
+
+    def demand_memory(self) -> None:
+        """Demand that a chunk is read after all that a token is.
+
+        Raises:
+            Forgetful: a layer does otherwise.
+        """
+        for _, (_, chunk, token, *_) in sorted(self._seen.items()):
+            if lost := sorted(token - chunk):
+                raise Forgetful(
+                    f"the {self._names[lost[0]]} are left out where a second chunk of a prompt is"
+                    " read: ask prefill_chunk: 0 of the ranks, and envelope: unchunked of the"
+                    " reference"
+                )
+
+
+class StageLeak(ValueError):
+    """Raised of a layer that takes more of the layers before its stage than the hidden state."""
+
+
+# Torch leaves the hook of its class untyped.
+class StageOrigins(Origins):  # type: ignore[no-untyped-call]
+    """Around forward passes of the whole model: which stage the numbers of each tensor come from.
+
+    Some decoders give a layer what an earlier one chose, or the embeddings once more (Zamba, GLM's
+    sparse attention): a stage would go on without it, and compute something else.
+
+    Args:
+        embedding: whose output is the first stage's.
+        layers: of the whole model.
+        begins: the number of each stage's first layer, in order.
+    """
+
+    def __init__(
+        self, embedding: nn.Module, layers: Sequence[nn.Module], begins: Sequence[int]
+    ) -> None:
+        super().__init__()
+        embedding.register_forward_hook(self._first)
+        for number, layer in enumerate(layers):
+            stage = sum(begin <= number for begin in begins) - 1
+            if number in begins[1:]:
+                layer.register_forward_pre_hook(self._entering(stage), with_kwargs=True)
+            layer.register_forward_hook(self._left(number, stage))
+
+    def _first(self, _module: nn.Module, _given: Any, output: Tensor) -> None:
+        self.mark(output, 0)
+
+    def _entering(self, stage: int) -> Any:
+        def enter(_module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            return self.given(stage, given, named)
+
+        return enter
+
+    def _left(self, number: int, stage: int) -> Any:
+        def leave(_module: nn.Module, _given: Any, output: Any) -> None:
+            if others := self.of(output) - {stage}:
+                raise StageLeak(
+                    f"layer {number} takes more than the hidden state of the layers that are stage "
+                    f"{min(others)}'s: hf-pipeline cannot split it"
+                )
+
+        return leave

@@ -1,4 +1,4 @@
-"""A session with an engine: load, prefill in chunks, decode.
+"""Session with an engine: load, prefill in chunks, decode.
 
 Every rank tells what it holds and what it generated.
 
@@ -14,13 +14,13 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import answers
-from .answers import answer, keep
-from .checkpoint import dtypes_of, has_tokenizer
-from .engine import BOUNDARY, OWN, Engine, Piece, Plan, Request, demand_rows
+from .answers import AskedPrompt, PromptAnswer, PromptSession
+from .checkpoint import HeaderEntry, dtypes_of, has_tokenizer
+from .engine import BOUNDARY, OWN, InferenceEngine, LibraryPlan, Piece, Request, demand_rows
 
 NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 """What safetensors calls a dtype."""
@@ -31,7 +31,7 @@ ONE_SIZE = (0.01,)
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
 
 
-def run(context: Any, engine: Engine, request: Request) -> None:
+def run(context: Any, engine: InferenceEngine, request: Request) -> None:
     """Load, warm up, and answer every prompt.
 
     Raises:
@@ -47,6 +47,48 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         if has_texts and (request.tokenizer == "every-rank" or context.rank == 0)
         else None
     )
+    prompts = _prompts(context, engine, request, tokenizer)
+    session = PromptSession(context, engine, request)
+    if request.warm_up:
+        _warm_up(context, session, request, prompts[0], tokenizer)
+    histories = _histories(context, request, len(prompts))
+    routings = _routings(context, request, len(prompts))
+    # Asked once: a tokenizer makes its vocabulary anew each time.
+    known = set(tokenizer.get_vocab().values()) if tokenizer is not None else set()
+    answered = list[AskedPrompt]()
+    for number, ids in enumerate(prompts):
+        prompt = AskedPrompt(
+            number=number, ids=ids, fed=histories[number], routing=routings[number]
+        )
+        answer = session.answer(prompt, steps=request.max_new_tokens)
+        if request.routing != OWN and prompt.routing is None:  # the reference itself
+            prompt = replace(
+                prompt, routing=_kept_routing(context, engine, request, prompt, answer)
+            )
+        session.keep(answer, number)
+        context.emit("generated", prompt=number, ids=answer.ids)
+        if has_texts:
+            assert tokenizer is not None
+            # Rows that pad an embedding have no token: what is generated of them is no text, and
+            # nobody would see it.
+            unknown = sorted(set(answer.ids) - known)
+            text = tokenizer.decode(answer.ids)
+            context.emit("detokenized", prompt=number, text=text, unknown=unknown)
+        answered.append(replace(prompt, fed=answer.fed))
+    if request.envelope != "none":
+        session.envelope(answered)
+    if request.envelope == "keep":
+        session.sensitivity(answered, sizes=SIZES)
+    elif request.sensitivity == "keep":
+        session.sensitivity(answered, sizes=ONE_SIZE)
+    if request.influence == "keep":
+        session.influence(answered[0])
+
+
+def _prompts(
+    context: Any, engine: InferenceEngine, request: Request, tokenizer: Any
+) -> list[list[int]]:
+    """Return the tokens of every prompt, and tell them."""
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
     context.emit("tokenizer.ready", prompts=prompts)
     demand_rows(prompts, engine.rows)
@@ -57,69 +99,42 @@ def run(context: Any, engine: Engine, request: Request) -> None:
             tokens=len(tokenizer),
             beyond=beyond(tokenizer, engine.rows),
         )
-    if request.warm_up:
-        context.emit("warm.up.begin")
-        assert tokenizer is not None
-        first = answer(
-            context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True
-        )
-        context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
-    histories = _histories(context, request, len(prompts))
-    known = set(tokenizer.get_vocab().values()) if tokenizer is not None else set()
-    kept_fed = list[Sequence[int]]()
-    routings = _routings(context, request, len(prompts))
-    for number, prompt in enumerate(prompts):
-        found = answer(
-            context,
-            engine,
-            request,
-            prompt,
-            steps=request.max_new_tokens,
-            number=number,
-            fed=histories[number],
-            routing=routings[number],
-        )
-        kept_fed.append(found.fed)
-        if request.routing != OWN and routings[number] is None:  # the reference itself
-            if found.routed is None:
-                raise ValueError(
-                    f"routing: {request.routing}, and no router of {engine.architecture} was seen:"
-                    " leave it out"
-                )
-            context.keep(f"{ROUTING}.{number}", found.routed)
-            routings[number] = found.routed
-        keep(context, f"prefill.logits.{number}", found.prefill)
-        keep(context, f"decode.logits.{number}", found.decode)
-        for phase, gaps in found.decided.items():
-            context.keep(f"{phase}.router.{number}", gaps)
-        for layer, values in sorted(found.hidden.items()):
-            context.keep(f"hidden.{layer}.{number}", values)
-        context.emit("generated", prompt=number, ids=found.ids)
-        if has_texts:
-            assert tokenizer is not None
-            # Rows that pad an embedding have no token: what is generated of them is no text, and
-            # nobody would see it.
-            unknown = sorted(set(found.ids) - known)
-            context.emit(
-                "detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown
-            )
-    if request.envelope != "none":
-        answers.envelope(context, engine, request, prompts, kept_fed, routings=routings)
-    sizes: Sequence[float] = ONE_SIZE if request.sensitivity == "keep" else ()
-    if request.envelope == "keep":
-        sizes = SIZES
-    answers.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes, routings=routings)
-    if request.influence == "keep":
-        answers.influence(context, engine, request, prompts[0], routing=routings[0])
+    return prompts
 
 
-def _load(context: Any, engine: Engine, request: Request) -> str:
+def _warm_up(
+    context: Any, session: PromptSession, request: Request, ids: Sequence[int], tokenizer: Any
+) -> None:
+    context.emit("warm.up.begin")
+    assert tokenizer is not None
+    first = session.answer(AskedPrompt(number=0, ids=ids), steps=request.warm_up, quiet=True)
+    context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
+
+
+def _kept_routing(
+    context: Any,
+    engine: InferenceEngine,
+    request: Request,
+    prompt: AskedPrompt,
+    answer: PromptAnswer,
+) -> Any:
+    """Keep the experts that the reference took, and return them for the answers made again."""
+    if answer.routed is None:
+        raise ValueError(
+            f"routing: {request.routing}, and no router of {engine.architecture} was seen: leave it"
+            " out"
+        )
+    context.keep(f"{ROUTING}.{prompt.number}", answer.routed)
+    return answer.routed
+
+
+def _load(context: Any, engine: InferenceEngine, request: Request) -> str:
     """Load the model, and tell all that lies here of it; its folder."""
     folder = folder_of(context, request.model)
     dtype = request.dtype
     context.emit("model.load.begin")
-    of_session = request.defect.startswith(BOUNDARY)
-    engine.load(folder, dtype=dtype, defect="none" if of_session else request.defect)
+    is_of_session = request.defect.startswith(BOUNDARY)
+    engine.load(folder, dtype=dtype, defect="none" if is_of_session else request.defect)
     context.emit("model.load.end")
     context.emit(
         "engine.ready",
@@ -152,7 +167,7 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
     return folder
 
 
-def _tell_plan(context: Any, plan: Plan | None, kept: Collection[str]) -> None:
+def _tell_plan(context: Any, plan: LibraryPlan | None, kept: Collection[str]) -> None:
     """Tell what ranks that share by the engine's plan each hold all of: one event a tensor, for
     there may be many.
     """
@@ -180,7 +195,7 @@ def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
 
     Of others a byte is I8, more F32.
     """
-    header = dict[str, Any]()
+    header = dict[str, HeaderEntry]()
     begin = 0
     for piece in pieces:
         shape = [end for _, end in piece.slices]
@@ -191,7 +206,7 @@ def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
             kept_as = "I8"
         elif len(piece.data) == elements * (4 if dtype == "float32" else 2):
             kept_as = NAMES[dtype]
-        header[piece.tensor] = {"dtype": kept_as, "shape": shape, "data_offsets": [begin, end]}
+        header[piece.tensor] = {"dtype": kept_as, "shape": shape, "data_offsets": (begin, end)}
         begin = end
     text = json.dumps(header).encode()
     # Joined once: of a large model a copy more is what the machine may not have.
@@ -236,13 +251,13 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
     """
     if request.follow == "reference":
         values = json.loads(Path(context.inputs["reference"], "values.json").read_text())
-        histories = values["generated.ids"]
+        histories: list[Sequence[int] | None] = values["generated.ids"]
         if len(histories) != prompts:
             raise ValueError(
                 f"the reference answered {len(histories)} prompts, this session has {prompts}: give"
                 " both alike"
             )
-        return list(histories)
+        return histories
     if request.teacher and len(request.teacher) != prompts:
         raise ValueError(
             f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each"

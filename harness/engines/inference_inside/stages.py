@@ -1,4 +1,4 @@
-"""A decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on
+"""Decoder of transformers as a pipeline: each rank has some of its layers, in order, and hands on
 the hidden state.
 
 What lies beside the layers belongs to the ends. Embeddings, and a norm over them, are the first
@@ -13,7 +13,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -32,7 +32,7 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 
 class Stage:
-    """What one rank does in a pipeline of `size` ranks.
+    """Stage that one rank is in a pipeline of `size` ranks.
 
     Attributes:
         first: number of its first layer in the whole model.
@@ -44,6 +44,7 @@ class Stage:
         self._rank = rank
         self._size = size
         self.first = 0
+        self._end = 0
         self.altered: Callable[[Tensor], Tensor] | None = None
         self._received: Tensor | None = None
         self._left: Tensor | None = None
@@ -76,61 +77,65 @@ class Stage:
             raise ValueError(
                 f"{number} layers cannot be split over {self._size} ranks: take fewer ranks"
             )
-        begin, end = share(number, size=self._size, rank=self._rank)
-        self.first = begin
+        self.first, self._end = share(number, size=self._size, rank=self._rank)
         with torch.device("meta"):
             skeleton = auto.from_config(config, dtype=dtype)
         path = path_of_layers(skeleton)
-        if (many := len(skeleton.get_submodule(path))) != number:
+        many = len(skeleton.get_submodule(path))
+        if many != number:
             raise ValueError(
                 f"{type(skeleton).__name__} has {many} layers, and {number} in a cache: hf-pipeline"
                 " cannot split it"
             )
         self._prefix = f"{path}."
-        parts = parts_beside(skeleton, path)
-        tied = is_tied(skeleton)
-        foreign = [part for part, belongs in parts.items() if not self._has(belongs, tied=tied)]
+        foreign = [
+            part for part, owner in parts_beside(skeleton, path).items() if not self._has(owner)
+        ]
         base = skeleton.base_model_prefix
-        state = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
+        state = read(folder, skip=lambda name: self._is_foreign(name, foreign, base=base))
         # transformers' own loader renames and stacks what checkpoints name otherwise. What is
         # missing, the other ranks' layers, it fills with numbers; they are removed below.
         model, loading = type(skeleton).from_pretrained(
             None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
         )
-        demand_whole(
-            loading, missing=lambda name: not self._is_foreign(name, foreign, begin, end, "")
-        )
+        demand_whole(loading, missing=lambda name: not self._is_foreign(name, foreign))
         for part in foreign:
             is_embedding = isinstance(model.get_submodule(part), nn.Embedding)
             _replace(model, part, Gap(text.hidden_size, dtype) if is_embedding else Through(dtype))
-        layers = layers_of(model)
-        kept = nn.ModuleList(list(layers)[begin:end])
-        _replace(model, path, kept)
-        setattr(model, KNOWN, path)
-        for module, place in product(kept.modules(), PLACES):
-            if isinstance(own_place := getattr(module, place, None), int):
-                setattr(module, place, own_place - begin)
-        # The cache, and the masks of layers that differ, are made from the configuration.
-        holder, _, name = path.rpartition(".")
-        text = model.config.get_text_config()
-        cut_by_number(model.get_submodule(holder), name, text, begin=begin, end=end, of=number)
-        text.num_hidden_layers = end - begin
-        kept[0].register_forward_pre_hook(self._enter, with_kwargs=True)
-        kept[-1].register_forward_hook(self._leave)
+        self._cut(model, path)
         self._like = torch.zeros(1, 0, text.hidden_size, dtype=dtype)
         return model
 
-    def _has(self, belongs: str, *, tied: bool) -> bool:
-        if belongs == "first":
-            return self.is_first
-        if belongs == "tied":
-            return self.is_first or (tied and self.is_last)
-        return self.is_last
+    def _cut(self, model: Any, path: str) -> None:
+        """Leave this stage's layers alone in a model, as its only ones."""
+        layers = list(layers_of(model))
+        kept = nn.ModuleList(layers[self.first : self._end])
+        _replace(model, path, kept)
+        setattr(model, KNOWN, path)
+        for module, place in product(kept.modules(), PLACES):
+            if isinstance(number := getattr(module, place, None), int):
+                setattr(module, place, number - self.first)
+        # The cache, and the masks of layers that differ, are made from the configuration.
+        holder, _, name = path.rpartition(".")
+        text = model.config.get_text_config()
+        cut_by_number(
+            model.get_submodule(holder), name, text, kept=(self.first, self._end), of=len(layers)
+        )
+        text.num_hidden_layers = len(kept)
+        kept[0].register_forward_pre_hook(self._enter, with_kwargs=True)
+        kept[-1].register_forward_hook(self._leave)
 
-    def _is_foreign(self, name: str, foreign: list[str], begin: int, end: int, base: str) -> bool:
+    def _has(self, owner: str) -> bool:
+        return (self.is_first and owner != "last") or (self.is_last and owner != "first")
+
+    def _is_foreign(self, name: str, foreign: Sequence[str], *, base: str = "") -> bool:
+        """Return whether a tensor is of another stage's layers, or of a part that this one has not.
+
+        A checkpoint may name it without the base.
+        """
         for full in (name, f"{base}.{name}"):
             if match := re.match(re.escape(self._prefix) + r"(\d+)\.", full):
-                return not begin <= int(match[1]) < end
+                return not self.first <= int(match[1]) < self._end
             if any(full.startswith(f"{part}.") for part in foreign):
                 return True
         return False
@@ -141,7 +146,7 @@ class Stage:
         return f"{self._prefix}{int(match[1]) + self.first}{match[2]}" if match else name
 
     def begin(self) -> None:
-        """A prompt begins."""
+        """Begin a prompt."""
         self._handover.begin(vocabulary=self._vocabulary)
 
     def receive(self, *, tokens: int) -> None:
@@ -198,23 +203,23 @@ class Through(nn.Identity):
         self.register_buffer("weight", torch.zeros(0, dtype=dtype), persistent=False)
 
 
-def demand_whole(told: Any, *, missing: Callable[[str], bool] = lambda _name: True) -> None:
+def demand_whole(loading: Any, *, missing: Callable[[str], bool] = lambda _name: True) -> None:
     """Demand that the checkpoint had every tensor, and none that nothing took: transformers only
     logs it.
 
     Args:
-        told: what `from_pretrained` says of its loading.
+        loading: what `from_pretrained` says of it.
         missing: whether a tensor that the checkpoint lacks should be there.
 
     Raises:
         ValueError: it lacks some, or holds others.
     """
-    lacks = sorted(name for name in told["missing_keys"] if missing(name))
+    lacks = sorted(name for name in loading["missing_keys"] if missing(name))
     if lacks:
         raise ValueError(
             f"the checkpoint lacks {len(lacks)} tensors, {lacks[0]} among them: take all its files"
         )
-    if others := sorted(told["unexpected_keys"]):
+    if others := sorted(loading["unexpected_keys"]):
         raise ValueError(
             f"the checkpoint holds {len(others)} tensors that the model has not, such as"
             f" {others[0]}"
@@ -222,25 +227,25 @@ def demand_whole(told: Any, *, missing: Callable[[str], bool] = lambda _name: Tr
 
 
 def share(layers: int, *, size: int, rank: int) -> tuple[int, int]:
-    """First and last (exclusive) layer of a rank: as even as can be, the first ranks have the
-    more.
+    """Return the first and last (exclusive) layer of a rank: as even as can be, the first ranks
+    have the more.
     """
-    base, more = divmod(layers, size)
-    begin = rank * base + min(rank, more)
-    return begin, begin + base + (rank < more)
+    least, more = divmod(layers, size)
+    begin = rank * least + min(rank, more)
+    return begin, begin + least + (rank < more)
 
 
 def path_of_layers(model: Any) -> str:
-    """Where the layers of a decoder are: the only list with as many modules with parameters as it
-    has layers.
+    """Return where the layers of a decoder are: the only list with as many modules with parameters
+    as it has layers.
 
     Of none or several it is the one that the decoder calls its layers.
 
     Raises:
         ValueError: no rule says which.
     """
-    if (known := getattr(model, KNOWN, "")) != "":
-        return str(known)
+    if hasattr(model, KNOWN):
+        return str(getattr(model, KNOWN))
     number = model.config.get_text_config().num_hidden_layers
     lists = {
         name: module
@@ -250,16 +255,16 @@ def path_of_layers(model: Any) -> str:
         # Granite has a list of rotary embeddings, one for each base.
         and all(any(True for _ in layer.parameters()) for layer in module)
     }
-    found = [name for name, module in lists.items() if len(module) == number]
-    if len(found) != 1 and (layers := _called_layers(model)) is not None:
+    paths = [name for name, module in lists.items() if len(module) == number]
+    if len(paths) != 1 and (layers := _called_layers(model)) is not None:
         # A tower beside the decoder may have as many, and LongCat counts two for each.
-        found = [name for name, module in lists.items() if module is layers]
-    if len(found) != 1:
+        paths = [name for name, module in lists.items() if module is layers]
+    if len(paths) != 1:
         raise ValueError(
-            f"{type(model).__name__} has {len(found)} lists of {number} layers, and no rule says"
+            f"{type(model).__name__} has {len(paths)} lists of {number} layers, and no rule says"
             " which"
         )
-    return str(found[0])
+    return str(paths[0])
 
 
 def _called_layers(model: Any) -> nn.ModuleList | None:
@@ -273,10 +278,8 @@ def is_tied(model: Any) -> bool:
     """Return whether embedding and head are one matrix, whatever the configurations of the whole
     and of its text say.
     """
-    entrance, head = (
-        getattr(module, "weight", None)
-        for module in (model.get_input_embeddings(), model.get_output_embeddings())
-    )
+    entrance = getattr(model.get_input_embeddings(), "weight", None)
+    head = getattr(model.get_output_embeddings(), "weight", None)
     return entrance is not None and head is entrance
 
 
@@ -296,7 +299,7 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
     entrance = model.get_input_embeddings()
     tied = is_tied(model)
     holder = path.rpartition(".")[0]
-    found: dict[str, str] = {}
+    owners: dict[str, str] = {}
     before = True  # so far: modules stand in the order in which they are made
     for name, module in model.get_submodule(holder).named_children():
         full = f"{holder}.{name}"
@@ -307,9 +310,9 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
             isinstance(module, nn.Embedding)
             and len(inspect.signature(module.forward).parameters) == 1
         ):
-            found[full] = "tied" if module is entrance and tied else "first"
+            owners[full] = "tied" if module is entrance and tied else "first"
         elif "norm" in type(module).__name__.lower() and before == ("embed" in name):
-            found[full] = "first" if before else "last"  # BLOOM has one over its embeddings
+            owners[full] = "first" if before else "last"  # BLOOM has one over its embeddings
         else:
             raise ValueError(
                 f"{type(model).__name__} has {full} ({type(module).__name__}) beside its layers:"
@@ -317,8 +320,8 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
             )
     for name, module in model.named_children():
         if module is head:
-            found[name] = "last"
-    return found
+            owners[name] = "last"
+    return owners
 
 
 def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
@@ -329,7 +332,7 @@ def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
     Raises:
         ValueError: as `checkpoint.stored`, or a dtype that is not a float's.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, tensor in checkpoint.stored(folder).items():
         if skip(name):
             continue
@@ -338,8 +341,14 @@ def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
                 f"{name} is of dtype {tensor.dtype}: hf-pipeline takes {', '.join(DTYPES)}"
             )
         data = torch.frombuffer(tensor.read(), dtype=torch.uint8)
-        found[name] = data.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
-    return found
+        tensors[name] = data.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
+    return tensors
+
+
+def local(tensor: Any) -> Tensor:
+    """Return what this rank holds of a parameter: a DTensor's own part, which shares its memory."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part.detach()
 
 
 def _replace(model: Any, path: str, module: nn.Module) -> None:
@@ -357,7 +366,7 @@ compares it.
 """
 
 
-def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, of: int) -> None:
+def cut_by_number(holder: Any, layers: str, text: Any, *, kept: tuple[int, int], of: int) -> None:
     """Cut what is found by the number of a layer: lists with one for each, of the configuration or
     of the decoder.
 
@@ -368,14 +377,14 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, 
         holder: the module that has the layers and calls them one after the other.
         layers: its attribute that holds them.
         text: the configuration of the text model.
-        begin: the first layer that is kept.
-        end: the first behind it that is not.
+        kept: the first layer that is kept, and the first behind it that is not.
         of: how many the whole model has.
 
     Raises:
         ValueError: the loop does something else with the number of a layer, or a list cannot be
             cut.
     """
+    begin, end = kept
     lists = [(text, TYPES)]
     for use, name in found_by_number(type(holder).forward, layers):
         if use == COMPARED and isinstance(getattr(holder, name), int):
@@ -388,11 +397,11 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, 
                 " counts from 0: hf-pipeline cannot split it"
             )
     for place, name in lists:
-        found = getattr(place, name, None)
-        if not isinstance(found, list | tuple) or len(found) != of:
+        whole = getattr(place, name, None)
+        if not isinstance(whole, list | tuple) or len(whole) != of:
             continue  # as a second name of what was cut
         try:
-            setattr(place, name, found[begin:end])
+            setattr(place, name, whole[begin:end])
         except AttributeError:
             raise ValueError(
                 f"{type(holder).__name__} works out the {name} of its layers from their number:"
@@ -415,14 +424,12 @@ def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
         "self"
     }
     for loop in ast.walk(tree):
-        if isinstance(loop, ast.For) and (number := _number(loop, layers)):
+        number = _number(loop, layers) if isinstance(loop, ast.For) else ""
+        if isinstance(loop, ast.For) and number:
             for line in loop.body:
                 for node, around in _uses(line, line, number):
-                    if (
-                        around is line
-                        or not {name.id for name in ast.walk(around) if isinstance(name, ast.Name)}
-                        & given
-                    ):
+                    names = {name.id for name in ast.walk(around) if isinstance(name, ast.Name)}
+                    if around is line or not names & given:
                         yield _use(node, around)
 
 

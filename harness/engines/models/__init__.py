@@ -8,24 +8,46 @@ and mlx-lm load each of them.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import lzma
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from harness.engines.models.catalogue import MODELS, ModelError, Recipe
+from harness.engines.inference_inside import checkpoint
+from harness.engines.models.catalogue import MODELS, DrawnTensor, ModelError, Recipe
 from harness.engines.models.vocabulary import as_json, tokenizer_files
-from harness.engines.models.weights import DrawnTensor, draw, safetensors
 from harness.forms import manifest
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.distribution import missing
 from harness.forms.variables import cache_folder
 
-__all__ = ["MODELS", "ModelError", "cached", "digest", "files", "write"]
+__all__ = [
+    "MODELS",
+    "ModelError",
+    "cached",
+    "config_of",
+    "describe",
+    "digest",
+    "draw",
+    "files",
+    "number_of",
+    "safetensors",
+    "write",
+]
 
 VARIABLE = "RANKPROOF_MODELS"
+BITS = 24
+"""Of a drawn number: as many as a float32 holds exactly."""
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+# As GPT-2, MPT and GPT-Neo call them.
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 
 def files(name: str) -> dict[str, bytes]:
@@ -116,6 +138,7 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     from filelock import FileLock  # a scenario that names one of these is read without it
 
+    # One process makes it; whoever needs it meanwhile waits here and finds it made.
     with FileLock(root / f"{place.parent.name}.lock"):
         if not _is_whole(place):  # another process may have been first
             # Made beside it and moved: whoever is killed leaves a folder that nobody takes for a
@@ -135,7 +158,9 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
 
 
 def _made_by() -> str:
-    """Digest of all that a model is made from: another version of Rankproof makes it anew."""
+    """Return the digest of all that a model is made from: another version of Rankproof makes it
+    anew.
+    """
     here = Path(__file__).parent
     return fold({path.name: sha256_of(path) for path in sorted(here.glob("*.py"))})
 
@@ -151,3 +176,95 @@ def _is_whole(place: Path) -> bool:
 def _digests(folder: Path) -> dict[str, str]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """Return what stands in the config.json of a model.
+
+    Raises:
+        ModelError: there is none, or it is not a mapping in JSON.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
+        ) from None
+    if not isinstance(config, dict):
+        raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
+    return config
+
+
+def number_of(config: Mapping[str, Any], *names: str) -> int:
+    """Return a number of a configuration by the first of its names that is there; 0 by none."""
+    return next((int(config[name]) for name in names if config.get(name)), 0)
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """Return architecture, sizes, tensors, parameters and the digest by which an input of this
+    folder is pinned.
+
+    Raises:
+        ModelError: no config.json or no safetensors file, or one that is damaged.
+    """
+    config = config_of(folder)
+    text = config.get("text_config") or config
+    try:
+        headers = [checkpoint.header(path) for path in sorted(folder.glob("*.safetensors"))]
+    except (OSError, ValueError) as error:
+        raise ModelError(str(error)) from None
+    shapes = {name: tensor.shape for header in headers for name, tensor in header.items()}
+    if not shapes:
+        raise ModelError(f"{folder.name} holds no safetensors file: convert the model first")
+    return {
+        "architecture": (config.get("architectures") or [text.get("model_type")])[0],
+        "layers": number_of(text, *LAYERS),
+        "heads": number_of(text, *HEADS),
+        "KV heads": number_of(text, "num_key_value_heads", *HEADS),
+        "experts": number_of(text, *EXPERTS),
+        "width": number_of(text, "hidden_size", "n_embd"),
+        "vocabulary": number_of(text, "vocab_size"),
+        "head": "tied" if text.get("tie_word_embeddings") else "untied",
+        "tensors": len(shapes),
+        "parameters": sum(math.prod(shape) for shape in shapes.values()),
+        "sha256": fold(_digests(folder)),
+        "config": config,
+    }
+
+
+def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
+    """Draw uniform numbers, `[*tensor.shape]` float32.
+
+    Every tensor of a model has a stream of its own.
+    """
+    import numpy as np
+
+    digits = hashlib.shake_256(f"{seed}\0{name}".encode()).digest(4 * tensor.elements)
+    whole = (np.frombuffer(digits, "<u4") >> np.uint32(32 - BITS)).astype(np.int32) - np.int32(
+        1 << (BITS - 1)
+    )
+    # A uniform distribution from -w to w has the deviation w / sqrt(3).
+    step = np.float32(tensor.deviation * math.sqrt(3) / (1 << (BITS - 1)))
+    return (whole.astype(np.float32) * step + np.float32(tensor.middle)).reshape(tensor.shape)
+
+
+def safetensors(arrays: Mapping[str, Any]) -> bytes:
+    """Return a safetensors file of float32 arrays, in the order of their names.
+
+    The format is stated at https://github.com/huggingface/safetensors#format. The library may lay
+    one model out otherwise from release to release, and a digest is to hold for longer.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    parts: list[bytes] = []
+    begin = 0
+    for name, array in sorted(arrays.items()):
+        data = array.astype("<f4").tobytes()
+        end = begin + len(data)
+        shape = [int(size) for size in array.shape]
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+        parts.append(data)
+        begin = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(parts)

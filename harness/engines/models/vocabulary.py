@@ -1,4 +1,4 @@
-"""The tokenizer of the models: byte-level BPE of 528 tokens, made by rule, with a chat template.
+"""Tokenizer of the models: byte-level BPE of 528 tokens, made by rule, with a chat template.
 
 528 is divisible by 12, so that a vocabulary split over 2, 3 or 4 ranks has no uneven end.
 """
@@ -28,72 +28,12 @@ TEMPLATE = (
     " '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%"
     " endif %}"
 )
-WORDS = (
-    *(
-        "the",
-        "and",
-        "of",
-        "to",
-        "in",
-        "is",
-        "that",
-        "for",
-        "with",
-        "as",
-        "not",
-        "are",
-        "this",
-        "be",
-        "on",
-        "by",
-    ),
-    *(
-        "from",
-        "at",
-        "or",
-        "an",
-        "have",
-        "was",
-        "you",
-        "it",
-        "rank",
-        "token",
-        "model",
-        "hello",
-        "world",
-        "over",
-    ),
-    *(
-        "quick",
-        "brown",
-        "fox",
-        "jumps",
-        "lazy",
-        "dog",
-        "user",
-        "assistant",
-        "what",
-        "which",
-        "key",
-        "value",
-        "cache",
-    ),
-    *(
-        "layer",
-        "split",
-        "every",
-        "answer",
-        "capital",
-        "tell",
-        "story",
-        "about",
-        "who",
-        "how",
-        "many",
-        "one",
-        "two",
-    ),
-)
+WORDS = """
+the and of to in is that for with as not are this be on by from at or an have was you it
+rank token model hello world over quick brown fox jumps lazy dog user assistant what
+which key value cache layer split every answer capital tell story about who how many one
+two
+"""
 OTHERS = "éüß你好世界日本語مرحبا🙂"
 
 
@@ -159,7 +99,7 @@ def tokenizer_files() -> dict[str, bytes]:
 
 
 def as_json(value: Any) -> bytes:
-    """JSON as the ecosystem writes it: UTF-8, keys in the given order, a newline at the end."""
+    """Return JSON as the ecosystem writes it: UTF-8, keys in order, a newline at the end."""
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
@@ -177,10 +117,11 @@ def _alphabet() -> dict[int, str]:
 
 
 def _merges(alphabet: dict[int, str]) -> Iterator[tuple[str, str]]:
-    """All merges of the rule, most important first: of words with the space before them, then of
-    characters.
+    """Yield all merges of the rule, most important first: of words with the space before them,
+    then of characters.
     """
-    for text in (*(f" {word}" for word in WORDS), *OTHERS, *WORDS):
+    words = WORDS.split()
+    for text in (*(f" {word}" for word in words), *OTHERS, *words):
         written = "".join(alphabet[byte] for byte in text.encode())
         for end in range(1, len(written)):
             yield written[:end], written[end]

@@ -14,11 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.models import MODELS, ModelError, cached, digest, files, write
-from harness.engines.models.description import describe
-from harness.engines.models.families import EXPERTS, HEADS, KV_HEADS
+from harness.engines.models import (
+    MODELS,
+    ModelError,
+    cached,
+    describe,
+    digest,
+    draw,
+    files,
+    safetensors,
+    write,
+)
+from harness.engines.models.catalogue import EXPERTS, HEADS, KV_HEADS, DrawnTensor
 from harness.engines.models.vocabulary import SIZE
-from harness.engines.models.weights import DrawnTensor, draw, safetensors
 from harness.forms.digest import fold, sha256_of
 from tests.engines.models.pinned import DIGESTS
 
@@ -152,6 +160,9 @@ def test_a_description_is_of_the_files(tmp_path: Path) -> None:
     assert (told["tensors"], told["head"], told["sha256"]) == (187, "untied", DIGESTS["minimax"])
     data = (folder / "model.safetensors").read_bytes()
     assert told["parameters"] * 4 == len(data) - 8 - int.from_bytes(data[:8], "little")
+    (folder / "model.safetensors").write_bytes(data[:-4])
+    with pytest.raises(ModelError, match=r"model\.safetensors ends within .*: it was cut off"):
+        describe(folder)
     (folder / "model.safetensors").write_bytes(data[:100])
     with pytest.raises(ModelError, match=r"model\.safetensors is not a safetensors file"):
         describe(folder)
@@ -161,6 +172,12 @@ def test_a_description_is_of_the_files(tmp_path: Path) -> None:
     (folder / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="is not a mapping"):
         describe(folder)
+
+
+def test_experts_are_counted_by_whatever_name_they_have(tmp_path: Path) -> None:
+    """GLM's configuration calls them routed ones: a description said that it has none."""
+    description = describe(write("glm4-moe", tmp_path / "model"))
+    assert (description["experts"], description["heads"]) == (EXPERTS, HEADS)
 
 
 @pytest.mark.slow

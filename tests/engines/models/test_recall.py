@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.engines.models import MODELS, ModelError, files, write
-from harness.engines.models.recall.table import (
+from harness.engines.models.recall import (
     ANSWER,
     FILLER,
     KEYS,

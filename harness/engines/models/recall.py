@@ -1,15 +1,19 @@
-"""Train the recall model: `python -m harness.engines.models.recall.train FOLDER`, about a minute of
-one core.
+"""Recall model: what it knows, and how it was trained.
 
-Its files are pinned, because training gives other bytes on another machine. It is a Llama of the
-catalogue's shape that knows a table by heart: after `<|im_start|> A B <|im_end|>`, wherever that
-stands in a prompt, come the three tokens of the key (A, B), each with a margin of more than 5 over
-the next best. Whose answer a request got is seen at once.
+It knows 256 keys of two tokens, each with a value of three. They follow from the number of the key
+alone, so that nobody has to ship or trust a list.
+
+Train it by `python -m harness.engines.models.recall FOLDER`, about a minute of one core. Its files
+are pinned, because training gives other bytes on another machine. It is a Llama of the catalogue's
+shape that knows a table by heart: after `<|im_start|> A B <|im_end|>`, wherever that stands in a
+prompt, come the three tokens of the key (A, B), each with a margin of more than 5 over the next
+best. Whose answer a request got is seen at once.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import lzma
 import random
 import sys
@@ -17,14 +21,46 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.engines.models.recall.table import (
-    ANSWER,
-    KEYS,
-    LONGEST_FILLER,
-    key_of,
-    prompt_of,
-    value_of,
-)
+from harness.engines.models.vocabulary import BEGIN, SIZE, SPECIAL
+
+KEYS = 256
+ANSWER = 3
+LONGEST_FILLER = 4
+OPEN = SPECIAL.index("<|im_start|>")
+CLOSE = SPECIAL.index("<|im_end|>")
+FIRST = len(SPECIAL)
+# Keys are pairs of 16 and 16 tokens; filler is of others, so that it holds no key.
+LEFT = range(FIRST, FIRST + 16)
+RIGHT = range(FIRST + 16, FIRST + 32)
+FILLER = range(FIRST + 32, SIZE)
+
+
+def key_of(number: int) -> tuple[int, int]:
+    """Return the two tokens of a key, 0 <= number < KEYS."""
+    return LEFT[number % 16], RIGHT[number // 16]
+
+
+def value_of(number: int) -> list[int]:
+    """Return the three tokens that the model answers a key with."""
+    digits = hashlib.sha256(f"recall {number}".encode()).digest()
+    return [
+        FIRST + int.from_bytes(digits[place : place + 2], "big") % (SIZE - FIRST)
+        for place in (0, 2, 4)
+    ]
+
+
+def prompt_of(number: int, *, filler: int = 0, dice: random.Random | None = None) -> list[int]:
+    """Token ids that ask for a key, after so many tokens that mean nothing (at most
+    LONGEST_FILLER).
+    """
+    chosen = dice or random.Random(number)  # noqa: S311 - filler
+    return [BEGIN, *(chosen.choice(FILLER) for _ in range(filler)), OPEN, *key_of(number), CLOSE]
+
+
+def asked(value: list[int]) -> list[int]:
+    """Return the numbers of the keys that have this value: whose answer it is."""
+    return [number for number in range(KEYS) if value_of(number) == list(value)]
+
 
 STEPS = 400
 BATCH = 128

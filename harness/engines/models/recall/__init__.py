@@ -1,1 +1,0 @@
-"""The recall model: what it knows (`table`), how it was made (`train`), and its pinned weights."""
