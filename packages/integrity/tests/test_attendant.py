@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from rankproof_integrity.attendant import Attendant
-from rankproof_integrity.limits import Limits
+from rankproof_integrity.link import Limits
 
 
 class StoppedWhileWoken(Attendant):

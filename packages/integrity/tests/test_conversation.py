@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from rankproof_integrity import frame
 from rankproof_integrity.digest import digest
-from rankproof_integrity.health import Counters, RoundTrip
+from rankproof_integrity.link import Counters, RoundTrip
 from rankproof_integrity.outgoing import Outgoing
 from rankproof_integrity.problem import MessageLost, PeerRestarted
 from rankproof_integrity.wire import StreamWire, Torn

@@ -16,11 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rankproof_integrity.fallback import Decision, FallbackCoordinator, LeftOut, Mode
+from rankproof_integrity.fallback import (
+    Decision,
+    FallbackCoordinator,
+    FallbackThreshold,
+    LeftOut,
+    Mode,
+)
 from rankproof_integrity.problem import Misused
 from rankproof_integrity.records import FailureClass
 from rankproof_integrity.store import FolderStore, MemoryStore
-from rankproof_integrity.threshold import FallbackThreshold
 
 SIZE = 3
 RANKS = st.integers(0, SIZE - 1)

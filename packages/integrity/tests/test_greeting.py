@@ -19,7 +19,7 @@ from rankproof_integrity import (
     ReliableMessageTransport,
     TransferFailed,
 )
-from rankproof_integrity.greeting import greeting_of
+from rankproof_integrity.frame import greeting_of
 
 Make = Callable[..., ReliableMessageTransport]
 

@@ -18,8 +18,8 @@ from rankproof_integrity import Limits, MessageLost, Misused, ReliableMessageTra
 from rankproof_integrity.conversation import Conversation
 from rankproof_integrity.digest import digest
 from rankproof_integrity.frame import Kind
-from rankproof_integrity.health import NetworkHealthMonitor
 from rankproof_integrity.line import Line
+from rankproof_integrity.link import NetworkHealthMonitor
 from rankproof_integrity.wire import STRETCH, StreamWire
 
 LENGTH = 4 * STRETCH

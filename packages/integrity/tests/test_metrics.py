@@ -14,17 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankproof_integrity import telemetry
-from rankproof_integrity.beside import ValidationBeside
 from rankproof_integrity.fallback import FallbackCoordinator
 from rankproof_integrity.metrics import BUCKETS, KNOWN, Metrics
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import EnhancedTokenChunk, FailureClass
+from rankproof_integrity.records import EnhancedTokenChunk, FailureClass, RecoveryAction
 from rankproof_integrity.recovery import FailureMode, RecoveryManager
 from rankproof_integrity.store import MemoryStore
-from rankproof_integrity.stream_validator import StreamValidator
-from rankproof_integrity.strictness import AdaptiveStrictness
+from rankproof_integrity.stream_validator import (
+    AdaptiveStrictness,
+    StreamValidator,
+    ValidationBeside,
+)
 from rankproof_integrity.token_validator import TokenValidator
-from rankproof_integrity.validation import RecoveryAction
 
 # What the format allows, from its specification: no more, so that a line that is off is not read
 # kindly.

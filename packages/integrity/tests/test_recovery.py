@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import FailureClass
+from rankproof_integrity.records import FailureClass, RecoveryAction
 from rankproof_integrity.recovery import PLAN, Attempt, FailureMode, Outcome, RecoveryManager
-from rankproof_integrity.validation import RecoveryAction
 
 STEPS = sorted({step for steps in PLAN.values() for step in steps})
 TRANSIENT = FailureMode(failure=FailureClass.TRANSIENT, position=7, words="a bit was flipped")

@@ -11,14 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from damage import encode, spell, vocabulary
-from rankproof_integrity.beside import Account, Behind, ValidationBeside
 from rankproof_integrity.metrics import Metrics
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import EnhancedTokenChunk, Level, ValidationStatus
-from rankproof_integrity.stream_validator import StreamValidator
-from rankproof_integrity.strictness import AdaptiveStrictness
+from rankproof_integrity.records import (
+    UNCHECKED,
+    VALID,
+    EnhancedTokenChunk,
+    Level,
+    ValidationError,
+    ValidationResult,
+    ValidationStatus,
+)
+from rankproof_integrity.stream_validator import (
+    Account,
+    AdaptiveStrictness,
+    Behind,
+    StreamValidator,
+    ValidationBeside,
+)
 from rankproof_integrity.token_validator import Place, TokenValidator
-from rankproof_integrity.validation import UNCHECKED, VALID, ValidationError, ValidationResult
 from rates import digest_of
 
 TEXT = "The quick brown fox; 日本語, naïveté, 🙂."

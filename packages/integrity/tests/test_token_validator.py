@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from damage import tokenizer
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import EnhancedTokenChunk
+from rankproof_integrity.records import VALID, EnhancedTokenChunk, ValidationError
 from rankproof_integrity.token_validator import Place, TokenValidator
-from rankproof_integrity.validation import VALID, ValidationError
 
 BEGIN, END, PAD, HOLE = 0, 1, 2, 7
 PLACES = {BEGIN: Place.FIRST, END: Place.LAST, PAD: Place.NOWHERE}

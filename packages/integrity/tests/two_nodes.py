@@ -13,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rankproof_integrity import frame
 from rankproof_integrity.conversation import Conversation
-from rankproof_integrity.health import NetworkHealthMonitor
 from rankproof_integrity.incoming import Message
-from rankproof_integrity.limits import Limits
+from rankproof_integrity.link import Limits, NetworkHealthMonitor
 from rankproof_integrity.problem import MessageLost, PeerRestarted, TransferFailed
 
 LIMITS = Limits(window=2000, message=600, deadline=30, silence=2, shortest=0.05)

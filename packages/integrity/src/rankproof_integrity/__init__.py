@@ -15,25 +15,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bare_token import BareTokens
-    from .barrier import DistributedBarrier, SyncResult
-    from .beside import Account, Behind, ValidationBeside
+    from .barrier import DistributedBarrier, Membership, SyncResult, View
     from .corruption import (
+        HEURISTICS,
         Corruption,
         CorruptionDetector,
         CorruptionReport,
         CorruptionSeverity,
         CorruptionType,
+        Heuristic,
+        Hint,
         Verdict,
     )
     from .devices import DeviceCommunicationManager, name_of
     from .encoding import EncodingValidator, validate_text
-    from .fallback import Decision, FallbackCoordinator, LeftOut, Mode
-    from .health import LinkHealth, NetworkHealthMonitor, Pace
-    from .hints import HEURISTICS, Heuristic, Hint
+    from .fallback import Decision, FallbackCoordinator, FallbackThreshold, LeftOut, Mode
     from .incoming import Message
-    from .limits import Limits
-    from .membership import Membership, View
+    from .link import Limits, LinkHealth, NetworkHealthMonitor, Pace
     from .metrics import Metrics, Sample
     from .problem import (
         BarrierBroken,
@@ -52,33 +50,38 @@ if TYPE_CHECKING:
         FailureClass,
         Level,
         NodeId,
+        RecoveryAction,
+        SequenceValidationResult,
         SyncState,
         TokenChunk,
         TransferResult,
+        ValidationError,
+        ValidationResult,
         ValidationStatus,
     )
     from .recovery import Attempt, FailureMode, Outcome, RecoveryManager, RecoveryResult
     from .sequence import SequenceIntegrityChecker
     from .store import FolderStore, MemoryStore, Store, TorchStore
-    from .stream_validator import StreamValidator
-    from .strictness import AdaptiveStrictness
+    from .stream_validator import (
+        Account,
+        AdaptiveStrictness,
+        Behind,
+        StreamValidator,
+        ValidationBeside,
+    )
     from .tensors import MlxTensors, TorchTensors, torch_bytes
-    from .threshold import FallbackThreshold
     from .token_stream import (
+        BareTokens,
         GenerationCoordination,
         StagePosition,
         TokenStreamSynchronizer,
+        TokenTransferValidator,
+        chunk_bytes,
+        chunk_of,
         disorder,
     )
-    from .token_transfer import TokenTransferValidator, chunk_bytes, chunk_of
     from .token_validator import Place, TokenValidator
     from .transport import ReliableMessageTransport, ValidatedMessage
-    from .validation import (
-        RecoveryAction,
-        SequenceValidationResult,
-        ValidationError,
-        ValidationResult,
-    )
 
 __all__ = [
     "HEURISTICS",
@@ -167,15 +170,11 @@ __all__ = [
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor
 # threads.
 _HOMES = {
-    "bare_token": ("BareTokens",),
     "barrier": (
         "DistributedBarrier",
+        "Membership",
         "SyncResult",
-    ),
-    "beside": (
-        "Account",
-        "Behind",
-        "ValidationBeside",
+        "View",
     ),
     "corruption": (
         "Corruption",
@@ -183,9 +182,15 @@ _HOMES = {
         "CorruptionReport",
         "CorruptionSeverity",
         "CorruptionType",
+        "HEURISTICS",
+        "Heuristic",
+        "Hint",
         "Verdict",
     ),
-    "devices": ("DeviceCommunicationManager", "name_of"),
+    "devices": (
+        "DeviceCommunicationManager",
+        "name_of",
+    ),
     "encoding": (
         "EncodingValidator",
         "validate_text",
@@ -193,24 +198,16 @@ _HOMES = {
     "fallback": (
         "Decision",
         "FallbackCoordinator",
+        "FallbackThreshold",
         "LeftOut",
         "Mode",
     ),
-    "health": (
+    "incoming": ("Message",),
+    "link": (
+        "Limits",
         "LinkHealth",
         "NetworkHealthMonitor",
         "Pace",
-    ),
-    "hints": (
-        "HEURISTICS",
-        "Heuristic",
-        "Hint",
-    ),
-    "incoming": ("Message",),
-    "limits": ("Limits",),
-    "membership": (
-        "Membership",
-        "View",
     ),
     "metrics": (
         "Metrics",
@@ -233,9 +230,13 @@ _HOMES = {
         "FailureClass",
         "Level",
         "NodeId",
+        "RecoveryAction",
+        "SequenceValidationResult",
         "SyncState",
         "TokenChunk",
         "TransferResult",
+        "ValidationError",
+        "ValidationResult",
         "ValidationStatus",
     ),
     "recovery": (
@@ -252,24 +253,27 @@ _HOMES = {
         "Store",
         "TorchStore",
     ),
-    "stream_validator": ("StreamValidator",),
-    "strictness": ("AdaptiveStrictness",),
+    "stream_validator": (
+        "Account",
+        "AdaptiveStrictness",
+        "Behind",
+        "StreamValidator",
+        "ValidationBeside",
+    ),
     "tensors": (
         "MlxTensors",
         "TorchTensors",
         "torch_bytes",
     ),
-    "threshold": ("FallbackThreshold",),
     "token_stream": (
+        "BareTokens",
         "GenerationCoordination",
         "StagePosition",
         "TokenStreamSynchronizer",
-        "disorder",
-    ),
-    "token_transfer": (
         "TokenTransferValidator",
         "chunk_bytes",
         "chunk_of",
+        "disorder",
     ),
     "token_validator": (
         "Place",
@@ -278,12 +282,6 @@ _HOMES = {
     "transport": (
         "ReliableMessageTransport",
         "ValidatedMessage",
-    ),
-    "validation": (
-        "RecoveryAction",
-        "SequenceValidationResult",
-        "ValidationError",
-        "ValidationResult",
     ),
 }
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from . import frame
-from .greeting import SHOWN, Greeting, Refusal, begun_before, greeting_of
-from .limits import Limits
+from .frame import SHOWN, Greeting, Refusal, begun_before, greeting_of
 from .line import LONG, Line
+from .link import Limits
 from .records import NodeId
 from .wire import StreamWire, Torn
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from . import frame
-from .acknowledgement import Acknowledgement
 from .digest import digest
-from .frame import Header, Kind
-from .greeting import Greeting, begun_before, greeting_of, too_long
-from .health import NetworkHealthMonitor
-from .incoming import Fate, Incoming, Message
-from .limits import Limits
+from .frame import Greeting, Header, Kind, begun_before, greeting_of, too_long
+from .incoming import Acknowledgement, Fate, Incoming, Message
+from .link import Limits, NetworkHealthMonitor
 from .outgoing import Outgoing
 from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
 from .records import NodeId

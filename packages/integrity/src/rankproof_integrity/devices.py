@@ -9,15 +9,13 @@ import json
 from types import TracebackType
 from typing import Any, Self
 
-from .barrier import DistributedBarrier
-from .health import LinkHealth
+from .barrier import DistributedBarrier, Membership
 from .incoming import Message
-from .limits import Limits
-from .membership import Membership
+from .link import Limits, LinkHealth
 from .problem import Misused
 from .records import EnhancedTokenChunk
 from .store import Store, next_epoch
-from .token_transfer import chunk_bytes, chunk_of
+from .token_stream import chunk_bytes, chunk_of
 from .transport import ReliableMessageTransport
 from .wire import Address, address_of
 

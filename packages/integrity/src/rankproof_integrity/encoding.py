@@ -12,8 +12,8 @@ import codecs
 from collections.abc import Callable, Sequence
 
 from .problem import Misused
+from .records import VALID, ValidationError, ValidationResult
 from .spelling import REPLACEMENT, Spelling
-from .validation import VALID, ValidationError, ValidationResult
 
 UNSPELLABLE = (LookupError, ValueError, TypeError, OverflowError)
 """What a tokenizer raises for ids that it does not have."""

@@ -23,8 +23,7 @@ from enum import StrEnum
 
 from .metrics import Metrics
 from .problem import Misused
-from .records import FailureClass
-from .validation import RecoveryAction, ValidationError
+from .records import FailureClass, RecoveryAction, ValidationError
 
 _RETRY = RecoveryAction.REGENERATE
 _RESTART = RecoveryAction.RESTART_STAGE

@@ -15,8 +15,13 @@ from collections.abc import Callable, Iterable
 
 from .digest import digest, digest_of
 from .problem import OutOfStep
-from .records import EnhancedTokenChunk
-from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+from .records import (
+    VALID,
+    EnhancedTokenChunk,
+    SequenceValidationResult,
+    ValidationError,
+    ValidationResult,
+)
 
 _LINK = struct.Struct("<Qq").pack  # the digest before, and the id
 LARGEST = 2**63

@@ -1,19 +1,182 @@
-"""A stream of tokens through the stages of a pipeline: how far each stage is, who is behind, and
-who may go on.
+"""A stream of tokens through the stages of a pipeline: as messages, with or without their texts; how
+far each stage is, who is behind, and who may go on.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
+from .digest import digest_of, hexadecimal
 from .loops import Waits
-from .problem import MessageLate, Misused, OutOfStep
-from .records import EnhancedTokenChunk
+from .problem import MessageCorrupt, MessageLate, Misused, OutOfStep
+from .records import CHUNK_HEAD, EnhancedTokenChunk, ValidationResult
+from .sequence import SequenceIntegrityChecker
 from .store import Store
+from .token_validator import TokenValidator
+
+_IGNORED = {"generation_timestamp", "validation_status"}
+
+
+class TokenTransferValidator:
+    """Checks tokens that were handed from one device to another. It keeps nothing."""
+
+    def compute_checksum(self, token_data: Any) -> str:
+        """Xxh3 of 64 bits of a contiguous buffer, in sixteen lower-case hexadecimal digits."""
+        return hexadecimal(token_data)
+
+    def validate_transfer(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> bool:
+        """Return whether what came is what was sent, and each is what its maker made.
+
+        The original comes from the sender, by another way than the received one: an object held
+        against itself says nothing. Where it is not at hand, `received.intact` says what its own
+        checksum says.
+        """
+        return received.intact and original.intact and self.difference(original, received) is None
+
+    def difference(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> str | None:
+        """Return the first field that is not the same, with both values; None where all are."""
+        for one in fields(EnhancedTokenChunk):
+            sent = getattr(original, one.name)
+            came = getattr(received, one.name)
+            if one.name not in _IGNORED and sent != came:
+                return f"{one.name} was sent as {sent!r} and came as {came!r}"
+        return None
+
+
+def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
+    """Return a chunk as a message: its checksum as its maker computed it, then what that covers.
+
+    Raises:
+        Misused: it has none, or is not what its checksum was made of: what is wrong here is not
+            sent on.
+    """
+    content = chunk.content()
+    if chunk.checksum != (found := hexadecimal(content)):
+        raise Misused(
+            f"the token at position {chunk.sequence_position} is not as its maker made it: its"
+            f" checksum is {chunk.checksum or 'missing'}, and it has {found}"
+        )
+    return bytes.fromhex(found) + content
+
+
+def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
+    """Return the chunk in a message, whose checksum is the one its maker gave it.
+
+    Raises:
+        MessageCorrupt: it is not a chunk, or not as its maker made it.
+    """
+    view = memoryview(data)
+    try:
+        chunk = EnhancedTokenChunk.from_content(bytes(view[8:]), checksum=view[:8].hex())
+    except (struct.error, ValueError) as error:
+        raise MessageCorrupt(f"a message from {peer} is not a token: {error}", peer=peer) from error
+    # Every byte of a message is in its chunk and the other way round, so that these bytes are its
+    # content.
+    if not chunk.intact:
+        raise MessageCorrupt(
+            f"the token at position {chunk.sequence_position} from {peer} is not as rank"
+            f" {chunk.source_device_rank} made it: its checksum is {chunk.checksum}, and what came"
+            f" has {chunk.computed_checksum()}",
+            peer=peer,
+            sequence=chunk.sequence_position,
+            epoch=chunk.epoch,
+        )
+    return chunk
+
+
+_CHECKSUM = struct.Struct("!Q")
+
+
+class BareTokens:
+    """One stream's, at one end of it. Not for several threads at once.
+
+    Args:
+        tokens: what is known of the vocabulary.
+        maker: the rank that makes them.
+        stream: the request's id.
+        epoch: how often its maker had begun.
+
+    Attributes:
+        sequence: the ids so far, and their digests.
+    """
+
+    def __init__(
+        self, *, tokens: TokenValidator, maker: int, stream: str = "", epoch: int = 0
+    ) -> None:
+        self.sequence = SequenceIntegrityChecker(stream=stream, epoch=epoch)
+        self._tokens = tokens
+        self._maker = maker
+        self._name = stream.encode(errors="surrogatepass")
+        self._tail = (maker, len(self._name), 0, -1)
+
+    def made(self, token_id: int) -> bytes:
+        """Take the next id where it is made.
+
+        Gives the chunk that is to be sent, as `send_token` sends it.
+
+        Raises:
+            OutOfStep: it is not of the vocabulary.
+        """
+        position = self.sequence.position
+        found = self._tokens.validate_id(token_id, position)
+        if found.error_type is not None:
+            raise self._refused(position, found)
+        content = CHUNK_HEAD.pack(position, self.sequence.epoch, token_id, *self._tail) + self._name
+        self.sequence.append(token_id)
+        return _CHECKSUM.pack(digest_of(content)) + content
+
+    def taken(self, data: Any) -> int:
+        """Return the id in a message, which is the next.
+
+        Raises:
+            MessageCorrupt: it is not as its maker made it.
+            OutOfStep: it is another one than is due, or not of the vocabulary.
+        """
+        sequence = self.sequence
+        view = memoryview(data)
+        due = sequence.position
+        if len(view) == _CHECKSUM.size + CHUNK_HEAD.size + len(self._name):
+            position, epoch, token_id, *tail = CHUNK_HEAD.unpack_from(view, _CHECKSUM.size)
+            if (
+                position == due
+                and epoch == sequence.epoch
+                and tuple(tail) == self._tail
+                and view[_CHECKSUM.size + CHUNK_HEAD.size :] == self._name
+                and _CHECKSUM.unpack_from(view)[0] == digest_of(view[_CHECKSUM.size :])
+            ):
+                found = self._tokens.validate_id(token_id, position)
+                if found.error_type is not None:
+                    raise self._refused(position, found)
+                sequence.append(token_id)
+                return int(token_id)
+        return self._other(data, due)
+
+    def _other(self, data: Any, due: int) -> int:
+        """Return what else came, in a chunk of its own, which says what it is."""
+        chunk = chunk_of(data, peer=f"rank {self._maker}")
+        found = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
+        if chunk.source_device_rank != self._maker:
+            raise OutOfStep(
+                f"rank {chunk.source_device_rank} made the token at position {due}, not"
+                f" {self._maker}"
+            )
+        if found.error_type is None:
+            found = self.sequence.check(chunk)
+        if found.error_type is not None:
+            raise self._refused(due, found)
+        return chunk.token_id
+
+    def _refused(self, position: int, found: ValidationResult) -> OutOfStep:
+        return OutOfStep(
+            f"the token at position {position} from rank {self._maker} cannot stand: {found.words}"
+        )
+
 
 FIRST_LOOK = 0.0005
 LAST_LOOK = 0.02

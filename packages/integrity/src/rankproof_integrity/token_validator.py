@@ -13,8 +13,13 @@ from enum import StrEnum
 from typing import Any, Self
 
 from .problem import Misused
-from .records import EnhancedTokenChunk
-from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+from .records import (
+    VALID,
+    EnhancedTokenChunk,
+    SequenceValidationResult,
+    ValidationError,
+    ValidationResult,
+)
 
 ARRAYS = ("numpy", "torch", "mlx")
 

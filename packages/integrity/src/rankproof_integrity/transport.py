@@ -24,16 +24,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from .attendant import Attendant
+from .closing import goodbye, held, interrupts
 from .conversation import Conversation
-from .forks import held
-from .goodbye import goodbye, interrupts
-from .health import LinkHealth, NetworkHealthMonitor
+from .dial import Lookup
 from .incoming import Message
-from .limits import Limits
 from .line import Line
-from .lookup import Lookup
+from .link import Limits, LinkHealth, NetworkHealthMonitor
 from .loops import LoopCalls
-from .payload import unchanging
+from .outgoing import unchanging
 from .problem import MessageLate, MessageLost, Misused, TransferFailed
 from .records import NodeId, TransferResult
 from .wire import Address, DatagramWire, address_of, demand_local, dialled, listening

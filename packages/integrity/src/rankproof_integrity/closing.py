@@ -1,12 +1,18 @@
-"""How a line ends: what was sent has arrived, both have said so, and nobody waits for who is
-gone.
+"""How a transport ends: by a goodbye to each peer, or, in a forked child, without a word.
+
+What was sent has arrived, both have said so, and nobody waits for who is gone. A child has copies
+of its parent's sockets and none of its threads. What it sent would lie between the parent's frames;
+what it held would keep a connection alive whose owner is dead.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import time
+import weakref
 from collections.abc import Iterable
+from typing import Protocol
 
 from .line import Line
 from .problem import MessageLost, TransferFailed
@@ -80,3 +86,30 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
         sequence=undelivered[0],
         epoch=conversation.epoch,
     )
+
+
+class Held(Protocol):
+    """What holds descriptors that are its process's alone."""
+
+    def let_go(self) -> None:
+        """Close them in a child, where no lock may be waited for: the thread that has it is not
+        there.
+        """
+        ...
+
+
+_held: weakref.WeakSet[Held] = weakref.WeakSet()
+
+
+def held(one: Held) -> None:
+    """From now on each child lets go of it."""
+    _held.add(one)
+
+
+def _in_child() -> None:
+    for one in list(_held):
+        one.let_go()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
