@@ -23,7 +23,7 @@ from rankproof_integrity import (
     FolderStore,
     Membership,
     MemoryStore,
-    Store,
+    SharedStore,
     TorchStore,
 )
 
@@ -145,7 +145,7 @@ def test_a_rank_that_begins_while_another_looks_opens_nothing() -> None:
     assert [barrier.look(), barrier.look()] == [(1,), (1,)]
 
 
-def stores(folder: Path) -> list[Store]:
+def stores(folder: Path) -> list[SharedStore]:
     from torch.distributed import HashStore, TCPStore
 
     tcp = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

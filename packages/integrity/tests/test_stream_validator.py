@@ -23,13 +23,13 @@ from rankproof_integrity.records import (
     ValidationStatus,
 )
 from rankproof_integrity.stream_validator import (
-    Account,
     AdaptiveStrictness,
     Behind,
     StreamValidator,
+    ValidationAccount,
     ValidationBeside,
 )
-from rankproof_integrity.token_validator import Place, TokenValidator
+from rankproof_integrity.token_validator import SpecialPlace, TokenValidator
 from rates import digest_of
 
 TEXT = "The quick brown fox; 日本語, naïveté, 🙂."
@@ -173,7 +173,7 @@ def test_a_stream_without_its_end_is_unfinished() -> None:
 def test_ids_that_this_vocabulary_lacks_are_not_taken() -> None:
     """A chunk that its maker made so: only the vocabulary tells."""
     one = StreamValidator(
-        tokens=TokenValidator(vocabulary=10, special={2: Place.LAST}), level=Level.LIGHT
+        tokens=TokenValidator(vocabulary=10, special={2: SpecialPlace.LAST}), level=Level.LIGHT
     )
     wrong = EnhancedTokenChunk.sealed(token_id=10, sequence_position=0, source_device_rank=0)
     assert one.check(wrong).error_type is ValidationError.OUT_OF_VOCABULARY
@@ -317,7 +317,7 @@ def valid(item: int) -> ValidationResult:
     return VALID
 
 
-def _closed(check: Callable[[int], ValidationResult], items: list[int]) -> Account:
+def _closed(check: Callable[[int], ValidationResult], items: list[int]) -> ValidationAccount:
     with ValidationBeside(check) as beside:
         for item in items:
             beside.offer(item)

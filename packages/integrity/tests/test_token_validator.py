@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from damage import tokenizer
 from rankproof_integrity.problem import Misused
 from rankproof_integrity.records import VALID, EnhancedTokenChunk, ValidationError
-from rankproof_integrity.token_validator import Place, TokenValidator
+from rankproof_integrity.token_validator import SpecialPlace, TokenValidator
 
 BEGIN, END, PAD, HOLE = 0, 1, 2, 7
-PLACES = {BEGIN: Place.FIRST, END: Place.LAST, PAD: Place.NOWHERE}
+PLACES = {BEGIN: SpecialPlace.FIRST, END: SpecialPlace.LAST, PAD: SpecialPlace.NOWHERE}
 VALIDATOR = TokenValidator(vocabulary=100, unassigned=[HOLE], special=PLACES, longest=50)
 IDS = st.lists(
     st.integers(-3, 110) | st.sampled_from([BEGIN, END, PAD, HOLE, 2**31, -(2**63)]), max_size=60

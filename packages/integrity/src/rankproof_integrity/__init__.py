@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .barrier import DistributedBarrier, Membership, SyncResult, View
+    from .barrier import DistributedBarrier, GroupView, Membership, SyncResult
     from .corruption import (
         HEURISTICS,
         Corruption,
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     )
     from .devices import DeviceCommunicationManager, name_of
     from .encoding import EncodingValidator, validate_text
-    from .fallback import Decision, FallbackCoordinator, FallbackThreshold, LeftOut, Mode
+    from .fallback import FallbackCoordinator, FallbackDecision, FallbackThreshold, LeftOut, Mode
     from .incoming import Message
-    from .link import Limits, LinkHealth, NetworkHealthMonitor, Pace
+    from .link import LinkHealth, NetworkHealthMonitor, Pace, TransportLimits
     from .metrics import Metrics, Sample
     from .problem import (
         BarrierBroken,
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
         ValidationResult,
         ValidationStatus,
     )
-    from .recovery import Attempt, FailureMode, Outcome, RecoveryManager, RecoveryResult
+    from .recovery import Attempt, FailureMode, RecoveryManager, RecoveryOutcome, RecoveryResult
     from .sequence import SequenceIntegrityChecker
-    from .store import FolderStore, MemoryStore, Store, TorchStore
+    from .store import FolderStore, MemoryStore, SharedStore, TorchStore
     from .stream_validator import (
-        Account,
         AdaptiveStrictness,
         Behind,
         StreamValidator,
+        ValidationAccount,
         ValidationBeside,
     )
     from .tensors import MlxTensors, TorchTensors, torch_bytes
@@ -80,12 +80,11 @@ if TYPE_CHECKING:
         chunk_of,
         disorder,
     )
-    from .token_validator import Place, TokenValidator
+    from .token_validator import SpecialPlace, TokenValidator
     from .transport import ReliableMessageTransport, ValidatedMessage
 
 __all__ = [
     "HEURISTICS",
-    "Account",
     "AdaptiveStrictness",
     "Attempt",
     "BareTokens",
@@ -97,7 +96,6 @@ __all__ = [
     "CorruptionReport",
     "CorruptionSeverity",
     "CorruptionType",
-    "Decision",
     "DeviceCommunicationManager",
     "DistributedBarrier",
     "EncodingValidator",
@@ -105,15 +103,16 @@ __all__ = [
     "FailureClass",
     "FailureMode",
     "FallbackCoordinator",
+    "FallbackDecision",
     "FallbackThreshold",
     "FolderStore",
     "GenerationCoordination",
+    "GroupView",
     "Heuristic",
     "Hint",
     "IntegrityError",
     "LeftOut",
     "Level",
-    "Limits",
     "LinkHealth",
     "Membership",
     "MemoryStore",
@@ -128,19 +127,19 @@ __all__ = [
     "NetworkHealthMonitor",
     "NodeId",
     "OutOfStep",
-    "Outcome",
     "Pace",
     "PeerRestarted",
-    "Place",
     "RecoveryAction",
     "RecoveryManager",
+    "RecoveryOutcome",
     "RecoveryResult",
     "ReliableMessageTransport",
     "Sample",
     "SequenceIntegrityChecker",
     "SequenceValidationResult",
+    "SharedStore",
+    "SpecialPlace",
     "StagePosition",
-    "Store",
     "StreamValidator",
     "SyncResult",
     "SyncState",
@@ -152,13 +151,14 @@ __all__ = [
     "TorchTensors",
     "TransferFailed",
     "TransferResult",
+    "TransportLimits",
     "ValidatedMessage",
+    "ValidationAccount",
     "ValidationBeside",
     "ValidationError",
     "ValidationResult",
     "ValidationStatus",
     "Verdict",
-    "View",
     "chunk_bytes",
     "chunk_of",
     "disorder",
@@ -174,7 +174,7 @@ _HOMES = {
         "DistributedBarrier",
         "Membership",
         "SyncResult",
-        "View",
+        "GroupView",
     ),
     "corruption": (
         "Corruption",
@@ -196,7 +196,7 @@ _HOMES = {
         "validate_text",
     ),
     "fallback": (
-        "Decision",
+        "FallbackDecision",
         "FallbackCoordinator",
         "FallbackThreshold",
         "LeftOut",
@@ -204,7 +204,7 @@ _HOMES = {
     ),
     "incoming": ("Message",),
     "link": (
-        "Limits",
+        "TransportLimits",
         "LinkHealth",
         "NetworkHealthMonitor",
         "Pace",
@@ -242,7 +242,7 @@ _HOMES = {
     "recovery": (
         "Attempt",
         "FailureMode",
-        "Outcome",
+        "RecoveryOutcome",
         "RecoveryManager",
         "RecoveryResult",
     ),
@@ -250,11 +250,11 @@ _HOMES = {
     "store": (
         "FolderStore",
         "MemoryStore",
-        "Store",
+        "SharedStore",
         "TorchStore",
     ),
     "stream_validator": (
-        "Account",
+        "ValidationAccount",
         "AdaptiveStrictness",
         "Behind",
         "StreamValidator",
@@ -276,7 +276,7 @@ _HOMES = {
         "disorder",
     ),
     "token_validator": (
-        "Place",
+        "SpecialPlace",
         "TokenValidator",
     ),
     "transport": (

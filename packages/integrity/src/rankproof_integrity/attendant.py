@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from . import frame
-from .frame import SHOWN, Greeting, Refusal, begun_before, greeting_of
+from .frame import SHOWN, Greeting, GreetingRefusal, begun_before, greeting_of
 from .line import LONG, Line
-from .link import Limits
+from .link import TransportLimits
 from .records import NodeId
 from .wire import StreamWire, Torn
 
@@ -64,7 +64,9 @@ class Attendant:
         refused: why the last who greeted was refused; empty where nobody was.
     """
 
-    def __init__(self, *, node: NodeId, lines: Mapping[NodeId, Line], limits: Limits) -> None:
+    def __init__(
+        self, *, node: NodeId, lines: Mapping[NodeId, Line], limits: TransportLimits
+    ) -> None:
         self._node = node
         self._lines = lines
         self._limits = limits
@@ -243,7 +245,7 @@ class Attendant:
 
 def _line_for(
     found: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
-) -> tuple[Line | None, Refusal | None]:
+) -> tuple[Line | None, GreetingRefusal | None]:
     """Return the line that waits for who greets so, or why none does."""
     here = f"{found.peer[:SHOWN]!r}"
     there = f"{found.node[:SHOWN]!r}"
@@ -251,10 +253,10 @@ def _line_for(
         words = (
             f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"
         )
-        return None, Refusal(words, frame.REFUSED | frame.ANOTHER)
+        return None, GreetingRefusal(words, frame.REFUSED | frame.ANOTHER)
     line = lines.get(found.node)
     if line is None:
-        return None, Refusal(
+        return None, GreetingRefusal(
             f"{there} greeted {node!r}, which does not expect that name: let it expect({there})"
         )
     if not line.waits:
@@ -262,10 +264,10 @@ def _line_for(
             f"{there} connects to {node!r}, and {node!r} to {there}: one of both has to listen and"
             " expect the other"
         )
-        return None, Refusal(words)
+        return None, GreetingRefusal(words)
     met = line.conversation.peer_epoch
     if epoch < met:
-        return None, Refusal(
+        return None, GreetingRefusal(
             begun_before(found.node, epoch, node, met), frame.REFUSED | frame.BEFORE
         )
     return line, None

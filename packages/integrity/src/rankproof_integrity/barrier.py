@@ -22,11 +22,11 @@ from datetime import UTC, datetime
 from .loops import Waits
 from .problem import BarrierBroken, Misused
 from .records import BarrierStatus, SyncState
-from .store import Store, next_epoch
+from .store import SharedStore, next_epoch
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class GroupView:
     """The epochs of all ranks at one time. Ranks are in step under one view only.
 
     Attributes:
@@ -53,7 +53,9 @@ class Membership:
         epoch: how often this rank has begun, this time included: the first is 1.
     """
 
-    def __init__(self, *, store: Store, rank: int, world_size: int, group: str = "world") -> None:
+    def __init__(
+        self, *, store: SharedStore, rank: int, world_size: int, group: str = "world"
+    ) -> None:
         if not 0 <= rank < world_size:
             raise Misused(f"rank {rank} is not in a group of {world_size}")
         self.store = store
@@ -69,10 +71,10 @@ class Membership:
             for rank in range(self.world_size)
         )
 
-    def view(self) -> View | None:
+    def view(self) -> GroupView | None:
         """Return the view now; None while a rank has not begun."""
         epochs = self.epochs()
-        return View(epochs=epochs) if all(epochs) else None
+        return GroupView(epochs=epochs) if all(epochs) else None
 
 
 FIRST_LOOK = 0.0005
@@ -112,7 +114,7 @@ class DistributedBarrier:
         self._membership = membership
         self._store = membership.store
         self._name = name
-        self._view: View | None = None
+        self._view: GroupView | None = None
         self.sequence = 0
         self._arrived = False
         self._lock = threading.Lock()
@@ -137,7 +139,7 @@ class DistributedBarrier:
             epochs = self._membership.epochs()
             if not all(epochs):
                 return tuple(rank for rank, epoch in enumerate(epochs) if not epoch)
-            self._view = View(epochs=epochs)
+            self._view = GroupView(epochs=epochs)
         if not self._arrived:
             self._store.set(self._key(self._membership.rank), b"1")
             self._arrived = True

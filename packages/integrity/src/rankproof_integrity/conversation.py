@@ -12,9 +12,9 @@ from typing import Any
 from . import frame
 from .digest import digest
 from .frame import Greeting, Header, Kind, begun_before, greeting_of, too_long
-from .incoming import Acknowledgement, Fate, Incoming, Message
-from .link import Limits, NetworkHealthMonitor
-from .outgoing import Outgoing
+from .incoming import Acknowledgement, Fate, IncomingFrames, Message
+from .link import NetworkHealthMonitor, TransportLimits
+from .outgoing import OutgoingFrames
 from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
 from .records import NodeId
 
@@ -25,7 +25,7 @@ class Conversation:
     Args:
         node, peer: the names of both; who answers under another name is not talked to.
         epoch: how often this node had begun: greater than 0, and greater at each new start.
-        ordered: as `Outgoing`; an attribute too.
+        ordered: as `OutgoingFrames`; an attribute too.
         largest: payload bytes of one frame.
 
     Attributes:
@@ -42,7 +42,7 @@ class Conversation:
         node: NodeId,
         peer: NodeId,
         epoch: int,
-        limits: Limits,
+        limits: TransportLimits,
         monitor: NetworkHealthMonitor,
         ordered: bool,
         largest: int = 2**31,
@@ -76,14 +76,14 @@ class Conversation:
         self._fail = self._told = self._met = False
 
     def _new_halves(self) -> None:
-        self.outgoing = Outgoing(
+        self.outgoing = OutgoingFrames(
             limits=self.limits,
             round_trip=self.round_trip,
             counters=self.counters,
             ordered=self.ordered,
             largest=self._largest,
         )
-        self.incoming = Incoming(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
+        self.incoming = IncomingFrames(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
 
     # What happened.
 
@@ -220,7 +220,7 @@ class Conversation:
                 self._restarted(header.epoch)
                 return
             self.peer_epoch = header.epoch
-            self.incoming = Incoming(source=self.peer, epoch=header.epoch, limits=self.limits)
+            self.incoming = IncomingFrames(source=self.peer, epoch=header.epoch, limits=self.limits)
             self._acks.renew()
             self._hello = True
         if header.toward == 0 and self._met and self.ordered:

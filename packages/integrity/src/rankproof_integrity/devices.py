@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from .barrier import DistributedBarrier, Membership
 from .incoming import Message
-from .link import Limits, LinkHealth
+from .link import LinkHealth, TransportLimits
 from .problem import Misused
 from .records import EnhancedTokenChunk
-from .store import Store, next_epoch
+from .store import SharedStore, next_epoch
 from .token_stream import chunk_bytes, chunk_of
 from .transport import ReliableMessageTransport
 from .wire import Address, address_of
@@ -49,13 +49,13 @@ class DeviceCommunicationManager:
     def __init__(
         self,
         *,
-        store: Store,
+        store: SharedStore,
         rank: int,
         world_size: int,
         address: Address = ("127.0.0.1", 0),
         insecure: bool = False,
         group: str = "world",
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         address = address_of(address)
         if address[0] in EVERYWHERE:

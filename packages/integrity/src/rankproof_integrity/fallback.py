@@ -23,7 +23,7 @@ from enum import StrEnum
 from .metrics import Metrics
 from .problem import IntegrityError, Misused
 from .records import FailureClass
-from .store import Store
+from .store import SharedStore
 
 FIRST_LOOK = 0.001
 LAST_LOOK = 0.05
@@ -37,7 +37,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class FallbackDecision:
     """What stands for a generation of the group; the same for whoever reads it.
 
     Attributes:
@@ -68,7 +68,7 @@ class LeftOut(IntegrityError):
 
     failure = FailureClass.CATASTROPHIC
 
-    def __init__(self, words: str, *, decision: Decision) -> None:
+    def __init__(self, words: str, *, decision: FallbackDecision) -> None:
         super().__init__(words)
         self.decision = decision
 
@@ -90,7 +90,7 @@ class FallbackCoordinator:
 
     def __init__(
         self,
-        store: Store,
+        store: SharedStore,
         *,
         rank: int,
         size: int,
@@ -109,7 +109,7 @@ class FallbackCoordinator:
         self.generation = 0
         self._requests = 0
         self._metrics = metrics
-        self.decisions: list[Decision] = []
+        self.decisions: list[FallbackDecision] = []
         self._catch_up()
 
     def propose(self, reason: str, *, position: int) -> str:
@@ -141,7 +141,7 @@ class FallbackCoordinator:
             is not None
         )
 
-    def agree(self, *, position: int, timeout: float) -> Decision:
+    def agree(self, *, position: int, timeout: float) -> FallbackDecision:
         """Answer a proposal and wait for the decision, in `timeout` seconds at most and a little.
 
         Args:
@@ -160,7 +160,7 @@ class FallbackCoordinator:
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
         said = json.loads(self._get("proposal") or "")
-        mine = Decision(
+        mine = FallbackDecision(
             generation=self.generation,
             mode=Mode.SINGLE,
             position=min(answered.values()),
@@ -184,7 +184,7 @@ class FallbackCoordinator:
             )
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")
 
-    def agree_on_return(self, *, position: int, timeout: float) -> Decision:
+    def agree_on_return(self, *, position: int, timeout: float) -> FallbackDecision:
         """Answer a request to return and wait for the decision: distributed if every rank answered,
         else as before.
 
@@ -206,7 +206,7 @@ class FallbackCoordinator:
         before = self.decisions[-1]
         assert before.device is not None  # the mode is single
         device = before.device if before.device in answered else self._device(answered)
-        mine = Decision(
+        mine = FallbackDecision(
             generation=self.generation,
             mode=Mode.SINGLE if missing else Mode.DISTRIBUTED,
             position=answered[device],
@@ -234,7 +234,7 @@ class FallbackCoordinator:
             time.sleep(min(pause, left))
             pause = min(2 * pause, LAST_LOOK)
 
-    def _decided(self, what: str, mine: Decision) -> Decision:
+    def _decided(self, what: str, mine: FallbackDecision) -> FallbackDecision:
         decision = self._read(self._once(what, json.dumps(asdict(mine))))
         self._follow(decision)
         if self._metrics is not None:
@@ -248,7 +248,7 @@ class FallbackCoordinator:
             )
         return decision
 
-    def _follow(self, decision: Decision) -> None:
+    def _follow(self, decision: FallbackDecision) -> None:
         returning = self.mode is Mode.SINGLE
         self.decisions.append(decision)
         self.mode = decision.mode
@@ -280,11 +280,11 @@ class FallbackCoordinator:
         return None if found is None else found.decode()
 
     @staticmethod
-    def _read(text: str) -> Decision:
+    def _read(text: str) -> FallbackDecision:
         row = json.loads(text)
         for name in ("participants", "missing"):
             row[name] = tuple(row[name])
-        return Decision(**row | {"mode": Mode(row["mode"])})
+        return FallbackDecision(**row | {"mode": Mode(row["mode"])})
 
 
 class FallbackThreshold:

@@ -160,7 +160,7 @@ def greeting_of(payload: Any) -> Greeting:
     return Greeting(node, peer, int(message) if whole else None)
 
 
-class Refusal(NamedTuple):
+class GreetingRefusal(NamedTuple):
     """Why nobody here talks to whoever greeted.
 
     Attributes:
@@ -203,5 +203,5 @@ def too_long(node: NodeId, peer: NodeId, *, ours: int, both: int, size: int, mes
     whose = f"{node} may send" if both == ours else f"{peer} takes ({node}: {ours})"
     return (
         f"message {message} of {size} bytes for {peer} is longer than {both}, which is what"
-        f" {whose}: send it in parts, or give both Limits(message={size}) or more"
+        f" {whose}: send it in parts, or give both TransportLimits(message={size}) or more"
     )

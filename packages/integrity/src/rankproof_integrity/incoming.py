@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from . import frame
 from .frame import ANSWERS, ASKS, Header, Kind
-from .link import Limits, RoundTrip
+from .link import RoundTrip, TransportLimits
 from .records import NodeId
 
 EVERY = 32
@@ -37,7 +37,7 @@ class Acknowledgement:
         asked_at: when the peer was asked last.
     """
 
-    def __init__(self, *, limits: Limits, round_trip: RoundTrip, ordered: bool) -> None:
+    def __init__(self, *, limits: TransportLimits, round_trip: RoundTrip, ordered: bool) -> None:
         self._limits = limits
         self._round_trip = round_trip
         self._ordered = ordered
@@ -167,7 +167,7 @@ class Fate(Enum):
     BEYOND = "beyond"
 
 
-class Incoming:
+class IncomingFrames:
     """Frames from one epoch of a peer.
 
     Attributes:
@@ -180,7 +180,7 @@ class Incoming:
             to its end.
     """
 
-    def __init__(self, *, source: NodeId, epoch: int, limits: Limits) -> None:
+    def __init__(self, *, source: NodeId, epoch: int, limits: TransportLimits) -> None:
         self._source = source
         self._epoch = epoch
         self._bound = limits.window + limits.message

@@ -162,7 +162,7 @@ class Pace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class TransportLimits:
     """Bounds of one conversation. Sizes are in bytes, times in seconds.
 
     Attributes:

@@ -15,7 +15,7 @@ from typing import Any
 from . import frame
 from .digest import digest_of
 from .frame import Kind
-from .link import Counters, Limits, RoundTrip
+from .link import Counters, RoundTrip, TransportLimits
 from .problem import Misused
 
 PLAIN = frozenset("?BNQbcdefhilnqHIL")
@@ -94,7 +94,7 @@ class Pending:
     asked_at: float = -1.0
 
 
-class Outgoing:
+class OutgoingFrames:
     """Frames to one epoch of a peer.
 
     Args:
@@ -111,7 +111,7 @@ class Outgoing:
     def __init__(
         self,
         *,
-        limits: Limits,
+        limits: TransportLimits,
         round_trip: RoundTrip,
         counters: Counters,
         ordered: bool,

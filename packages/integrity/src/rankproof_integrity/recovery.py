@@ -57,7 +57,7 @@ class FailureMode:
     words: str = ""
 
 
-class Outcome(StrEnum):
+class RecoveryOutcome(StrEnum):
     """Of an attempt or a recovery: it worked, it did not, or there was nothing left to try."""
 
     RECOVERED = "recovered"
@@ -84,7 +84,7 @@ class Attempt:
     mode: FailureMode
     waited: float
     seconds: float
-    outcome: Outcome
+    outcome: RecoveryOutcome
     words: str = ""
 
 
@@ -98,14 +98,14 @@ class RecoveryResult:
         words: why nothing more is tried, where it is exhausted.
     """
 
-    outcome: Outcome
+    outcome: RecoveryOutcome
     attempts: tuple[Attempt, ...]
     words: str = ""
 
     @property
     def recovered(self) -> bool:
         """Return whether the stream can go on."""
-        return self.outcome is Outcome.RECOVERED
+        return self.outcome is RecoveryOutcome.RECOVERED
 
 
 Action = Callable[[FailureMode, int], object]
@@ -225,8 +225,8 @@ class RecoveryManager:
             self._next[place] += 1  # before the attempt: whatever ends it, it was one
             attempt = self._attempt(mode, steps[step], turn=steps[:step].count(steps[step]))
             done.append(attempt)
-            if attempt.outcome is Outcome.RECOVERED:
-                return RecoveryResult(outcome=Outcome.RECOVERED, attempts=tuple(done))
+            if attempt.outcome is RecoveryOutcome.RECOVERED:
+                return RecoveryResult(outcome=RecoveryOutcome.RECOVERED, attempts=tuple(done))
         words = (
             f"position {mode.position}: all {len(self.attempts)} attempts of this stream are spent"
             if self.left <= 0
@@ -235,19 +235,19 @@ class RecoveryManager:
                 " were tried"
             )
         )
-        return RecoveryResult(outcome=Outcome.EXHAUSTED, attempts=tuple(done), words=words)
+        return RecoveryResult(outcome=RecoveryOutcome.EXHAUSTED, attempts=tuple(done), words=words)
 
     def _attempt(self, mode: FailureMode, action: RecoveryAction, *, turn: int) -> Attempt:
         pause = min(self._longest, self._first * 2 ** (turn - 1)) if turn else 0.0
         if pause:
             self._wait(pause)
-        outcome = Outcome.FAILED
+        outcome = RecoveryOutcome.FAILED
         words = "interrupted"
         begin = time.monotonic()
         number = len(self.attempts) + 1
         try:
             self._actions[action](mode, number)
-            outcome = Outcome.RECOVERED
+            outcome = RecoveryOutcome.RECOVERED
             words = ""
         # Whatever an engine raises, the next step is there for.
         except Exception as error:  # noqa: BLE001

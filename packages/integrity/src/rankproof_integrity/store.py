@@ -26,7 +26,7 @@ system takes.
 """
 
 
-class Store(Protocol):
+class SharedStore(Protocol):
     """Each method takes effect at once for everybody, in one order. Values are not empty."""
 
     def get(self, key: str) -> bytes | None:
@@ -51,7 +51,7 @@ class Store(Protocol):
         ...
 
 
-def next_epoch(store: Store, who: str) -> int:
+def next_epoch(store: SharedStore, who: str) -> int:
     """Return a number greater than all that this name was given before: take one at each start."""
     return store.add(f"epoch/{who}", 1)
 

@@ -118,7 +118,7 @@ class Behind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Account:
+class ValidationAccount:
     """What became of everything that was offered.
 
     Attributes:
@@ -226,7 +226,7 @@ class ValidationBeside(Generic[Item]):
         """How many items wait."""
         return self._offered - self._passed - self._taken
 
-    def close(self, timeout: float = 10.0) -> Account:
+    def close(self, timeout: float = 10.0) -> ValidationAccount:
         """Take nothing more, validate what waits, for `timeout` seconds at most, and give the
         account of everything.
         """
@@ -236,7 +236,7 @@ class ValidationBeside(Generic[Item]):
                 self._caught_up(self._offered - 1)
             self._queue.put(None)
         self._thread.join(timeout)
-        return Account(
+        return ValidationAccount(
             offered=self._offered,
             validated=self._validated,
             failed=self._failed,

@@ -17,7 +17,7 @@ from .loops import Waits
 from .problem import MessageCorrupt, MessageLate, Misused, OutOfStep
 from .records import CHUNK_HEAD, EnhancedTokenChunk, ValidationResult
 from .sequence import SequenceIntegrityChecker
-from .store import Store
+from .store import SharedStore
 from .token_validator import TokenValidator
 
 _IGNORED = {"generation_timestamp", "validation_status"}
@@ -228,7 +228,14 @@ class TokenStreamSynchronizer:
     """
 
     def __init__(
-        self, *, store: Store, stream: str, stage: int, stages: int, epoch: int = 1, lead: int = 64
+        self,
+        *,
+        store: SharedStore,
+        stream: str,
+        stage: int,
+        stages: int,
+        epoch: int = 1,
+        lead: int = 64,
     ) -> None:
         if not 0 <= stage < stages or epoch < 1 or lead < 1:
             raise Misused(

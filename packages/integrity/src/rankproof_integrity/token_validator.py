@@ -24,7 +24,7 @@ from .records import (
 ARRAYS = ("numpy", "torch", "mlx")
 
 
-class Place(StrEnum):
+class SpecialPlace(StrEnum):
     """Where in a stream a special id may stand."""
 
     FIRST = "first"
@@ -53,14 +53,16 @@ class TokenValidator:
         *,
         vocabulary: int,
         unassigned: Collection[int] = (),
-        special: Mapping[int, Place] | None = None,
+        special: Mapping[int, SpecialPlace] | None = None,
         longest: int | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.longest = sys.maxsize if longest is None else longest
         self._unassigned = frozenset(unassigned)
         self._place = {
-            one: Place(place) for one, place in (special or {}).items() if place != Place.ANYWHERE
+            one: SpecialPlace(place)
+            for one, place in (special or {}).items()
+            if place != SpecialPlace.ANYWHERE
         }
         self._marked = self._unassigned | self._place.keys()
         if vocabulary < 1 or self.longest < 1:
@@ -79,7 +81,7 @@ class TokenValidator:
         cls,
         tokenizer: Any,
         *,
-        special: Mapping[int, Place] | None = None,
+        special: Mapping[int, SpecialPlace] | None = None,
         longest: int | None = None,
     ) -> Self:
         """Return the validator of a tokenizer of `tokenizers` or transformers: its ids, without the
@@ -133,7 +135,7 @@ class TokenValidator:
                 result = self._after(end, chunk.sequence_position)
             if not result.is_valid:
                 failures.append(result)
-            elif self._place.get(chunk.token_id) is Place.LAST:
+            elif self._place.get(chunk.token_id) is SpecialPlace.LAST:
                 end = chunk.sequence_position
         return SequenceValidationResult(length=length, failures=tuple(failures))
 
@@ -162,7 +164,7 @@ class TokenValidator:
 
     def ends(self, token_id: int) -> bool:
         """Return whether this id ends its stream."""
-        return self._place.get(token_id) is Place.LAST
+        return self._place.get(token_id) is SpecialPlace.LAST
 
     def _array(self, ids: Any, start: int) -> SequenceValidationResult:
         import numpy as np
@@ -217,8 +219,8 @@ class TokenValidator:
         if position >= self.longest:
             words = f"{where} is past the end of a stream of at most {self.longest} tokens"
             return _wrong(ValidationError.TOO_LONG, words, position)
-        place = self._place.get(number, Place.ANYWHERE)
-        if place is Place.NOWHERE or (place is Place.FIRST and position > 0):
+        place = self._place.get(number, SpecialPlace.ANYWHERE)
+        if place is SpecialPlace.NOWHERE or (place is SpecialPlace.FIRST and position > 0):
             words = f"{where} is a special id that may stand {place.value} in a stream"
             return _wrong(ValidationError.SPECIAL_OUT_OF_PLACE, words, position)
         return VALID

@@ -29,7 +29,7 @@ from .conversation import Conversation
 from .dial import Lookup
 from .incoming import Message
 from .line import Line
-from .link import Limits, LinkHealth, NetworkHealthMonitor
+from .link import LinkHealth, NetworkHealthMonitor, TransportLimits
 from .loops import LoopCalls
 from .outgoing import unchanging
 from .problem import MessageLate, MessageLost, Misused, TransferFailed
@@ -62,13 +62,13 @@ class ReliableMessageTransport:
         *,
         node: NodeId,
         epoch: int | Callable[[], int] | None = None,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
         monitor: NetworkHealthMonitor | None = None,
     ) -> None:
         if "\n" in node:
             raise Misused(f"a node's name is one line: {node!r}")
         self.node = node
-        self.limits = Limits() if limits is None else limits
+        self.limits = TransportLimits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(
             shortest=self.limits.shortest, longest=self.limits.longest
         )
