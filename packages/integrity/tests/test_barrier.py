@@ -154,8 +154,8 @@ def stores(folder: Path) -> list[SharedStore]:
 
 @pytest.mark.slow
 def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
-    """What is set is there, sums add up, the first claim holds, and a key that is not there is
-    nothing, at once.
+    """What is set is there, sums add up, the first claim holds byte by byte, and a key that is not
+    there is nothing, at once.
     """
     for store in stores(tmp_path):
         assert store.get("a/b") is None
@@ -166,6 +166,8 @@ def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
         assert [store.claim("c", b"mine"), store.claim("c", b"yours"), store.get("c")] == [
             b"mine"
         ] * 3
+        for value in ("größe 大きさ".encode(), b"\xff\0\xc3"):
+            assert [store.claim(value.hex(), value), store.get(value.hex())] == [value, value]
         store.delete("c")
         store.delete("never there")
         assert store.get("c") is None

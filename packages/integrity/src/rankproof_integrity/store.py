@@ -166,8 +166,9 @@ class TorchStore:
         return int(self._store.add(key, amount))
 
     def claim(self, key: str, value: bytes) -> bytes:
-        # An expected value of nothing stands for: not there.
-        return bytes(self._store.compare_set(key, "", value.decode("latin-1")))
+        # An expected value of nothing stands for: not there. Bytes go as they are, where a text would
+        # be encoded.
+        return bytes(self._store.compare_set(key, "", value))
 
     def delete(self, key: str) -> None:
         self._store.delete_key(key)
