@@ -1,5 +1,5 @@
-"""A barrier that says who is missing, that may be tried again, and that opens for all of its ranks
-or for none.
+"""Barrier that says who is missing, that may be tried again, and that opens for all of its ranks or
+for none.
 
 Every arrival is a key of its own: the view (every rank's epoch), the sequence number, the rank. So
 whoever arrives again has arrived once; a rank that began again belongs to another view, where
@@ -18,6 +18,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypedDict
 
 from .loops import Waits
 from .problem import BarrierBroken, Misused
@@ -27,7 +28,7 @@ from .store import SharedStore, next_epoch
 
 @dataclass(frozen=True, kw_only=True)
 class GroupView:
-    """The epochs of all ranks at one time. Ranks are in step under one view only.
+    """Epochs of all ranks at one time. Ranks are in step under one view only.
 
     Attributes:
         epochs: by rank.
@@ -84,7 +85,7 @@ LAST_LOOK = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class SyncResult:
-    """A barrier that opened.
+    """Result of a barrier that opened.
 
     Attributes:
         state: how it stood; nobody is missing.
@@ -97,6 +98,20 @@ class SyncResult:
     sequence: int
     seconds: float
     tries: int
+
+
+class BreakClaim(TypedDict):
+    """Value of the key `decided` of a barrier that is broken; of one that is open it is `open`.
+
+    Attributes:
+        by: the rank that wrote it.
+        missing: the ranks that it names.
+        words: what these did, as part of a sentence.
+    """
+
+    by: int
+    missing: list[int]
+    words: str
 
 
 class DistributedBarrier:
@@ -117,6 +132,8 @@ class DistributedBarrier:
         self._view: GroupView | None = None
         self.sequence = 0
         self._arrived = False
+        # One waits at a time: a number that two threads waited for would be passed twice. `renew`
+        # waits for whoever does.
         self._lock = threading.Lock()
         self._waits = Waits()
 
@@ -182,7 +199,8 @@ class DistributedBarrier:
 
     def _key(self, last: object) -> str:
         assert self._view is not None
-        return f"barrier/{self._membership.group}/{self._name}/{self._view.name}/{self.sequence}/{last}"
+        group = self._membership.group
+        return f"barrier/{group}/{self._name}/{self._view.name}/{self.sequence}/{last}"
 
     def _title(self) -> str:
         return f"barrier {self._name!r} number {self.sequence} of {self._membership.group!r}"
@@ -194,30 +212,31 @@ class DistributedBarrier:
     def _restarted(self) -> tuple[int, ...] | None:
         assert self._view is not None
         now = self._membership.epochs()
-        return (
-            tuple(rank for rank, epoch in enumerate(now) if epoch != self._view.epochs[rank])
-            or None
-        )
+        known = self._view.epochs
+        return tuple(rank for rank, epoch in enumerate(now) if epoch != known[rank]) or None
 
     def _break(self, *, missing: tuple[int, ...], words: str) -> bytes:
-        said = {"by": self._membership.rank, "missing": missing, "words": words}
-        return self._store.claim(self._key("decided"), json.dumps(said).encode())
+        claim = BreakClaim(by=self._membership.rank, missing=list(missing), words=words)
+        # Claimed, not set: of two ranks that give up at once, or of one that gives up while the last
+        # arrives, all read the first.
+        return self._store.claim(self._key("decided"), json.dumps(claim).encode())
 
     def _broken(self, decided: bytes) -> BarrierBroken:
-        said = json.loads(decided)
-        missing = tuple(int(rank) for rank in said["missing"])
+        claim: BreakClaim = json.loads(decided)
+        missing = tuple(claim["missing"])
         words = (
-            f"{self._title()} is broken for all: {_ranks(missing)} {said['words']} (said by rank"
-            f" {said['by']})"
+            f"{self._title()} is broken for all: {_ranks(missing)} {claim['words']} (said by rank"
+            f" {claim['by']})"
         )
-        if said["words"] == "began again":
+        if claim["words"] == "began again":
             words += "; every rank has to call renew()"
         self.sequence += 1
         self._arrived = False
         return BarrierBroken(words, missing=missing)
 
     def _passed(self) -> None:
-        # All have arrived at this one, so nobody looks at the one before any more.
+        # All have arrived at this one, so nobody looks at the one before any more. This one's keys
+        # stay until the next is passed: another rank may still have to read them.
         self.sequence -= 1
         if self.sequence >= 0:
             self._store.delete(self._key(self._membership.rank))
@@ -237,23 +256,17 @@ class DistributedBarrier:
 
     def state(self, *, remaining: float = 0.0) -> SyncState:
         """How it stands, for people and records; `remaining` in seconds."""
-        missing = (
-            self._missing() if self._view is not None else tuple(range(self._membership.world_size))
-        )
-        waiting = BarrierStatus.WAITING if remaining > 0 else BarrierStatus.TIMED_OUT
-        return self._state(
-            missing=missing,
-            status=waiting if missing else BarrierStatus.COMPLETE,
-            remaining=remaining,
-        )
+        if self._view is None:
+            return self._state(tuple(range(self._membership.world_size)), remaining)
+        return self._state(self._missing(), remaining)
 
-    def _state(
-        self, *, missing: tuple[int, ...], status: BarrierStatus, remaining: float
-    ) -> SyncState:
+    def _state(self, missing: tuple[int, ...], remaining: float) -> SyncState:
+        status = BarrierStatus.COMPLETE
+        if missing:
+            status = BarrierStatus.WAITING if remaining > 0 else BarrierStatus.TIMED_OUT
+        ranks = range(self._membership.world_size)
         return SyncState(
-            participating_devices=tuple(
-                f"rank {rank}" for rank in range(self._membership.world_size)
-            ),
+            participating_devices=tuple(f"rank {rank}" for rank in ranks),
             sync_timestamp=datetime.now(UTC),
             barrier_status=status,
             timeout_remaining=max(0.0, remaining),
@@ -277,13 +290,13 @@ class DistributedBarrier:
             BarrierBroken: not all came; it names who is missing. All ranks hear so, also those that
                 come later.
         """
-        found = self._waited(timeout, retry_count, threading.Event())
-        assert found is not None
-        return found
+        result = self._waited(timeout, retry_count, threading.Event())
+        assert result is not None  # nobody sets the event
+        return result
 
     def _waited(self, timeout: float, retry_count: int, left: threading.Event) -> SyncResult | None:
-        """Return the same, until nobody waits for it any more: then it is broken for nobody, and
-        may be waited for again.
+        """Wait, until nobody waits for it any more: then it is broken for nobody, and may be waited
+        for again.
         """
         if timeout <= 0 or retry_count < 0:
             raise Misused(
@@ -305,12 +318,17 @@ class DistributedBarrier:
                 pause = min(2 * pause, LAST_LOOK)
             seconds = time.monotonic() - begin
             remaining = timeout * (retry_count + 1) - seconds
-            state = self._state(missing=(), status=BarrierStatus.COMPLETE, remaining=remaining)
             tries = min(retry_count, int(seconds / timeout)) + 1
-            return SyncResult(state=state, sequence=number, seconds=seconds, tries=tries)
+            return SyncResult(
+                state=self._state((), remaining), sequence=number, seconds=seconds, tries=tries
+            )
 
-    # 002's name.
-    async def sync_with_timeout(self, timeout: float, retry_count: int = 0) -> SyncResult:  # noqa: ASYNC109
+    # The name and the arguments that were asked for; asyncio.timeout serves too.
+    async def sync_with_timeout(
+        self,
+        timeout: float,  # noqa: ASYNC109
+        retry_count: int = 0,
+    ) -> SyncResult:
         """`wait`, for callers that run an event loop.
 
         Who is cancelled has arrived, and may wait for it again.
@@ -322,7 +340,7 @@ class DistributedBarrier:
         return await Waits().wait(lambda _: self.is_valid())
 
     def is_valid(self) -> bool:
-        """The same, at once; true before the first barrier if all ranks have begun."""
+        """Return so at once; true before the first barrier if all ranks have begun."""
         now = self._membership.view()
         return now is not None and (self._view is None or now == self._view)
 
