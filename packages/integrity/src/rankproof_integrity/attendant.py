@@ -98,7 +98,7 @@ class Attendant:
 
     def unwatch(self, descriptor: int) -> None:
         """See `Watcher`."""
-        # The other way round: no event comes for a descriptor that has no line.
+        # The other way round: an event that was on its way finds no line.
         self._selector.unregister(descriptor)
         del self._watched[descriptor]
 

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .attendant import Attendant
-from .closing import goodbye, held, interrupts
+from .closing import goodbye, interrupts, let_go_in_children
 from .conversation import Conversation
 from .dial import Lookup
 from .incoming import Message
@@ -85,7 +85,7 @@ class ReliableMessageTransport:
         self._failed: TransferFailed | None = None
         self._calls = LoopCalls()
         self._process = os.getpid()
-        held(self)
+        let_go_in_children(self)
 
     # Who there is.
 
