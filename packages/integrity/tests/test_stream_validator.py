@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from damage import encode, spell, vocabulary
+from damage import decode, encode, spell, vocabulary
 from rankproof_integrity.metrics import Metrics
 from rankproof_integrity.problem import Misused
 from rankproof_integrity.records import (
@@ -135,6 +135,35 @@ def test_a_wrong_text_is_seen_at_full_alone(at: int) -> None:
     assert full.finish().is_valid
     assert all(light.check(chunk).is_valid for chunk in chunks)
     assert light.finish().is_valid
+
+
+@given(st.integers(1, len(IDS)), st.data(), st.booleans())
+def test_a_text_that_was_decoded_again_outlives_a_restart(
+    at: int, data: st.DataObject, by_bytes: bool
+) -> None:
+    """Of a text that was made again nobody knows which id gave which part of it.
+
+    Those before the restart are not accused, and a wrong text behind it is.
+    """
+    back = data.draw(st.integers(0, min(at, len(IDS) - 1)))
+
+    def again() -> StreamValidator:
+        spelling = {"token_bytes": spell} if by_bytes else {"decode": decode}
+        one = StreamValidator(tokens=vocabulary(), **spelling)  # type: ignore[arg-type]
+        assert all(one.check(chunk).is_valid for chunk in stream()[:at])
+        assert one.decoded_again("".join(chunk.text for chunk in stream()[:at])).is_valid
+        one.begin(epoch=1, position=back)
+        return one
+
+    one = again()
+    assert all(one.check(chunk).is_valid for chunk in stream(epoch=1, start=back))
+    assert one.finish().is_valid
+    wrong = again()
+    for chunk in stream(epoch=1, start=back):
+        text = chunk.text if chunk.finish_reason is None else chunk.text + "x"
+        changed = dataclasses.replace(chunk, text=text)
+        wrong.check(dataclasses.replace(changed, checksum=changed.computed_checksum()))
+    assert wrong.finish().error_type is ValidationError.TEXT_DIFFERS
 
 
 @given(st.integers(1, len(IDS) - 1), st.data())

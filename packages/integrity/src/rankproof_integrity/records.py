@@ -1,4 +1,4 @@
-"""The plain records that every part of this library takes and gives: tokens on their way, states,
+"""Plain records that every part of this library takes and gives: tokens on their way, states,
 classes, levels, and what a validator says of them: a fact, and what to do about it.
 
 Standard library alone, and xxhash where a checksum is made.
@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """What a failure is like, from which follows what helps against it.
+    """Class of a failure, from which follows what helps against it.
 
     * transient: the same thing tried again may work: a lost message, a flipped bit, a late peer.
     * persistent: trying again does not help, another device or a new start may.
@@ -43,7 +43,7 @@ class FailureClass(StrEnum):
 
 
 class ValidationStatus(StrEnum):
-    """What is known of a token: nothing yet, that it is as it was made, or that it is not."""
+    """Knowledge of a token: nothing yet, that it is as it was made, or that it is not."""
 
     UNCHECKED = "unchecked"
     VALID = "valid"
@@ -62,7 +62,7 @@ class BarrierStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenChunk:
-    """A token as a stage of a pipeline hands it on.
+    """Token as a stage of a pipeline hands it on.
 
     Attributes:
         token_id: its id in the vocabulary; the text follows from ids, never the other way round.
@@ -89,7 +89,7 @@ _HELD = "_held"
 
 @dataclass(frozen=True, kw_only=True)
 class EnhancedTokenChunk(TokenChunk):
-    """A token with where it stands, who made it, and the checksum its maker gave it.
+    """Token with where it stands, who made it, and the checksum its maker gave it.
 
     Attributes:
         sequence_position: its place in its stream, from 0.
@@ -110,6 +110,7 @@ class EnhancedTokenChunk(TokenChunk):
     generation_timestamp: datetime | None = None
     validation_status: ValidationStatus = ValidationStatus.UNCHECKED
 
+    # Seven arguments: the fields of a token that its maker knows.
     @classmethod
     def sealed(
         cls,
@@ -126,7 +127,7 @@ class EnhancedTokenChunk(TokenChunk):
         content = _content(
             sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason
         )
-        made = cls(
+        chunk = cls(
             token_id=token_id,
             text=text,
             stream=stream,
@@ -137,8 +138,8 @@ class EnhancedTokenChunk(TokenChunk):
             checksum=hexadecimal(content),
             generation_timestamp=datetime.now(UTC),
         )
-        made.__dict__[_HELD] = content
-        return made
+        chunk.__dict__[_HELD] = content
+        return chunk
 
     def content(self) -> bytes:
         """Return what the checksum covers: the same bytes for the same chunk, on every machine.
@@ -174,7 +175,7 @@ class EnhancedTokenChunk(TokenChunk):
         last = named + spelled + max(why, 0)
         if len(texts) != last or why < -1:
             raise ValueError(f"{last} bytes of text are announced, and {len(texts)} came")
-        made = cls(
+        chunk = cls(
             token_id=token_id,
             text=texts[first:second].decode(errors="surrogatepass") if spelled else "",
             stream=texts[:first].decode(errors="surrogatepass"),
@@ -184,8 +185,8 @@ class EnhancedTokenChunk(TokenChunk):
             epoch=epoch,
             checksum=checksum,
         )
-        made.__dict__[_HELD] = content
-        return made
+        chunk.__dict__[_HELD] = content
+        return chunk
 
     def computed_checksum(self) -> str:
         """Return the checksum of what it holds now."""
@@ -203,24 +204,16 @@ class EnhancedTokenChunk(TokenChunk):
             return False  # an id that is not an integer, a text that is none, a position below 0
 
 
+# Seven arguments: the fields that the checksum covers, in the order in which they are packed.
 def _content(
     position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None
 ) -> bytes:
     name = stream.encode(errors="surrogatepass")
     spelled = text.encode(errors="surrogatepass")
-    if reason is None:
-        return (
-            CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), -1)
-            + name
-            + spelled
-        )
-    why = reason.encode(errors="surrogatepass")
-    return (
-        CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), len(why))
-        + name
-        + spelled
-        + why
-    )
+    why = b"" if reason is None else reason.encode(errors="surrogatepass")
+    length = -1 if reason is None else len(why)
+    head = CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), length)
+    return head + name + spelled + why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +242,7 @@ class SyncState:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferResult:
-    """A message that its receiver has, whole and unchanged.
+    """Receipt of a message that its receiver has, whole and unchanged.
 
     Attributes:
         peer: who has it.
@@ -309,7 +302,7 @@ class ValidationError(StrEnum):
 
 
 class RecoveryAction(StrEnum):
-    """What can be done, the cheapest first.
+    """Remedies, the cheapest first.
 
     * none: nothing is wrong.
     * discard: drop what came, and go on: it is a copy, or from before a restart.
@@ -355,7 +348,7 @@ SUGGESTED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationResult:
-    """What was found. It has no score: each of these facts holds or does not.
+    """Finding of a validator. It has no score: each of these facts holds or does not.
 
     Attributes:
         error_type: which fact does not hold; None where all that was looked at do.
@@ -400,9 +393,16 @@ VALID = ValidationResult()
 UNCHECKED = ValidationResult(checked=False)
 
 
+def failure(
+    error_type: ValidationError, words: str, position: int | None = None
+) -> ValidationResult:
+    """Return the finding that a fact does not hold."""
+    return ValidationResult(error_type=error_type, words=words, position=position)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceValidationResult:
-    """What was found in a whole sequence.
+    """Findings in a whole sequence.
 
     Attributes:
         length: how many tokens were looked at.

@@ -19,6 +19,7 @@ from .records import (
     SequenceValidationResult,
     ValidationError,
     ValidationResult,
+    failure,
 )
 
 ARRAYS = ("numpy", "torch", "mlx")
@@ -34,7 +35,7 @@ class SpecialPlace(StrEnum):
 
 
 class TokenValidator:
-    """Judges ids by what is known of their vocabulary.
+    """Judge of ids by what is known of their vocabulary.
 
     Args:
         vocabulary: how many ids there are, of the tokenizer: the rows of an embedding are often
@@ -176,9 +177,8 @@ class TokenValidator:
             )
         if values.dtype.kind not in "iu":
             words = f"ids are of the dtype {values.dtype}, not of integers"
-            return SequenceValidationResult(
-                length=len(values), failures=(_wrong(ValidationError.NOT_AN_INTEGER, words, start),)
-            )
+            wrong = failure(ValidationError.NOT_AN_INTEGER, words, start)
+            return SequenceValidationResult(length=len(values), failures=(wrong,))
         doubtful = (values < 0) | (values >= self.vocabulary)
         if self._marked:
             doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
@@ -197,41 +197,49 @@ class TokenValidator:
         return SequenceValidationResult(length=len(values), failures=tuple(failures))
 
     def _judged(self, token_id: Any, position: int) -> ValidationResult:
-        truth = isinstance(token_id, bool) or "bool" in str(getattr(token_id, "dtype", ""))
+        # A truth value is an integer to `operator.index` too.
+        refused = isinstance(token_id, bool) or "bool" in str(getattr(token_id, "dtype", ""))
         try:
             number = operator.index(token_id)
         except TypeError:
-            truth = True
-        if truth:
-            words = (
+            refused = True
+        if refused:
+            return failure(
+                ValidationError.NOT_AN_INTEGER,
                 f"the id at position {position} is {token_id!r}, of the type"
-                f" {type(token_id).__name__}, not an integer"
+                f" {type(token_id).__name__}, not an integer",
+                position,
             )
-            return _wrong(ValidationError.NOT_AN_INTEGER, words, position)
         where = f"id {number} at position {position}"
         if not 0 <= number < self.vocabulary:
-            words = f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}"
-            return _wrong(ValidationError.OUT_OF_VOCABULARY, words, position)
+            return failure(
+                ValidationError.OUT_OF_VOCABULARY,
+                f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}",
+                position,
+            )
         if number in self._unassigned:
-            return _wrong(
+            return failure(
                 ValidationError.UNASSIGNED, f"{where} has no token in this vocabulary", position
             )
         if position >= self.longest:
-            words = f"{where} is past the end of a stream of at most {self.longest} tokens"
-            return _wrong(ValidationError.TOO_LONG, words, position)
+            return failure(
+                ValidationError.TOO_LONG,
+                f"{where} is past the end of a stream of at most {self.longest} tokens",
+                position,
+            )
         place = self._place.get(number, SpecialPlace.ANYWHERE)
         if place is SpecialPlace.NOWHERE or (place is SpecialPlace.FIRST and position > 0):
-            words = f"{where} is a special id that may stand {place.value} in a stream"
-            return _wrong(ValidationError.SPECIAL_OUT_OF_PLACE, words, position)
+            return failure(
+                ValidationError.SPECIAL_OUT_OF_PLACE,
+                f"{where} is a special id that may stand {place.value} in a stream",
+                position,
+            )
         return VALID
 
     def _after(self, end: int, position: int) -> ValidationResult:
-        words = (
+        return failure(
+            ValidationError.AFTER_END,
             f"a token at position {position} follows the one at position {end}, which ended the"
-            " stream"
+            " stream",
+            position,
         )
-        return _wrong(ValidationError.AFTER_END, words, position)
-
-
-def _wrong(error: ValidationError, words: str, position: int) -> ValidationResult:
-    return ValidationResult(error_type=error, words=words, position=position)
