@@ -1,4 +1,4 @@
-"""The ranks of a group and the lines between them: each finds the others by a store, and again
+"""Ranks of a group and the lines between them: each finds the others by a store, and again
 after a restart.
 """
 
@@ -46,6 +46,7 @@ class DeviceCommunicationManager:
         transport: what carries the messages.
     """
 
+    # Seven arguments: who this rank is in which group (4), where it listens (2), within what bounds.
     def __init__(
         self,
         *,
@@ -85,22 +86,23 @@ class DeviceCommunicationManager:
                 self.transport.expect(name_of(other))
             elif other < rank:
                 self.transport.connect(name_of(other), functools.partial(self._address, other))
+        # Last: whoever reads it connects, and is expected by then.
         self._store.set(self._key(rank), json.dumps(listens).encode())
 
     def _key(self, rank: int) -> str:
         return f"address/{self._group}/{rank}"
 
     def _address(self, rank: int) -> Address:
-        """Where a rank listens now: after a restart it is another port.
+        """Return where a rank listens now: after a restart it is another port.
 
         Raises:
             ConnectionError: it has not said.
         """
-        said = self._store.get(self._key(rank))
-        if said is None:
+        text = self._store.get(self._key(rank))
+        if text is None:
             raise ConnectionError(f"{name_of(rank)} has not said where it listens")
-        found = json.loads(said)
-        return found if isinstance(found, str) else (str(found[0]), int(found[1]))
+        address = json.loads(text)
+        return address if isinstance(address, str) else (str(address[0]), int(address[1]))
 
     def send(self, data: Any, *, to: int, timeout: float | None = None) -> int:
         """As `ReliableMessageTransport.send`, to a rank."""

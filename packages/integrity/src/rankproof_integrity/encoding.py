@@ -1,4 +1,4 @@
-"""EncodingValidator: whether bytes are UTF-8 over any split, and whether a text is what its ids
+"""EncodingValidator: judge whether bytes are UTF-8 over any split, and whether a text is what its ids
 spell.
 
 A character may lie in several tokens, and a token may end inside of one: an incomplete end of a
@@ -12,11 +12,11 @@ import codecs
 from collections.abc import Callable, Sequence
 
 from .problem import Misused
-from .records import VALID, ValidationError, ValidationResult
+from .records import VALID, ValidationError, ValidationResult, failure
 from .spelling import REPLACEMENT, Spelling
 
 UNSPELLABLE = (LookupError, ValueError, TypeError, OverflowError)
-"""What a tokenizer raises for ids that it does not have."""
+"""Errors that a tokenizer raises for ids that it does not have."""
 SHOWN = 12  # bytes or characters on each side of a difference
 
 
@@ -55,9 +55,8 @@ class EncodingValidator:
         self._offset = 0
         self._tail = b""
         self._spelled = codecs.getincrementaldecoder("utf-8")("replace")
-        # spelled by ids and not seen as text; characters that were
-        self._due = ""
-        self._seen = 0
+        self._due = ""  # spelled by ids and not seen as text
+        self._seen = 0  # characters that were
         # Characters at the end that a detokenizer holds back, for they may be half of one.
         self._held = 0
         self._ahead = ""  # U+FFFD that came as text for a character that is not complete
@@ -66,7 +65,7 @@ class EncodingValidator:
         self._failed = VALID
 
     def feed(self, data: bytes | bytearray | memoryview) -> ValidationResult:
-        """Return the next bytes of the stream; they may end inside of a character.
+        """Judge the next bytes of the stream; they may end inside of a character.
 
         The position of a failure is that of the first wrong byte in the whole stream.
         """
@@ -84,13 +83,13 @@ class EncodingValidator:
             near = whole[max(0, error.start - SHOWN) : error.start + SHOWN]
             words = f"byte {at} is not UTF-8 ({error.reason}): …{near.hex(' ')}…"
             return self._fail(ValidationError.NOT_UTF8, words, at)
-        self._offset = self._offset + used
+        self._offset += used
         self._tail = whole[used:]
         return VALID
 
     def feed_token(self, token_id: int, text: str) -> ValidationResult:
-        """Return the next id, and the text that the detokenizer gave out at it, which may lag
-        behind the ids.
+        """Judge the next id, and the text that the detokenizer gave out at it, which may lag behind
+        the ids.
 
         The position of a failure is that of the first wrong character in the whole text.
         """
@@ -103,8 +102,9 @@ class EncodingValidator:
                 words = f"id {token_id} has no spelling: {type(error).__name__}: {error}"
                 return self._fail(ValidationError.UNASSIGNED, words, self._seen)
             return self._compared(self._spelled.decode(spelling), text)
-        if not text.isascii() and (lone := _surrogate(text)) is not None:
-            return self._lone(self._seen + lone)
+        if (lone := _surrogate(text)) is not None:
+            at = self._seen + lone
+            return self._fail(ValidationError.NOT_UTF8, _half_words(at), at)
         self._seen += len(text)
         if self._spelling is not None:
             self._ids.append(token_id)
@@ -114,7 +114,7 @@ class EncodingValidator:
         return VALID
 
     def finish(self, *, cut: bool = False) -> ValidationResult:
-        """The stream is at its end.
+        """Judge the stream at its end.
 
         Args:
             cut: the generation was cut (its length was reached), so that it may end inside of a
@@ -144,7 +144,7 @@ class EncodingValidator:
 
     def _compared(self, spelled: str, text: str) -> ValidationResult:
         if spelled == text and not self._due and not self._ahead:
-            self._seen = self._seen + len(text)
+            self._seen += len(text)
             self._held = 0
             return VALID
         due = self._due + spelled
@@ -152,7 +152,8 @@ class EncodingValidator:
         self._held = self._held + len(spelled) if is_open else 0
         if self._ahead or not due.startswith(text):
             return self._replaced(due, text)
-        self._due, self._seen = due[len(text) :], self._seen + len(text)
+        self._due = due[len(text) :]
+        self._seen += len(text)
         return VALID
 
     def _replaced(self, due: str, text: str) -> ValidationResult:
@@ -198,30 +199,27 @@ class EncodingValidator:
         words = f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}"
         return self._fail(ValidationError.TEXT_DIFFERS, words, before + at)
 
-    def _lone(self, at: int) -> ValidationResult:
-        words = f"character {at} is half of a surrogate pair: no UTF-8 has it"
-        return self._fail(ValidationError.NOT_UTF8, words, at)
-
     def _fail(self, error: ValidationError, words: str, position: int) -> ValidationResult:
-        self._failed = ValidationResult(error_type=error, words=words, position=position)
+        self._failed = failure(error, words, position)
         return self._failed
 
 
 def validate_text(text: str) -> ValidationResult:
     """Return whether a text can be written as UTF-8: one with half of a surrogate pair cannot."""
-    at = None if text.isascii() else _surrogate(text)
-    if at is None:
-        return VALID
-    words = f"character {at} is half of a surrogate pair: no UTF-8 has it"
-    return ValidationResult(error_type=ValidationError.NOT_UTF8, words=words, position=at)
+    at = _surrogate(text)
+    return VALID if at is None else failure(ValidationError.NOT_UTF8, _half_words(at), at)
+
+
+def _half_words(at: int) -> str:
+    return f"character {at} is half of a surrogate pair: no UTF-8 has it"
 
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
-    """How long two sequences begin alike."""
-    return next(
-        (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other),
-        min(len(a), len(b)),
-    )
+    """Return how long two sequences begin alike."""
+    for at, (here, there) in enumerate(zip(a, b, strict=False)):
+        if here != there:
+            return at
+    return min(len(a), len(b))
 
 
 def _demand_begun(whole: bytes, used: int) -> None:
@@ -241,6 +239,9 @@ def _demand_begun(whole: bytes, used: int) -> None:
 
 
 def _surrogate(text: str) -> int | None:
+    """Return the place of the first half of a surrogate pair; None where there is none."""
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import TypedDict
 
 from .metrics import Metrics
 from .problem import IntegrityError, Misused
@@ -38,7 +39,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FallbackDecision:
-    """What stands for a generation of the group; the same for whoever reads it.
+    """Decision that stands for a generation of the group; the same for whoever reads it.
 
     Attributes:
         generation: how often the group had gone back to all its devices before.
@@ -58,9 +59,17 @@ class FallbackDecision:
     reason: str
 
 
+class FallbackProposal(TypedDict):
+    """Request of a rank for the fallback, as it stands in the store."""
+
+    rank: int
+    position: int
+    reason: str
+
+
 class LeftOut(IntegrityError):
-    """The others decided without this rank: it has to stop, and may come back when the group
-    returns to normal.
+    """Raised where the others decided without this rank: it has to stop, and may come back when the
+    group returns to normal.
 
     Attributes:
         decision: what they decided.
@@ -123,9 +132,8 @@ class FallbackCoordinator:
                 f"rank {self.rank}: the group generates on one device already, by its generation's"
                 " decision"
             )
-        text = json.dumps({"rank": self.rank, "position": position, "reason": reason})
-        said = json.loads(self._once("proposal", text))
-        return f"rank {said['rank']} at position {said['position']}: {said['reason']}"
+        proposal = FallbackProposal(rank=self.rank, position=position, reason=reason)
+        return _proposal_words(self._once("proposal", json.dumps(proposal)))
 
     @property
     def proposed(self) -> bool:
@@ -136,10 +144,8 @@ class FallbackCoordinator:
         To be looked at by every rank between two tokens, or as often as a token's delay may be
         missed.
         """
-        return (
-            self._get("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request"))
-            is not None
-        )
+        what = "proposal" if self.mode is Mode.DISTRIBUTED else self._return("request")
+        return self._get(what) is not None
 
     def agree(self, *, position: int, timeout: float) -> FallbackDecision:
         """Answer a proposal and wait for the decision, in `timeout` seconds at most and a little.
@@ -159,7 +165,6 @@ class FallbackCoordinator:
             )
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
-        said = json.loads(self._get("proposal") or "")
         mine = FallbackDecision(
             generation=self.generation,
             mode=Mode.SINGLE,
@@ -167,7 +172,7 @@ class FallbackCoordinator:
             participants=tuple(sorted(answered)),
             missing=tuple(rank for rank in range(self.size) if rank not in answered),
             device=self._device(answered),
-            reason=f"rank {said['rank']} at position {said['position']}: {said['reason']}",
+            reason=_proposal_words(self._get("proposal") or ""),
         )
         return self._decided("decision", mine)
 
@@ -225,16 +230,15 @@ class FallbackCoordinator:
         end = time.monotonic() + timeout
         pause = FIRST_LOOK
         while True:
-            found = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
+            answers = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
             left = end - time.monotonic()
-            if None not in found.values() or left <= 0:
-                return {
-                    rank: int(position) for rank, position in found.items() if position is not None
-                }
+            if None not in answers.values() or left <= 0:
+                return {rank: int(answer) for rank, answer in answers.items() if answer is not None}
             time.sleep(min(pause, left))
             pause = min(2 * pause, LAST_LOOK)
 
     def _decided(self, what: str, mine: FallbackDecision) -> FallbackDecision:
+        # The first that is written stands: a rank whose own decision came second takes the other.
         decision = self._read(self._once(what, json.dumps(asdict(mine))))
         self._follow(decision)
         if self._metrics is not None:
@@ -276,8 +280,8 @@ class FallbackCoordinator:
         return self._store.claim(self._key(what), value.encode()).decode()
 
     def _get(self, what: str) -> str | None:
-        found = self._store.get(self._key(what))
-        return None if found is None else found.decode()
+        value = self._store.get(self._key(what))
+        return None if value is None else value.decode()
 
     @staticmethod
     def _read(text: str) -> FallbackDecision:
@@ -285,6 +289,11 @@ class FallbackCoordinator:
         for name in ("participants", "missing"):
             row[name] = tuple(row[name])
         return FallbackDecision(**row | {"mode": Mode(row["mode"])})
+
+
+def _proposal_words(text: str) -> str:
+    proposal: FallbackProposal = json.loads(text)
+    return f"rank {proposal['rank']} at position {proposal['position']}: {proposal['reason']}"
 
 
 class FallbackThreshold:
@@ -315,7 +324,8 @@ class FallbackThreshold:
                 f"a rate of {acceptable}, an error of {error} and a window of {window} give no"
                 " threshold"
             )
-        self._window, self._seen = window, deque[int]()
+        self._window = window
+        self._seen = deque[int]()  # tokens at which something failed, within the window
         enough = _least(window, acceptable, error)
         if enough > window:
             raise Misused(
@@ -338,8 +348,8 @@ class FallbackThreshold:
 
 
 def _least(trials: int, rate: float, error: float) -> int:
-    """Return the least number that so many or more of independent trials have with a probability
-    below the error.
+    """Return the least number of failures that is reached, or passed, in independent trials with a
+    probability below the error.
     """
     whole = math.lgamma(trials + 1)
     log = math.log(rate)

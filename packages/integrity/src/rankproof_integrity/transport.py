@@ -129,7 +129,7 @@ class ReliableMessageTransport:
         where = Lookup(address if callable(address) else address_of(address))
 
         def dial() -> socket.socket:
-            return dialled(where.found())
+            return dialled(where.address())
 
         conversation = self._conversation(peer, ordered=True)
         conversation.settled = not callable(address)
