@@ -1,4 +1,4 @@
-"""The half of a conversation that receives: frames put in order, each once, made into messages; and
+"""Half of a conversation that receives: frames put in order, each once, made into messages; and
 when they are acknowledged.
 
 No clock, no socket.
@@ -46,7 +46,7 @@ class Acknowledgement:
         self.renew()
 
     def renew(self) -> None:
-        """Another epoch of either side begins."""
+        """Begin another epoch of either side."""
         self.at: float | None = None
         self._frames = self._bytes = self._taken = 0
         self._wanted = 0  # frames that the peer waits for
@@ -57,7 +57,7 @@ class Acknowledgement:
         self._delay = 0.0
 
     def connect(self) -> None:
-        """A connection begins: what was asked on the last may not have come."""
+        """Begin on a new connection: what was asked on the last may not have come."""
         self.asks = self.answers = False
         self._asked_upto = -1
         self._unanswered = 0
@@ -69,7 +69,7 @@ class Acknowledgement:
         self.at = at if self.at is None else min(at, self.at)
 
     def arrived(self, size: int, *, frames: int, now: float, at_once: bool) -> None:
-        """The next frame came, of so many bytes; `frames` came so far."""
+        """Note that the next frame came, of so many bytes; `frames` came so far."""
         self._frames += 1
         self._bytes += size
         enough = self._bytes >= self._limits.window // 4 or (
@@ -78,15 +78,16 @@ class Acknowledgement:
         self.owe(now if at_once or enough or frames <= self._wanted else now + self._delay)
 
     def took(self, size: int, *, frames: int, last: bool, now: float) -> None:
-        """A message was taken, of so many bytes, and with it `frames` so far; `last`: no other is
-        there now.
+        """Note that a message was taken, of so many bytes, and with it `frames` so far; `last`: no
+        other is there now.
         """
         self._taken += size
         wanted = frames <= self._wanted and (last or self._taken >= self._limits.window // 8)
         self.owe(now if wanted else now + self._delay)
 
     def passed(self, size: int, *, frames: int, now: float) -> bool:
-        """The next frame came, of so many bytes, and was taken as it came; with it `frames` did.
+        """Note that the next frame came, of so many bytes, and was taken as it came; with it
+        `frames` did.
 
         Gives whether that is to be said at once.
         """
@@ -100,7 +101,7 @@ class Acknowledgement:
         return self.at <= now
 
     def heard(self, *, flags: int, sequence: int, now: float) -> None:
-        """The peer asked, up to a frame, or answered."""
+        """Note that the peer asked, up to a frame, or answered."""
         if flags & ASKS:
             self._wanted = max(self._wanted, sequence)
             self.answers = True
@@ -137,13 +138,13 @@ class Acknowledgement:
         return flags
 
     def said(self) -> None:
-        """A frame is said: each tells what came and what was taken."""
+        """Note that a frame is said: each tells what came and what was taken."""
         self.at = None
         self._frames = self._bytes = self._taken = 0
 
 
 class Message(NamedTuple):
-    """A message as it was sent: once, in order, unchanged.
+    """Message as it was sent: once, in order, unchanged.
 
     Attributes:
         data: its bytes; nobody else holds this buffer.
@@ -159,7 +160,7 @@ class Message(NamedTuple):
 
 
 class Fate(Enum):
-    """What became of a frame that came."""
+    """Fate of a frame that came."""
 
     NEXT = "next"
     EARLY = "early"
@@ -194,7 +195,7 @@ class IncomingFrames:
         self._held = 0
 
     def accept(self, header: Header, payload: Any) -> Fate:
-        """A frame came whose digests hold.
+        """Take a frame that came, and whose digests hold.
 
         Raises:
             ValueError: it does not fit what came before: a message that is too long, something
@@ -217,11 +218,12 @@ class IncomingFrames:
         return Fate.NEXT
 
     def passed(self, payload: Any) -> Message | None:
-        """The next frame came, a message in itself, and is taken; None where it has to be accepted
-        as others are.
+        """Take the next frame, a message in itself, past the queue; None where it has to be
+        accepted as others are.
         """
         if self.early or self.waiting or self._parts or self.ended or len(payload) > self._longest:
             return None
+        # Not Message(…): see `frame.parsed`.
         message = tuple.__new__(Message, (payload, self._source, self.messages, self._epoch))
         self.arrived += 1
         self.messages += 1
