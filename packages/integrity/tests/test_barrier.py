@@ -173,6 +173,16 @@ def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
         assert store.get("c") is None
 
 
+@pytest.mark.parametrize("key", ["a/../b", "\ud800", "request " + "x" * 300 + "\ud800"])
+def test_a_folder_takes_every_key(tmp_path: Path, key: str) -> None:
+    """A request's id may be long, look like a path, or hold half of a surrogate pair, as chunks
+    may.
+    """
+    store = FolderStore(tmp_path)
+    store.set(key, b"1")
+    assert [store.get(key), store.get(key + "y")] == [b"1", None]
+
+
 RANK = """
 import sys
 from rankproof_integrity import DistributedBarrier, FolderStore, Membership

@@ -1,4 +1,4 @@
-"""The half of a conversation that sends: what was offered and is not acknowledged, in order.
+"""Half of a conversation that sends: what was offered and is not acknowledged, in order.
 
 No clock, no socket.
 """
@@ -56,9 +56,8 @@ def unchanging(data: Any) -> Any:
 def _kind(data: Any) -> str:
     kind = type(data)
     dtype = getattr(data, "dtype", None)
-    return f"{kind.__module__}.{kind.__qualname__}" + (
-        f" of dtype {dtype}" if dtype is not None else ""
-    )
+    suffix = "" if dtype is None else f" of dtype {dtype}"
+    return f"{kind.__module__}.{kind.__qualname__}{suffix}"
 
 
 def _no_buffer(data: Any, error: Exception) -> str:
@@ -80,7 +79,7 @@ FLIGHT = 16
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A frame that is not acknowledged."""
+    """Frame that is not acknowledged."""
 
     kind: Kind
     sequence: int
@@ -148,6 +147,7 @@ class OutgoingFrames:
         The bytes must stay as they are until they are acknowledged.
         """
         view = memoryview(payload)
+        # Without elements there is nothing to cast, and a cast refuses it.
         view = view.cast("B") if view.nbytes else memoryview(b"")
         # Nobody waits for a goodbye.
         until = now + self._limits.deadline if kind is Kind.DATA else math.inf
@@ -181,11 +181,10 @@ class OutgoingFrames:
         sequence = self.offered
         message = self.messages
         until = now + self._limits.deadline
-        # Not more.
-        made = Pending(
-            Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1
-        )
-        self._frames.append(made)
+        digest = digest_of(payload)
+        # By position, and for `more` a bare False: names cost as much again for each message.
+        pending = Pending(Kind.DATA, sequence, message, False, payload, digest, until, now, 1)
+        self._frames.append(pending)
         self._untaken.append((sequence, size, message))
         self._fresh += 1
         self._outstanding += size
@@ -193,7 +192,7 @@ class OutgoingFrames:
         self.messages = message + 1
         self._counters.sent += 1
         self._counters.sent_bytes += len(payload)
-        return made
+        return pending
 
     def next(self, *, now: float) -> Pending | None:
         """Return what is to be sent now; it counts as sent."""
@@ -218,7 +217,7 @@ class OutgoingFrames:
         return pending
 
     def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
-        """The peer said what it has; gives whether that was news."""
+        """Learn what the peer said that it has; gives whether that was news."""
         if acknowledged > self.offered or taken > acknowledged:
             return False
         news = False
@@ -244,7 +243,7 @@ class OutgoingFrames:
         return news
 
     def again(self, sequence: int, *, now: float, damaged: bool) -> None:
-        """The peer misses one. It is sent at once, unless it was a moment ago and may be on its
+        """Send a frame again that the peer misses, unless it was sent a moment ago and may be on its
         way.
         """
         if not self.acknowledged <= sequence < self.acknowledged + self._fresh:
@@ -258,7 +257,7 @@ class OutgoingFrames:
         self._slower()
 
     def rewind(self) -> None:
-        """A connection ended: whatever is not acknowledged is sent once more, in order."""
+        """Send whatever is not acknowledged once more, in order, since a connection ended."""
         self._fresh = 0
         self._again.clear()
 
@@ -303,22 +302,24 @@ class OutgoingFrames:
 
     @property
     def longest(self) -> tuple[int, int]:
-        """The longest message that is not acknowledged, and its bytes.
+        """Return the longest message that is not acknowledged, and its bytes.
 
         No bytes where there is none.
         """
         sizes: Counter[int] = Counter()
         for pending in self._frames:
             sizes[pending.message] += len(pending.payload)
-        return max(sizes.items(), key=lambda one: one[1], default=(0, 0))
+        return max(sizes.items(), key=lambda item: item[1], default=(0, 0))
 
     @property
     def unacknowledged(self) -> tuple[int, int] | None:
-        """First and last message that the peer is not known to have."""
+        """Return the first and last message that the peer is not known to have."""
         messages = [pending.message for pending in self._frames if pending.kind is Kind.DATA]
         return (messages[0], messages[-1]) if messages else None
 
     @property
     def untaken(self) -> tuple[int, int] | None:
-        """First and last message that the peer's application is not known to have been given."""
+        """Return the first and last message that the peer's application is not known to have been
+        given.
+        """
         return (self._untaken[0][2], self._untaken[-1][2]) if self._untaken else None

@@ -1,5 +1,5 @@
-"""RecoveryManager: what is done against a failure, step by step, so often and not once more, and
-written down.
+"""RecoveryManager: do something against a failure, step by step, so often and not once more, and
+write it down.
 
 What an engine can do (make tokens again, restart a stage, …) it gives as functions. Which of them
 is called follows from the class of the failure, in the order of a plan. Attempts are counted for
@@ -40,7 +40,7 @@ PLAN: Mapping[FailureClass, tuple[RecoveryAction, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureMode:
-    """What failed, and where.
+    """Failure, and where it is.
 
     Attributes:
         failure: its class.
@@ -133,6 +133,7 @@ class RecoveryManager:
             1.
     """
 
+    # Eight arguments: what is done (2), how often and after which waits (4), who is told (2).
     def __init__(
         self,
         *,
@@ -156,8 +157,8 @@ class RecoveryManager:
                 f"{', '.join(wrong)} cannot be in a plan: it is done on the spot, without a manager"
             )
         self._plan = {
-            one: tuple(step for step in plan.get(one, ()) if step in actions)
-            for one in FailureClass
+            failure: tuple(step for step in plan.get(failure, ()) if step in actions)
+            for failure in FailureClass
         }
         self._actions = dict(actions)
         self._budget = budget
@@ -166,8 +167,11 @@ class RecoveryManager:
         self._first = first_wait
         self._longest = longest_wait
         self._metrics = metrics
+        # One recovery at a time: attempts have numbers that no two share, and a plan goes on where
+        # it was. It is not reentrant, because a recovery inside of an action would never end; who
+        # is inside says so instead of waiting for itself.
         self._lock = threading.Lock()
-        self._inside = 0
+        self._inside = 0  # the thread that has it
         # Which step of the plan comes next, by place.
         self._next: Counter[tuple[int, FailureClass]] = Counter()
         self.attempts: list[Attempt] = []
@@ -227,14 +231,10 @@ class RecoveryManager:
             done.append(attempt)
             if attempt.outcome is RecoveryOutcome.RECOVERED:
                 return RecoveryResult(outcome=RecoveryOutcome.RECOVERED, attempts=tuple(done))
-        words = (
-            f"position {mode.position}: all {len(self.attempts)} attempts of this stream are spent"
-            if self.left <= 0
-            else (
-                f"position {mode.position}: all {len(steps)} steps against a {mode.failure} failure"
-                " were tried"
-            )
-        )
+        spent = f"all {len(steps)} steps against a {mode.failure} failure were tried"
+        if self.left <= 0:
+            spent = f"all {len(self.attempts)} attempts of this stream are spent"
+        words = f"position {mode.position}: {spent}"
         return RecoveryResult(outcome=RecoveryOutcome.EXHAUSTED, attempts=tuple(done), words=words)
 
     def _attempt(self, mode: FailureMode, action: RecoveryAction, *, turn: int) -> Attempt:
