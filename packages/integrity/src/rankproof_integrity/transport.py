@@ -4,11 +4,11 @@ Or one error that says which one is not.
 
 Against accidents, not against people: peers are not authenticated.
 
-with ReliableMessageTransport(node="rank 0") as transport:
-address = transport.listen(("127.0.0.1", 0))        # and tell rank 1, however ranks tell each other
-transport.expect("rank 1")
-transport.send(b"...", to="rank 1")
-answer = transport.receive(source="rank 1", timeout=30).data
+    with ReliableMessageTransport(node="rank 0") as transport:
+        address = transport.listen(("127.0.0.1", 0))    # tell rank 1, however ranks tell each other
+        transport.expect("rank 1")
+        transport.send(b"...", to="rank 1")
+        answer = transport.receive(source="rank 1", timeout=30).data
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ THREAD = "integrity-close"
 
 
 class ReliableMessageTransport:
-    """The messages of one node.
+    """Messages of one node.
 
     Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after
     the last frame that was acknowledged. Over datagrams frames are sent until they are
@@ -78,6 +78,8 @@ class ReliableMessageTransport:
         if not 0 < self.epoch < 2**64:
             raise Misused(f"an epoch is greater than 0 and less than 2^64: {self.epoch}")
         self._lines: dict[NodeId, Line] = {}
+        # Held while a line is added: two threads must not give one peer two lines. Who looks a line
+        # up takes none, because lines are added and never taken away.
         self._lock = threading.Lock()
         self._attendant = Attendant(node=node, lines=self._lines, limits=self.limits)
         self._closed = self._closing = False
@@ -113,7 +115,7 @@ class ReliableMessageTransport:
         return str(name[0]), int(name[1])
 
     def expect(self, peer: NodeId) -> None:
-        """This peer will connect to us."""
+        """Expect a peer to connect to us."""
         self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
 
     def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
@@ -178,11 +180,9 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                why = (
-                    self._gone()
-                    if self._closed
-                    else f"has a line to {peer!r} already, or cannot have one"
-                )
+                why = f"has a line to {peer!r} already, or cannot have one"
+                if self._closed:
+                    why = self._gone()
                 raise Misused(f"the transport of {self.node} {why}")
             self._lines[peer] = line
         self._attendant.wake()
@@ -190,7 +190,8 @@ class ReliableMessageTransport:
     def _line(self, peer: NodeId) -> Line:
         if self._closed:
             raise Misused(f"the transport of {self.node} {self._gone()}")
-        if (line := self._lines.get(peer)) is None:
+        line = self._lines.get(peer)
+        if line is None:
             known = ", ".join(sorted(self._lines)) or "nobody"
             raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}")
         return line
@@ -207,7 +208,9 @@ class ReliableMessageTransport:
         """See `Held`."""
         if not self._closed:
             self._closed = self._closing = True
-            self._end, self._lock = threading.RLock(), threading.Lock()
+            # A thread that is not here may have held them when this process was forked.
+            self._end = threading.RLock()
+            self._lock = threading.Lock()
             for line in self._lines.values():
                 line.let_go()
             self._attendant.let_go()
@@ -275,7 +278,7 @@ class ReliableMessageTransport:
     def _received(self, line: Line, source: NodeId, wait: float, begin: float) -> Message:
         conversation = line.conversation
 
-        def found(now: float) -> Message | None:
+        def find(now: float) -> Message | None:
             message = conversation.take(now=now) if conversation.incoming.waiting else None
             if message is None and conversation.problem is not None:
                 raise conversation.problem.again()
@@ -289,7 +292,7 @@ class ReliableMessageTransport:
                 )
             return message
 
-        message = line.until(found, deadline=begin + wait)
+        message = line.until(find, deadline=begin + wait)
         if message is None:
             count = conversation.incoming.messages
             raise MessageLate(
@@ -313,14 +316,14 @@ class ReliableMessageTransport:
         conversation = line.conversation
         wait = self.limits.deadline if timeout is None else timeout
 
-        def found(now: float) -> bool | None:
+        def find(now: float) -> bool | None:
             del now
             if conversation.problem is not None:
                 raise conversation.problem.again()
             conversation.hurry()
             return conversation.delivered or None
 
-        if line.until(found, deadline=time.monotonic() + wait) is None:
+        if line.until(find, deadline=time.monotonic() + wait) is None:
             oldest = conversation.outgoing.oldest
             number = None if oldest is None else oldest.message
             raise MessageLate(
@@ -338,11 +341,11 @@ class ReliableMessageTransport:
         line = self._line(peer)
         epoch = max(self._epochs(), line.conversation.epoch + 1)
 
-        def found(now: float) -> bool:
+        def renewed(now: float) -> bool:
             line.conversation.renew(epoch=epoch, now=now)
             return True
 
-        line.until(found, deadline=time.monotonic())
+        line.until(renewed, deadline=time.monotonic())
         self._calls.renew(peer)
         self._attendant.wake()
 
@@ -364,7 +367,7 @@ class ReliableMessageTransport:
         self._line(peer)
         return self.monitor.health(peer)
 
-    # The names of the design, for callers that run an event loop.
+    # The names that were asked for, for callers that run an event loop.
 
     async def send_with_validation(self, data: Any, destination: NodeId) -> TransferResult:
         """Send a message and wait until the peer has it, its digest checked there.
@@ -387,14 +390,12 @@ class ReliableMessageTransport:
         def then(number: int) -> TransferResult:
             self.flush(to=destination)
             conversation = line.conversation
-            seconds = time.monotonic() - begin
-            again = conversation.counters.sent_again - before
             return TransferResult(
                 peer=destination,
                 sequence=number,
                 epoch=conversation.epoch,
-                seconds=seconds,
-                sent_again=again,
+                seconds=time.monotonic() - begin,
+                sent_again=conversation.counters.sent_again - before,
             )
 
         return await self._calls.send(destination, offer, then)
@@ -402,9 +403,8 @@ class ReliableMessageTransport:
     async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
         """Return the next message of a peer, its digest checked.
 
-        Of several who wait, who asked first is given the first.
-
-        One that comes after this was cancelled is given to the next.
+        Of several who wait, who asked first is given the first. One that comes after this was
+        cancelled is given to the next.
 
         Raises:
             TransferFailed: as `receive`.
@@ -462,6 +462,8 @@ class ReliableMessageTransport:
             ]
         finally:  # also where somebody had no patience
             self._closed = True
+            # In this order: the attendant connects anew what is closed; a line tells the selector
+            # when it closes, so that the selector goes after them; and calls of loops wait in lines.
             self._attendant.stop()
             for line in self._lines.values():
                 line.close()
