@@ -1,4 +1,4 @@
-"""The integrity of distributed inference: tokens and messages that arrive unchanged, once and in
+"""Integrity of distributed inference: tokens and messages that arrive unchanged, once and in
 order, or one error.
 
 That holds against accidents. Peers are not authenticated: whoever reaches a node and knows two

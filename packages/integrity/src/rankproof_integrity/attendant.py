@@ -78,8 +78,8 @@ class Attendant:
         self._resting: dict[int, float] = {}  # listeners, and until when
         self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
-        # Two callers may wake it at once, and it may be stopped while one does: there is one thread,
-        # and none after the stop.
+        # Two callers may wake it at once, and it may be stopped while one does: there is one
+        # thread, and none after the stop.
         self._starting = threading.Lock()
         # Callers add and remove meanwhile, for the kernel keeps the set.
         self._selector = selectors.DefaultSelector()

@@ -217,8 +217,8 @@ class DistributedBarrier:
 
     def _break(self, *, missing: tuple[int, ...], words: str) -> bytes:
         claim = BreakClaim(by=self._membership.rank, missing=list(missing), words=words)
-        # Claimed, not set: of two ranks that give up at once, or of one that gives up while the last
-        # arrives, all read the first.
+        # Claimed, not set: of two ranks that give up at once, or of one that gives up while the
+        # last arrives, all read the first.
         return self._store.claim(self._key("decided"), json.dumps(claim).encode())
 
     def _broken(self, decided: bytes) -> BarrierBroken:

@@ -101,7 +101,6 @@ class Held(Protocol):
         """Close them in a child, where no lock may be waited for: the thread that has it is not
         there.
         """
-        ...
 
 
 # Weak: who drops a transport without closing it is not kept alive by this.

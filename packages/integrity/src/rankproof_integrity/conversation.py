@@ -120,8 +120,8 @@ class Conversation:
             self._give_up(f"{self.peer} has closed")
 
     def alive(self, *, now: float) -> None:
-        """Note that bytes came, of whatever: a long frame takes long to come, and who sends it waits
-        for a sign of life.
+        """Note that bytes came, of whatever: a long frame takes long to come, and who sends it
+        waits for a sign of life.
         """
         self._heard_at = now
         self.tick(now=now)
@@ -283,8 +283,8 @@ class Conversation:
             self.problem = self._lost("nobody there talks to it")
 
     def _restarted(self, epoch: int) -> None:
-        """End this conversation with a peer that remembers nothing of us; what became of what it was
-        sent, nobody can say.
+        """End this conversation with a peer that remembers nothing of us; what became of what it
+        was sent, nobody can say.
         """
         self._next_epoch = max(epoch, self._next_epoch)
         if self.problem is not None:

@@ -402,17 +402,22 @@ class CorruptionDetector:
                 and b"".join(map(self._token_bytes, ids)) == raw
             ):
                 return
-            words = (
+            yield _text(
+                CorruptionType.NOT_UTF8,
+                (error.start, error.end),
                 f"byte {error.start} is not UTF-8 ({error.reason}), and no ids are known that"
-                " spell it"
+                " spell it",
+                unit="bytes",
             )
-            yield _text(CorruptionType.NOT_UTF8, (error.start, error.end), words, unit="bytes")
             return
         pending, _ = decoder.getstate()
         if not held_back(text, read, len(pending)):
             at, end = _middle(text, read)
-            words = f"the bytes are those of another text from character {at} on"
-            yield _text(CorruptionType.BYTES_DIFFER, (at, end), words)
+            yield _text(
+                CorruptionType.BYTES_DIFFER,
+                (at, end),
+                f"the bytes are those of another text from character {at} on",
+            )
 
 
 def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
@@ -467,11 +472,12 @@ def _of_digest(ids: list[int], sent: int, stream: str) -> Iterator[Corruption]:
     except (OverflowError, TypeError):
         here = -1  # an id that is not an integer: no digest is that
     if here != sent:
-        words = (
+        yield _tokens(
+            CorruptionType.IDS_DIFFER,
+            (0, len(ids)),
             f"the {len(ids)} ids are not those that were sent: xxh3 {here:016x} here, {sent:016x}"
-            " there"
+            " there",
         )
-        yield _tokens(CorruptionType.IDS_DIFFER, (0, len(ids)), words)
 
 
 def _middle(here: Sequence[object], there: Sequence[object]) -> tuple[int, int]:

@@ -46,7 +46,7 @@ class DeviceCommunicationManager:
         transport: what carries the messages.
     """
 
-    # Seven arguments: who this rank is in which group (4), where it listens (2), within what bounds.
+    # Seven arguments: who this rank is in which group (4), where it listens (2), its bounds.
     def __init__(
         self,
         *,

@@ -1,5 +1,5 @@
-"""EncodingValidator: judge whether bytes are UTF-8 over any split, and whether a text is what its ids
-spell.
+"""EncodingValidator: judge whether bytes are UTF-8 over any split, and whether a text is what its
+ids spell.
 
 A character may lie in several tokens, and a token may end inside of one: an incomplete end of a
 chunk is not an error, an incomplete end of the whole is, unless the generation was cut there. What
@@ -81,8 +81,11 @@ class EncodingValidator:
         except UnicodeDecodeError as error:
             at = self._offset + error.start
             near = whole[max(0, error.start - SHOWN) : error.start + SHOWN]
-            words = f"byte {at} is not UTF-8 ({error.reason}): …{near.hex(' ')}…"
-            return self._fail(ValidationError.NOT_UTF8, words, at)
+            return self._fail(
+                ValidationError.NOT_UTF8,
+                f"byte {at} is not UTF-8 ({error.reason}): …{near.hex(' ')}…",
+                at,
+            )
         self._offset += used
         self._tail = whole[used:]
         return VALID
@@ -99,8 +102,11 @@ class EncodingValidator:
             try:
                 spelling = self._token_bytes(token_id)
             except UNSPELLABLE as error:
-                words = f"id {token_id} has no spelling: {type(error).__name__}: {error}"
-                return self._fail(ValidationError.UNASSIGNED, words, self._seen)
+                return self._fail(
+                    ValidationError.UNASSIGNED,
+                    f"id {token_id} has no spelling: {type(error).__name__}: {error}",
+                    self._seen,
+                )
             return self._compared(self._spelled.decode(spelling), text)
         if (lone := _surrogate(text)) is not None:
             at = self._seen + lone
@@ -123,23 +129,30 @@ class EncodingValidator:
         if not self._failed.is_valid:
             return self._failed
         if self._tail and not cut:
-            words = (
-                f"the bytes end inside of a character: {self._tail.hex(' ')} at byte {self._offset}"
+            return self._fail(
+                ValidationError.INCOMPLETE,
+                f"the bytes end inside of a character: {self._tail.hex(' ')} at byte"
+                f" {self._offset}",
+                self._offset,
             )
-            return self._fail(ValidationError.INCOMPLETE, words, self._offset)
         if self._spelling is not None:
             return self._redecoded(self._spelling, cut=cut)
         rest = "" if cut else self._spelled.decode(b"", final=True)
         # Of an incomplete character at the very end detokenizers give a replacement character, or
         # nothing.
         if self._due and not (cut and len(self._due) <= self._held):
-            words = (
-                f"{len(self._due)} characters that the ids spell never came: {self._due[:SHOWN]!r}…"
+            return self._fail(
+                ValidationError.TEXT_DIFFERS,
+                f"{len(self._due)} characters that the ids spell never came:"
+                f" {self._due[:SHOWN]!r}…",
+                self._seen,
             )
-            return self._fail(ValidationError.TEXT_DIFFERS, words, self._seen)
         if rest:
-            words = f"the ids end inside of a character, behind {self._seen} characters"
-            return self._fail(ValidationError.INCOMPLETE, words, self._seen)
+            return self._fail(
+                ValidationError.INCOMPLETE,
+                f"the ids end inside of a character, behind {self._seen} characters",
+                self._seen,
+            )
         return VALID
 
     def _compared(self, spelled: str, text: str) -> ValidationResult:
@@ -186,8 +199,11 @@ class EncodingValidator:
         try:
             spelled = spelling.of(self._ids, text, ongoing=ongoing, cut=cut)
         except UNSPELLABLE as error:
-            words = f"the tokenizer has no text for these ids: {type(error).__name__}: {error}"
-            return self._fail(ValidationError.UNASSIGNED, words, 0)
+            return self._fail(
+                ValidationError.UNASSIGNED,
+                f"the tokenizer has no text for these ids: {type(error).__name__}: {error}",
+                0,
+            )
         if spelled == text or (ongoing and spelled.startswith(text)):
             return VALID
         return self._differs(spelled, text, 0)
@@ -196,8 +212,11 @@ class EncodingValidator:
         at = common_prefix(spelled, text)
         here = text[at : at + SHOWN]
         there = spelled[at : at + SHOWN]
-        words = f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}"
-        return self._fail(ValidationError.TEXT_DIFFERS, words, before + at)
+        return self._fail(
+            ValidationError.TEXT_DIFFERS,
+            f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}",
+            before + at,
+        )
 
     def _fail(self, error: ValidationError, words: str, position: int) -> ValidationResult:
         self._failed = failure(error, words, position)

@@ -1,4 +1,5 @@
-"""Line to one peer: its conversation, the wire that carries it now, and the threads that wait for it.
+"""Line to one peer: its conversation, the wire that carries it now, and the threads that wait for
+it.
 
 One file of more than 500 lines, because one lock holds all of it: who reads the wire now (a caller,
 or the attendant) follows from the same few fields that every method changes.
@@ -58,15 +59,12 @@ class Watcher(Protocol):
 
         Whatever was said of this descriptor before.
         """
-        ...
 
     def unwatch(self, descriptor: int) -> None:
         """Call it no more for this descriptor, which is about to be closed or used by a caller."""
-        ...
 
     def wake(self) -> None:
         """Ask every line anew when something is due."""
-        ...
 
 
 class Line:
@@ -113,8 +111,8 @@ class Line:
         self._poll = select.poll()  # of whoever polls
         self._polled: tuple[Wire | None, int] = (None, 0)
         self._polling = self._woken = False
-        # Whoever polls waits in the kernel, where no condition reaches it: a byte in this pipe does.
-        # It is read when `_woken` says that it is there, so that the pipe never holds two.
+        # Whoever polls waits in the kernel, where no condition reaches it: a byte in this pipe
+        # does. It is read when `_woken` says that it is there, so that the pipe never holds two.
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -263,8 +261,8 @@ class Line:
         """Return whether something can be read or sent, or the line was woken, within so many
         seconds.
         """
-        # Under the lock: who sees it true writes into the pipe, and the poll ends at once even where
-        # it begins only after that.
+        # Under the lock: who sees it true writes into the pipe, and the poll ends at once even
+        # where it begins only after that.
         self._polling = True
         try:  # a signal's handler may raise after each of these
             # So that others send meanwhile, and the attendant looks at the clock.

@@ -1,5 +1,5 @@
-"""Link to a peer: the bounds it is held to, how it does (round trips, loss, what was sent again), and
-how long to wait for a peer that does so.
+"""Link to a peer: the bounds it is held to, how it does (round trips, loss, what was sent again),
+and how long to wait for a peer that does so.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ class LoopCalls:
         return await _answer(call)
 
     async def receive(self, source: NodeId, receive: Callable[[], Message]) -> Message:
-        """Return the next message of a peer; where a call was cancelled before, what came for it then
-        or comes now.
+        """Return the next message of a peer; where a call was cancelled before, what came for it
+        then or comes now.
 
         Who asks first is given the first: one at a time waits in a thread, the others for their
         turn.

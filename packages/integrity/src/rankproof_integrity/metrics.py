@@ -8,6 +8,7 @@ refused, so that nobody looks at a counter that nothing counts.
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import threading
 import time
@@ -95,7 +96,7 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
 
 
 class SampleRow(TypedDict):
-    """A `Sample` as JSON; only a histogram has a count and buckets."""
+    """Row of JSON of a `Sample`; only a histogram has a count and buckets."""
 
     name: str
     labels: dict[str, str]
@@ -251,7 +252,7 @@ class Metrics:
             Misused: opentelemetry-api is not installed.
         """
         try:
-            from opentelemetry import metrics as api  # type: ignore[import-not-found, unused-ignore]
+            api: Any = importlib.import_module("opentelemetry.metrics")
         except ModuleNotFoundError as error:
             raise Misused(
                 "OpenTelemetry is not installed here: pip install opentelemetry-api"

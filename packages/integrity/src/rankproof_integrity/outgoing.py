@@ -243,8 +243,8 @@ class OutgoingFrames:
         return news
 
     def again(self, sequence: int, *, now: float, damaged: bool) -> None:
-        """Send a frame again that the peer misses, unless it was sent a moment ago and may be on its
-        way.
+        """Send a frame again that the peer misses, unless it was sent a moment ago and may be on
+        its way.
         """
         if not self.acknowledged <= sequence < self.acknowledged + self._fresh:
             return

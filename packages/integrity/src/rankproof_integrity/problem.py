@@ -89,7 +89,7 @@ class MessageLost(TransferFailed):
 
 
 class PeerRestarted(TransferFailed):
-    """Raised where the peer began again under another epoch; it names what that had not been given."""
+    """Raised where the peer began again under another epoch; it names what was not given to it."""
 
 
 class OutOfStep(IntegrityError):

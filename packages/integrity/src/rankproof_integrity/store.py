@@ -30,24 +30,20 @@ class SharedStore(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """Return what is there now; None where nothing is. Never waits."""
-        ...
 
     def set(self, key: str, value: bytes) -> None: ...
 
     def add(self, key: str, amount: int) -> int:
         """Add to a number, which begins at 0; gives the sum."""
-        ...
 
     def claim(self, key: str, value: bytes) -> bytes:
         """Set it where nothing is there.
 
         Gives what is there then: of many who claim, all are given the first's.
         """
-        ...
 
     def delete(self, key: str) -> None:
         """Remove it, if it is there."""
-        ...
 
 
 def next_epoch(store: SharedStore, who: str) -> int:
@@ -169,8 +165,8 @@ class TorchStore:
         return int(self._store.add(key, amount))
 
     def claim(self, key: str, value: bytes) -> bytes:
-        # An expected value of nothing stands for: not there. Bytes go as they are, where a text would
-        # be encoded.
+        # An expected value of nothing stands for: not there. Bytes go as they are, where a text
+        # would be encoded.
         return bytes(self._store.compare_set(key, "", value))
 
     def delete(self, key: str) -> None:

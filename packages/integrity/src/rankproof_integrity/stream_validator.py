@@ -318,7 +318,7 @@ class StreamValidator:
         sequence: the ids that were taken, and their digests.
     """
 
-    # Eight arguments: how much is checked (2), with what (3), of which stream (2), counted where (1).
+    # Eight arguments: how much is checked (2), with what (3), of which stream (2), counted where.
     def __init__(
         self,
         *,

@@ -463,7 +463,7 @@ class ReliableMessageTransport:
         finally:  # also where somebody had no patience
             self._closed = True
             # In this order: the attendant connects anew what is closed; a line tells the selector
-            # when it closes, so that the selector goes after them; and calls of loops wait in lines.
+            # when it closes, so that the selector goes after them; calls of loops wait in lines.
             self._attendant.stop()
             for line in self._lines.values():
                 line.close()

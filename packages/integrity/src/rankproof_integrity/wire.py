@@ -60,29 +60,24 @@ class Wire(Protocol):
 
     def receive(self) -> Iterator[Received]:
         """Return what has come; raises Torn where nothing will come any more."""
-        ...
 
     def single(self) -> tuple[Header, Any] | None:
         """Return what has come, where it is one whole frame alone; None: whatever it is, `receive`
         gives it; raises Torn.
         """
-        ...
 
     def put(self, header: bytes, payload: Any) -> bool:
         """Take a frame over, where nothing is pending, and send it as far as it goes.
 
         Gives whether it all went.
         """
-        ...
 
     def flush(self) -> bool:
         """Send what is pending as far as it goes; gives whether nothing is left."""
-        ...
 
     @property
     def holds_more(self) -> bool:
         """Return whether something was read that `receive` has not given yet."""
-        ...
 
     def close(self) -> None: ...
 
