@@ -75,7 +75,7 @@ class Conversation:
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
         self._asked: tuple[int, float] = (-1, 0.0)
         # Met: whether anything came of or went to this epoch of the peer.
-        self._fail = self._told = self._met = False
+        self._fail = self._has_said_fail = self._met = False
 
     def _new_halves(self) -> None:
         self.outgoing = OutgoingFrames(
@@ -94,10 +94,9 @@ class Conversation:
         self.connected = True
         self.wanted = False
         self.counters.connections += 1
-        # `_told`: whether the peer was told of a problem on this connection.
         self._heard = False
         self._hello = True
-        self._told = False
+        self._has_said_fail = False
         self._refused = False
         self._heard_at = self._said_at = now
         self._hellos = 0
@@ -484,8 +483,8 @@ class Conversation:
             return self._frame(
                 Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=payload
             )
-        if self._fail and self._heard and not self._told:
-            self._told = True
+        if self._fail and self._heard and not self._has_said_fail:
+            self._has_said_fail = True
             return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
         if not self._heard or self.problem is not None:
             return None

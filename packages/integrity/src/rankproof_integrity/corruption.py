@@ -241,7 +241,7 @@ class CorruptionReport:
         """Return whether the text comes back without any token made again: the ids are here and
         good.
         """
-        text_only = all(one.severity is CorruptionSeverity.TEXT for one in self.corruptions)
+        text_only = all(known.severity is CorruptionSeverity.TEXT for known in self.corruptions)
         return bool(self.corruptions) and text_only and TEXT_IDS in self.compared
 
 

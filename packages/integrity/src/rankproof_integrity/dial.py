@@ -35,7 +35,7 @@ class Lookup:
     def __init__(self, address: Address | Callable[[], Address]) -> None:
         self._asked = address
         self._thread: threading.Thread | None = None
-        self._found: Address | None = None
+        self._answer: Address | None = None
         self._trouble = ""
         self._turn = 0
 
@@ -53,12 +53,12 @@ class Lookup:
         if self._thread.is_alive():
             raise ConnectionError("where the peer listens was asked, and nobody has answered yet")
         self._thread = None
-        if self._found is None:
+        if self._answer is None:
             raise ConnectionError(self._trouble)
-        return self._found
+        return self._answer
 
     def _ask(self) -> None:
-        self._found = None
+        self._answer = None
         try:
             address = address_of(self._asked() if callable(self._asked) else self._asked)
             if not isinstance(address, str):
@@ -66,7 +66,7 @@ class Lookup:
                 several = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
                 address = several[self._turn % len(several)][4][:2]  # type: ignore[assignment]
                 self._turn += 1
-            self._found = address
+            self._answer = address
         except OSError as error:
             self._trouble = error.strerror or str(error)
         # A store of somebody else's raises what it likes; it is said and asked again.

@@ -292,7 +292,7 @@ class Metrics:
 def _key(name: str, kind: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
     known = KNOWN.get(name)
     if known is None or known.kind != kind:
-        there = ", ".join(one for one, metric in KNOWN.items() if metric.kind == kind)
+        there = ", ".join(known_name for known_name, metric in KNOWN.items() if metric.kind == kind)
         raise Misused(f"{name} is not a {kind} of this library: there are {there}")
     if set(labels) != set(known.labels):
         raise Misused(

@@ -86,9 +86,9 @@ class SequenceIntegrityChecker:
             OverflowError, TypeError: not an integer of 64 bits; nothing is taken.
         """
         self._ids.append(token_id)
-        made = digest_of(_LINK(self._digests[-1], token_id))
-        self._digests.append(made)
-        return made
+        linked = digest_of(_LINK(self._digests[-1], token_id))
+        self._digests.append(linked)
+        return linked
 
     def check(self, chunk: EnhancedTokenChunk) -> ValidationResult:
         """Take the next chunk, on the side that gets them.

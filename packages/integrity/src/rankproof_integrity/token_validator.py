@@ -61,8 +61,8 @@ class TokenValidator:
         self.longest = sys.maxsize if longest is None else longest
         self._unassigned = frozenset(unassigned)
         self._place = {
-            one: SpecialPlace(place)
-            for one, place in (special or {}).items()
+            token_id: SpecialPlace(place)
+            for token_id, place in (special or {}).items()
             if place != SpecialPlace.ANYWHERE
         }
         self._marked = self._unassigned | self._place.keys()
@@ -71,7 +71,7 @@ class TokenValidator:
                 f"a vocabulary of {vocabulary} ids and streams of {longest} tokens hold nothing to"
                 " validate"
             )
-        if wrong := sorted(one for one in self._marked if not 0 <= one < vocabulary):
+        if wrong := sorted(marked for marked in self._marked if not 0 <= marked < vocabulary):
             raise Misused(
                 f"ids {wrong[:5]} are not of a vocabulary of {vocabulary} ids: name those that"
                 " it has"
@@ -153,15 +153,8 @@ class TokenValidator:
         """
         if type(ids).__module__.partition(".")[0] in ARRAYS:
             return self._array(ids, start)
-        results = [self.validate_id(one, start + index) for index, one in enumerate(ids)]
-        failures = [result for result in results if not result.is_valid]
-        ends = (
-            index for index, one in enumerate(ids) if results[index].is_valid and self.ends(one)
-        )
-        end = next(ends, None)
-        if end is not None and end + 1 < len(ids):
-            failures.append(self._after(start + end, start + end + 1))
-        return SequenceValidationResult(length=len(ids), failures=tuple(failures))
+        results = [(at, self.validate_id(token_id, start + at)) for at, token_id in enumerate(ids)]
+        return self._judged_together(ids, results, start)
 
     def ends(self, token_id: int) -> bool:
         """Return whether this id ends its stream."""
@@ -184,17 +177,25 @@ class TokenValidator:
             doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
         doubtful[max(0, self.longest - start) :] = True
         where = np.flatnonzero(doubtful)
-        results = [
-            (int(index), self.validate_id(int(values[index]), start + int(index)))
-            for index in where
-        ]
+        results = [(int(at), self.validate_id(int(values[at]), start + int(at))) for at in where]
+        return self._judged_together(values, results, start)
+
+    def _judged_together(
+        self, ids: Any, results: list[tuple[int, ValidationResult]], start: int
+    ) -> SequenceValidationResult:
+        """Return what does not hold of these ids, and of the first behind one that ends the
+        stream.
+
+        Args:
+            ids: all of them.
+            results: place and finding of each, or of all that may not be valid or end the stream.
+            start: position of the first id.
+        """
         failures = [result for _, result in results if not result.is_valid]
-        end = next(
-            (at for at, result in results if result.is_valid and self.ends(int(values[at]))), None
-        )
-        if end is not None and end + 1 < len(values):
-            failures.append(self._after(start + end, start + end + 1))
-        return SequenceValidationResult(length=len(values), failures=tuple(failures))
+        ends = [at for at, result in results if result.is_valid and self.ends(int(ids[at]))]
+        if ends and ends[0] + 1 < len(ids):
+            failures.append(self._after(start + ends[0], start + ends[0] + 1))
+        return SequenceValidationResult(length=len(ids), failures=tuple(failures))
 
     def _judged(self, token_id: Any, position: int) -> ValidationResult:
         # A truth value is an integer to `operator.index` too.
