@@ -76,6 +76,10 @@ def test_arrays_of_each_library_are_taken() -> None:
         (failure,) = VALIDATOR.validate_ids(array).failures
         assert (failure.position, failure.error_type) == (2, ValidationError.OUT_OF_VOCABULARY)
     assert VALIDATOR.validate_id(torch.tensor(99)) is VALID
+    ended = torch.tensor([BEGIN, 5, END, 6])
+    for ids in (ended, list(ended)):
+        (failure,) = VALIDATOR.validate_ids(ids).failures
+        assert (failure.position, failure.error_type) == (3, ValidationError.AFTER_END)
     (failure,) = VALIDATOR.validate_ids(torch.tensor([5.0])).failures
     assert failure.error_type is ValidationError.NOT_AN_INTEGER
     with pytest.raises(Misused, match="one dimension"):
