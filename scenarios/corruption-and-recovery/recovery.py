@@ -11,13 +11,13 @@ from harness._integrity import (
     FailureMode,
     FallbackCoordinator,
     FolderStore,
-    Limits,
     Mode,
-    Outcome,
     PeerRestarted,
     RecoveryAction,
     RecoveryManager,
+    RecoveryOutcome,
     TransferFailed,
+    TransportLimits,
 )
 
 
@@ -26,7 +26,7 @@ def work(context, *, tokens, carried, wait, told):
     lines = (
         Bare(context)
         if carried == "bare"
-        else Lines(context, limits=Limits(deadline=4 * wait, silence=0.5))
+        else Lines(context, limits=TransportLimits(deadline=4 * wait, silence=0.5))
     )
     stage = Stage(rank=context.rank, size=context.size, lines=lines, tokens=tokens, told=told)
     while True:
@@ -52,7 +52,7 @@ def recovered(context, *, tokens, carried, wait, told):
     lines = (
         Bare(context)
         if carried == "bare"
-        else Lines(context, limits=Limits(deadline=wait, silence=0.5))
+        else Lines(context, limits=TransportLimits(deadline=wait, silence=0.5))
     )
     stage = Stage(rank=0, size=context.size, lines=lines, tokens=tokens, told=told)
 
@@ -106,7 +106,7 @@ def recovered(context, *, tokens, carried, wait, told):
                 raise RuntimeError(result.words) from failed
             if manager.attempts[-1].action is RecoveryAction.FALL_BACK:
                 break
-    worked = [one.action for one in manager.attempts if one.outcome is Outcome.RECOVERED]
+    worked = [one.action for one in manager.attempts if one.outcome is RecoveryOutcome.RECOVERED]
     context.emit(
         "recovered",
         restarts=worked.count(RecoveryAction.RESTART_STAGE),

@@ -11,7 +11,7 @@ from decoder import LAYERS, Layers, choose, embed
 from recovery import recovered, work
 from stages import Stage, Steps, Struck
 
-from harness._integrity import Limits, MessageLate, Pace, TransferFailed
+from harness._integrity import MessageLate, Pace, TransferFailed, TransportLimits
 
 
 def whole(context, *, tokens, **_):
@@ -32,7 +32,7 @@ def stream(context, *, tokens, carried, deadline=30.0, every=1):
         deadline: of the library, in seconds.
         every: positions between two events `step.N`, where faults strike.
     """
-    limits = Limits(deadline=deadline, silence=1.0)
+    limits = TransportLimits(deadline=deadline, silence=1.0)
     lines = {
         "bare": lambda: Bare(context),
         "bare-datagrams": lambda: BareDatagrams(context),
@@ -117,7 +117,7 @@ def slow(context, *, tokens, adaptive, shortest=0.25, longest=8.0):
         shortest: seconds.
         longest: seconds.
     """
-    lines = Lines(context, limits=Limits(deadline=longest, silence=5.0))
+    lines = Lines(context, limits=TransportLimits(deadline=longest, silence=5.0))
     pace = Pace(shortest=shortest, longest=longest)
     late = 0
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness._integrity.beside import ValidationBeside
 from harness._integrity.records import EnhancedTokenChunk, Level
 from harness._integrity.sequence import SequenceIntegrityChecker
-from harness._integrity.stream_validator import StreamValidator
+from harness._integrity.stream_validator import StreamValidator, ValidationBeside
 from harness.world.control.pool import ServerPool
 from tests.bench import ledger
 

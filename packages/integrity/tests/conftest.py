@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from crossing import QUICK, Crossing
-from rankproof_integrity import Limits, ReliableMessageTransport, TransferFailed
+from rankproof_integrity import ReliableMessageTransport, TransferFailed, TransportLimits
 
 SOURCE = str(Path(__file__).parents[1] / "src")
 # Processes that tests start import the library from here too, installed or not.
@@ -57,7 +57,7 @@ def pair() -> Iterator[
     ways: list[Crossing] = []
 
     def make(
-        limits: Limits = QUICK,
+        limits: TransportLimits = QUICK,
     ) -> tuple[ReliableMessageTransport, ReliableMessageTransport, Crossing]:
         a, b = (ReliableMessageTransport(node=name, limits=limits) for name in "ab")
         made.extend((a, b))

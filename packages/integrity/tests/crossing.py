@@ -6,9 +6,9 @@ import contextlib
 import socket
 import threading
 
-from rankproof_integrity import Limits
+from rankproof_integrity import TransportLimits
 
-QUICK = Limits(deadline=20, silence=0.5, shortest=0.02)
+QUICK = TransportLimits(deadline=20, silence=0.5, shortest=0.02)
 
 
 class Crossing:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import corpus
 from damage import DAMAGE, Output, damaged, decode, spell, vocabulary
-from rankproof_integrity.corruption import CorruptionDetector, CorruptionReport, Verdict
-from rankproof_integrity.hints import HEURISTICS
+from rankproof_integrity.corruption import HEURISTICS, CorruptionDetector, CorruptionReport, Verdict
 from rankproof_integrity.sequence import SequenceIntegrityChecker
 
 PAGE = Path(__file__).parents[1] / "docs" / "integrity.md"

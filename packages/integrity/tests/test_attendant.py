@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from rankproof_integrity.attendant import Attendant
-from rankproof_integrity.limits import Limits
+from rankproof_integrity.link import TransportLimits
 
 
 class StoppedWhileWoken(Attendant):
@@ -31,7 +31,7 @@ def test_a_stop_between_two_steps_of_waking_is_seen() -> None:
     """A thread that is told to stop in the middle of waking up ends at once, and does not wait for
     an hour.
     """
-    attendant = StoppedWhileWoken(node="a", lines={}, limits=Limits())
+    attendant = StoppedWhileWoken(node="a", lines={}, limits=TransportLimits())
     attendant.wake()
     thread = attendant._thread
     assert thread is not None

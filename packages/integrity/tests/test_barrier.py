@@ -23,7 +23,7 @@ from rankproof_integrity import (
     FolderStore,
     Membership,
     MemoryStore,
-    Store,
+    SharedStore,
     TorchStore,
 )
 
@@ -145,7 +145,7 @@ def test_a_rank_that_begins_while_another_looks_opens_nothing() -> None:
     assert [barrier.look(), barrier.look()] == [(1,), (1,)]
 
 
-def stores(folder: Path) -> list[Store]:
+def stores(folder: Path) -> list[SharedStore]:
     from torch.distributed import HashStore, TCPStore
 
     tcp = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -154,8 +154,8 @@ def stores(folder: Path) -> list[Store]:
 
 @pytest.mark.slow
 def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
-    """What is set is there, sums add up, the first claim holds, and a key that is not there is
-    nothing, at once.
+    """What is set is there, sums add up, the first claim holds byte by byte, and a key that is not
+    there is nothing, at once.
     """
     for store in stores(tmp_path):
         assert store.get("a/b") is None
@@ -166,9 +166,21 @@ def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
         assert [store.claim("c", b"mine"), store.claim("c", b"yours"), store.get("c")] == [
             b"mine"
         ] * 3
+        for value in ("größe 大きさ".encode(), b"\xff\0\xc3"):
+            assert [store.claim(value.hex(), value), store.get(value.hex())] == [value, value]
         store.delete("c")
         store.delete("never there")
         assert store.get("c") is None
+
+
+@pytest.mark.parametrize("key", ["a/../b", "\ud800", "request " + "x" * 300 + "\ud800"])
+def test_a_folder_takes_every_key(tmp_path: Path, key: str) -> None:
+    """A request's id may be long, look like a path, or hold half of a surrogate pair, as chunks
+    may.
+    """
+    store = FolderStore(tmp_path)
+    store.set(key, b"1")
+    assert [store.get(key), store.get(key + "y")] == [b"1", None]
 
 
 RANK = """

@@ -16,11 +16,11 @@ import pytest
 
 from crossing import QUICK
 from rankproof_integrity import (
-    Limits,
     MessageLate,
     MessageLost,
     Misused,
     ReliableMessageTransport,
+    TransportLimits,
     frame,
 )
 
@@ -197,7 +197,9 @@ def test_a_flush_is_answered_whatever_the_other_end_does(
     """Whether its callers poll, have just been or come no more, a peer answers who waits: long
     before its own time.
     """
-    limits = Limits(silence=40, deadline=40)  # of itself it would acknowledge after 10 seconds
+    limits = TransportLimits(
+        silence=40, deadline=40
+    )  # of itself it would acknowledge after 10 seconds
     with (
         ReliableMessageTransport(node="a", limits=limits) as a,
         ReliableMessageTransport(node="b", limits=limits) as b,
@@ -219,7 +221,7 @@ def test_a_flush_is_answered_whatever_the_other_end_does(
 
 def test_what_is_sent_after_the_goodbye_is_refused_at_once(pair: Callable[..., tuple]) -> None:
     """While another thread closes, which may take long: its peer stands still here."""
-    a, b, way = pair(Limits(deadline=60, silence=60, shortest=0.02))
+    a, b, way = pair(TransportLimits(deadline=60, silence=60, shortest=0.02))
     a.send(b"x", to="b")
     b.receive(source="a")
     way.held.clear()
@@ -304,9 +306,9 @@ def test_what_is_sent_while_another_thread_closes_comes_or_is_refused(
 
 CLOSES_IN_A_HANDLER = """
 import os, signal, sys, threading
-from rankproof_integrity import Limits, Misused, ReliableMessageTransport
+from rankproof_integrity import TransportLimits, Misused, ReliableMessageTransport
 
-a, b = (ReliableMessageTransport(node=name, limits=Limits(deadline=600)) for name in "ab")
+a, b = (ReliableMessageTransport(node=name, limits=TransportLimits(deadline=600)) for name in "ab")
 a.expect("b")
 b.connect("a", a.listen(("127.0.0.1", 0)))
 for _ in range(TURNS):  # the more, the straighter the path on which the next one waits

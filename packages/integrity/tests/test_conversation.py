@@ -15,8 +15,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from rankproof_integrity import frame
 from rankproof_integrity.digest import digest
-from rankproof_integrity.health import Counters, RoundTrip
-from rankproof_integrity.outgoing import Outgoing
+from rankproof_integrity.link import Counters, RoundTrip
+from rankproof_integrity.outgoing import OutgoingFrames
 from rankproof_integrity.problem import MessageLost, PeerRestarted
 from rankproof_integrity.wire import StreamWire, Torn
 from two_nodes import LIMITS, OTHER, OverAStream, Side, TwoNodes
@@ -203,7 +203,9 @@ def test_what_waited_behind_a_lost_frame_does_not_make_the_time_out_longer() -> 
     of the second.
     """
     seen = RoundTrip()
-    out = Outgoing(limits=LIMITS, round_trip=seen, counters=Counters(), ordered=False, largest=1000)
+    out = OutgoingFrames(
+        limits=LIMITS, round_trip=seen, counters=Counters(), ordered=False, largest=1000
+    )
     for number in range(2):
         out.offer(b"datagram", now=1.0)
         assert out.next(now=1.0 + number / 1000) is not None

@@ -11,16 +11,15 @@ import corpus
 import rates
 from damage import DAMAGE, clean, damaged, decode, encode, spell
 from rankproof_integrity.corruption import (
+    HEURISTICS,
     CorruptionDetector,
     CorruptionSeverity,
     CorruptionType,
     Verdict,
 )
 from rankproof_integrity.encoding import EncodingValidator
-from rankproof_integrity.hints import HEURISTICS
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import EnhancedTokenChunk
-from rankproof_integrity.validation import RecoveryAction, ValidationError
+from rankproof_integrity.records import EnhancedTokenChunk, RecoveryAction, ValidationError
 
 TEXT = "Voilà l’été: ça y est, 日本語, naïveté!"
 PUBLISHED = rates.tables(rates.PAGE.read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from damage import clean, decode, spell
 from rankproof_integrity.encoding import EncodingValidator, validate_text
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.validation import ValidationError, ValidationResult
+from rankproof_integrity.records import ValidationError, ValidationResult
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 CUTS = st.lists(st.integers(0, 120), max_size=12)

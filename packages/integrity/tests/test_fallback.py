@@ -16,11 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rankproof_integrity.fallback import Decision, FallbackCoordinator, LeftOut, Mode
+from rankproof_integrity.fallback import (
+    FallbackCoordinator,
+    FallbackDecision,
+    FallbackThreshold,
+    LeftOut,
+    Mode,
+)
 from rankproof_integrity.problem import Misused
 from rankproof_integrity.records import FailureClass
 from rankproof_integrity.store import FolderStore, MemoryStore
-from rankproof_integrity.threshold import FallbackThreshold
 
 SIZE = 3
 RANKS = st.integers(0, SIZE - 1)
@@ -33,7 +38,7 @@ class Deciding(RuleBasedStateMachine):
     def begin(self) -> None:
         self.store = MemoryStore()
         self.ranks = [FallbackCoordinator(self.store, rank=rank, size=SIZE) for rank in range(SIZE)]
-        self.read: dict[tuple[int, str], Decision] = {}
+        self.read: dict[tuple[int, str], FallbackDecision] = {}
         self.answered: dict[tuple[int, str], set[int]] = {}
 
     @rule(rank=RANKS, position=st.integers(0, 9))
@@ -126,7 +131,7 @@ def test_all_ranks_go_over_at_the_same_token() -> None:
     store = MemoryStore()
     ranks = [FallbackCoordinator(store, rank=rank, size=4, prefer=2) for rank in range(4)]
     ranks[3].propose("digests differ", position=40)
-    found: dict[int, Decision] = {}
+    found: dict[int, FallbackDecision] = {}
 
     def agree(rank: int) -> None:
         found[rank] = ranks[rank].agree(position=40 - rank, timeout=30)

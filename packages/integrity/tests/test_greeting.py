@@ -12,14 +12,14 @@ import pytest
 
 from crossing import QUICK
 from rankproof_integrity import (
-    Limits,
     MessageLate,
     MessageLost,
     Misused,
     ReliableMessageTransport,
     TransferFailed,
+    TransportLimits,
 )
-from rankproof_integrity.greeting import greeting_of
+from rankproof_integrity.frame import greeting_of
 
 Make = Callable[..., ReliableMessageTransport]
 
@@ -29,7 +29,7 @@ def make() -> Iterator[Make]:
     made: list[ReliableMessageTransport] = []
 
     def one(
-        node: str, *, epoch: int | None = None, limits: Limits = QUICK
+        node: str, *, epoch: int | None = None, limits: TransportLimits = QUICK
     ) -> ReliableMessageTransport:
         made.append(ReliableMessageTransport(node=node, epoch=epoch, limits=limits))
         return made[-1]
@@ -142,7 +142,7 @@ def test_who_listens_under_an_old_epoch_is_told_both(make: Make) -> None:
     said(b, "a", words)
 
 
-SMALL = Limits(message=1000, silence=0.5, shortest=0.02)
+SMALL = TransportLimits(message=1000, silence=0.5, shortest=0.02)
 
 
 @pytest.mark.parametrize("whose", ["a", "b"])
@@ -165,7 +165,7 @@ def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(
         r" or give both "
     )
     for given in (bytes(1001), bytearray(1001)):
-        with pytest.raises(Misused, match=words + r"Limits\(message=1001\) or more"):
+        with pytest.raises(Misused, match=words + r"TransportLimits\(message=1001\) or more"):
             b.send(given, to="a")
     assert b.send(bytes(1000), to="a") == 1
     assert len(a.receive(source="b").data) == 1000

@@ -14,16 +14,22 @@ from typing import Any
 
 import pytest
 
-from rankproof_integrity import Limits, MessageLost, Misused, ReliableMessageTransport, frame
+from rankproof_integrity import (
+    MessageLost,
+    Misused,
+    ReliableMessageTransport,
+    TransportLimits,
+    frame,
+)
 from rankproof_integrity.conversation import Conversation
 from rankproof_integrity.digest import digest
 from rankproof_integrity.frame import Kind
-from rankproof_integrity.health import NetworkHealthMonitor
 from rankproof_integrity.line import Line
+from rankproof_integrity.link import NetworkHealthMonitor
 from rankproof_integrity.wire import STRETCH, StreamWire
 
 LENGTH = 4 * STRETCH
-SOON = Limits(silence=0.003, deadline=300)
+SOON = TransportLimits(silence=0.003, deadline=300)
 
 
 class Nobody:
@@ -123,7 +129,7 @@ def test_who_waits_for_weeks_waits(seconds: float) -> None:
 
 def test_a_line_with_limits_of_weeks_is_attended_to(pair: Callable[..., tuple]) -> None:
     """Whoever has all the time of the world is connected, read and acknowledged as others are."""
-    a, b, _ = pair(Limits(deadline=1e9, silence=1e9, longest=1e9))
+    a, b, _ = pair(TransportLimits(deadline=1e9, silence=1e9, longest=1e9))
     b.send(b"x", to="a")
     assert a.receive(source="b", timeout=20).data == b"x"
     b.flush(to="a", timeout=20)
@@ -136,7 +142,7 @@ def test_limits_that_are_no_times_are_refused(odd: float) -> None:
     """
     for name in ("deadline", "silence", "shortest", "longest"):
         with pytest.raises(Misused, match="limits must be positive and finite"):
-            Limits(**{name: odd})
+            TransportLimits(**{name: odd})
 
 
 @pytest.mark.slow
@@ -162,7 +168,9 @@ def test_a_connection_that_breaks_at_once_again_and_again_does_not_use_up_the_at
 
     thread = threading.Thread(target=break_each, daemon=True)
     thread.start()
-    a = ReliableMessageTransport(node="a", limits=Limits(deadline=1.5, silence=0.5, shortest=0.02))
+    a = ReliableMessageTransport(
+        node="a", limits=TransportLimits(deadline=1.5, silence=0.5, shortest=0.02)
+    )
     a.connect("b", listener.getsockname()[:2])
     a.send(b"x", to="b")
     with pytest.raises(MessageLost, match=r"message 0 to b is lost: not acknowledged within 1.5 s"):

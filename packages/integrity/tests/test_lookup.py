@@ -16,16 +16,16 @@ import pytest
 from crossing import QUICK
 from rankproof_integrity import (
     DeviceCommunicationManager,
-    Limits,
     MemoryStore,
     MessageLate,
     MessageLost,
     Misused,
     PeerRestarted,
     ReliableMessageTransport,
+    TransportLimits,
 )
 
-SHORT = Limits(deadline=1, silence=0.3, shortest=0.02)
+SHORT = TransportLimits(deadline=1, silence=0.3, shortest=0.02)
 
 
 def test_who_waits_for_a_peer_does_not_wait_for_its_address() -> None:

@@ -221,9 +221,10 @@ def test_who_no_longer_waits_for_others_holds_up_nobody(what: str) -> None:
 
 ENDS = """
 import asyncio
-from rankproof_integrity import Limits, ReliableMessageTransport
+from rankproof_integrity import TransportLimits, ReliableMessageTransport
 
-a, b = (ReliableMessageTransport(node=name, limits=Limits(deadline=1000, silence=0.5)) for name in "ab")
+limits = TransportLimits(deadline=1000, silence=0.5)
+a, b = (ReliableMessageTransport(node=name, limits=limits) for name in "ab")
 a.expect("b")
 b.connect("a", a.listen(("127.0.0.1", 0)))
 

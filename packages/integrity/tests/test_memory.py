@@ -11,9 +11,9 @@ import pytest
 
 PROGRAM = """
 import resource, sys, threading
-from rankproof_integrity import Limits, MessageLate, MessageLost, ReliableMessageTransport
+from rankproof_integrity import TransportLimits, MessageLate, MessageLost, ReliableMessageTransport
 
-limits = Limits(deadline=float(sys.argv[1]), shortest=0.02)
+limits = TransportLimits(deadline=float(sys.argv[1]), shortest=0.02)
 a, b = (ReliableMessageTransport(node=name, limits=limits) for name in "ab")
 a.expect("b")
 b.connect("a", a.listen(("127.0.0.1", 0)))

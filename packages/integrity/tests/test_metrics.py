@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankproof_integrity import telemetry
-from rankproof_integrity.beside import ValidationBeside
 from rankproof_integrity.fallback import FallbackCoordinator
 from rankproof_integrity.metrics import BUCKETS, KNOWN, Metrics
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import EnhancedTokenChunk, FailureClass
+from rankproof_integrity.records import EnhancedTokenChunk, FailureClass, RecoveryAction
 from rankproof_integrity.recovery import FailureMode, RecoveryManager
 from rankproof_integrity.store import MemoryStore
-from rankproof_integrity.stream_validator import StreamValidator
-from rankproof_integrity.strictness import AdaptiveStrictness
+from rankproof_integrity.stream_validator import (
+    AdaptiveStrictness,
+    StreamValidator,
+    ValidationBeside,
+)
 from rankproof_integrity.token_validator import TokenValidator
-from rankproof_integrity.validation import RecoveryAction
 
 # What the format allows, from its specification: no more, so that a line that is off is not read
 # kindly.
@@ -103,6 +103,8 @@ def test_a_name_that_nothing_counts_is_refused() -> None:
         lambda: metrics.count("integrity_failures_total", error="gap", rank="1"),
         lambda: metrics.count("integrity_level"),
         lambda: metrics.count("integrity_unvalidated_total", -1),
+        lambda: metrics.count("integrity_unvalidated_total", float("nan")),
+        lambda: metrics.count("integrity_unvalidated_total", float("inf")),
         lambda: metrics.observe("integrity_token_seconds", float("nan")),
         lambda: metrics.observe("integrity_token_seconds", -0.1),
         lambda: metrics.set("integrity_token_seconds", 1),
@@ -169,7 +171,7 @@ def test_threads_count_together() -> None:
 def test_without_opentelemetry_a_sentence_says_what_to_install() -> None:
     """It is an option: what is missing is said, with what needs nothing."""
     with pytest.raises(Misused, match="pip install opentelemetry-api"):
-        telemetry.observe(Metrics())
+        Metrics().opentelemetry()
 
 
 def test_opentelemetry_reads_what_was_counted() -> None:
@@ -180,7 +182,7 @@ def test_opentelemetry_reads_what_was_counted() -> None:
     export = pytest.importorskip("opentelemetry.sdk.metrics.export")
     reader = export.InMemoryMetricReader()
     metrics = Metrics()
-    telemetry.observe(metrics, meter=sdk.MeterProvider(metric_readers=[reader]).get_meter("test"))
+    metrics.opentelemetry(meter=sdk.MeterProvider(metric_readers=[reader]).get_meter("test"))
     metrics.count("integrity_failures_total", 3, error="gap")
     metrics.set("integrity_level", 2)
     metrics.observe("integrity_token_seconds", 0.25)

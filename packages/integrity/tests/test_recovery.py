@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import FailureClass
-from rankproof_integrity.recovery import PLAN, Attempt, FailureMode, Outcome, RecoveryManager
-from rankproof_integrity.validation import RecoveryAction
+from rankproof_integrity.records import FailureClass, RecoveryAction
+from rankproof_integrity.recovery import (
+    PLAN,
+    Attempt,
+    FailureMode,
+    RecoveryManager,
+    RecoveryOutcome,
+)
 
 STEPS = sorted({step for steps in PLAN.values() for step in steps})
 TRANSIENT = FailureMode(failure=FailureClass.TRANSIENT, position=7, words="a bit was flipped")
@@ -61,10 +66,12 @@ class Recovering(RuleBasedStateMachine):
             "in the order of the plan, from where it was left"
         )
         assert [one.action for one in result.attempts] == made
-        assert [one.outcome for one in result.attempts[:-1]] == [Outcome.FAILED] * max(
+        assert [one.outcome for one in result.attempts[:-1]] == [RecoveryOutcome.FAILED] * max(
             0, len(made) - 1
         )
-        assert result.recovered is (bool(made) and result.attempts[-1].outcome is Outcome.RECOVERED)
+        assert result.recovered is (
+            bool(made) and result.attempts[-1].outcome is RecoveryOutcome.RECOVERED
+        )
         self.tried[position, failure] += len(made)
         if not result.recovered:
             assert result.words
@@ -79,7 +86,7 @@ class Recovering(RuleBasedStateMachine):
         assert self.manager.attempts == self.told
         assert [one.action for one in self.told] == [name for name, _ in self.called]
         assert self.waits == [one.waited for one in self.told if one.waited]
-        assert all(bool(one.words) is (one.outcome is Outcome.FAILED) for one in self.told)
+        assert all(bool(one.words) is (one.outcome is RecoveryOutcome.FAILED) for one in self.told)
         assert self.manager.left == self.budget - len(self.called)
 
 
@@ -123,7 +130,7 @@ def test_an_interrupted_attempt_is_recorded_and_counted() -> None:
     with pytest.raises(KeyboardInterrupt):
         manager.recover_from_corruption(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
     assert [(one.outcome, one.words) for one in manager.attempts] == [
-        (Outcome.FAILED, "interrupted")
+        (RecoveryOutcome.FAILED, "interrupted")
     ]
     assert not manager.recover_from_corruption(
         FailureMode(failure=FailureClass.CATASTROPHIC, position=0)
@@ -143,7 +150,10 @@ def test_no_recovery_begins_inside_of_another() -> None:
         actions={RecoveryAction.RESTART_STAGE: again, RecoveryAction.FALL_BACK: working}
     )
     assert manager.reinitialize_pipeline([1], position=3)
-    assert [one.outcome for one in manager.attempts] == [Outcome.FAILED, Outcome.RECOVERED]
+    assert [one.outcome for one in manager.attempts] == [
+        RecoveryOutcome.FAILED,
+        RecoveryOutcome.RECOVERED,
+    ]
     assert "inside of a recovery" in manager.attempts[0].words
     assert manager.attempts[0].mode.ranks == (1,)
 

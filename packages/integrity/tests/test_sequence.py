@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankproof_integrity.problem import OutOfStep
-from rankproof_integrity.records import EnhancedTokenChunk
+from rankproof_integrity.records import EnhancedTokenChunk, RecoveryAction, ValidationError
 from rankproof_integrity.sequence import SequenceIntegrityChecker
-from rankproof_integrity.validation import RecoveryAction, ValidationError
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crossing import QUICK
-from rankproof_integrity import Limits, ReliableMessageTransport, frame, wire
+from rankproof_integrity import ReliableMessageTransport, TransportLimits, frame, wire
 
 BOUNDS = (0, wire.SCRATCH, wire.CHUNK, wire.STRETCH)
 NEAR = sorted(
@@ -93,7 +93,9 @@ def test_small_messages_among_large_ones(tmp_path: Path) -> None:
     """Ten thousand of a few bytes and three of 64 MiB, from several threads: each thread's come
     once and in order.
     """
-    a, b = (ReliableMessageTransport(node=name, limits=Limits(deadline=120)) for name in "ab")
+    a, b = (
+        ReliableMessageTransport(node=name, limits=TransportLimits(deadline=120)) for name in "ab"
+    )
     large = bytes(64 * 2**20)
     with a, b:
         a.expect("b")

@@ -27,7 +27,7 @@ from kinds_of_tokenizers import (
 )
 from rankproof_integrity.corruption import CorruptionDetector, Verdict
 from rankproof_integrity.encoding import EncodingValidator
-from rankproof_integrity.validation import ValidationError
+from rankproof_integrity.records import ValidationError
 
 SOAKED, FEW = 1, 60
 OF_REPLACEMENT = frozenset(f"<0x{byte:02X}>" for byte in REPLACEMENT.encode())

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from rankproof_integrity import Limits, frame
+from rankproof_integrity import TransportLimits, frame
 from rankproof_integrity.conversation import Conversation
 from rankproof_integrity.digest import digest
 from rankproof_integrity.frame import Header, Kind
-from rankproof_integrity.health import NetworkHealthMonitor
 from rankproof_integrity.line import IN, Line
+from rankproof_integrity.link import NetworkHealthMonitor
 from rankproof_integrity.problem import Misused, TransferFailed
 from rankproof_integrity.wire import StreamWire, Torn
 
-LIMITS = Limits(window=2000, message=600)
+LIMITS = TransportLimits(window=2000, message=600)
 
 
 def joined() -> Conversation:

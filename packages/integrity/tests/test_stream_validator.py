@@ -10,15 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from damage import encode, spell, vocabulary
-from rankproof_integrity.beside import Account, Behind, ValidationBeside
+from damage import decode, encode, spell, vocabulary
 from rankproof_integrity.metrics import Metrics
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import EnhancedTokenChunk, Level, ValidationStatus
-from rankproof_integrity.stream_validator import StreamValidator
-from rankproof_integrity.strictness import AdaptiveStrictness
-from rankproof_integrity.token_validator import Place, TokenValidator
-from rankproof_integrity.validation import UNCHECKED, VALID, ValidationError, ValidationResult
+from rankproof_integrity.records import (
+    UNCHECKED,
+    VALID,
+    EnhancedTokenChunk,
+    Level,
+    ValidationError,
+    ValidationResult,
+    ValidationStatus,
+)
+from rankproof_integrity.stream_validator import (
+    AdaptiveStrictness,
+    Behind,
+    StreamValidator,
+    ValidationAccount,
+    ValidationBeside,
+)
+from rankproof_integrity.token_validator import SpecialPlace, TokenValidator
 from rates import digest_of
 
 TEXT = "The quick brown fox; 日本語, naïveté, 🙂."
@@ -126,6 +137,35 @@ def test_a_wrong_text_is_seen_at_full_alone(at: int) -> None:
     assert light.finish().is_valid
 
 
+@given(st.integers(1, len(IDS)), st.data(), st.booleans())
+def test_a_text_that_was_decoded_again_outlives_a_restart(
+    at: int, data: st.DataObject, by_bytes: bool
+) -> None:
+    """Of a text that was made again nobody knows which id gave which part of it.
+
+    Those before the restart are not accused, and a wrong text behind it is.
+    """
+    back = data.draw(st.integers(0, min(at, len(IDS) - 1)))
+
+    def again() -> StreamValidator:
+        spelling = {"token_bytes": spell} if by_bytes else {"decode": decode}
+        one = StreamValidator(tokens=vocabulary(), **spelling)  # type: ignore[arg-type]
+        assert all(one.check(chunk).is_valid for chunk in stream()[:at])
+        assert one.decoded_again("".join(chunk.text for chunk in stream()[:at])).is_valid
+        one.begin(epoch=1, position=back)
+        return one
+
+    one = again()
+    assert all(one.check(chunk).is_valid for chunk in stream(epoch=1, start=back))
+    assert one.finish().is_valid
+    wrong = again()
+    for chunk in stream(epoch=1, start=back):
+        text = chunk.text if chunk.finish_reason is None else chunk.text + "x"
+        changed = dataclasses.replace(chunk, text=text)
+        wrong.check(dataclasses.replace(changed, checksum=changed.computed_checksum()))
+    assert wrong.finish().error_type is ValidationError.TEXT_DIFFERS
+
+
 @given(st.integers(1, len(IDS) - 1), st.data())
 def test_a_stream_goes_on_after_a_restart(at: int, data: st.DataObject) -> None:
     """From any position that is held: late chunks of before are stale, the end is that of an
@@ -162,7 +202,7 @@ def test_a_stream_without_its_end_is_unfinished() -> None:
 def test_ids_that_this_vocabulary_lacks_are_not_taken() -> None:
     """A chunk that its maker made so: only the vocabulary tells."""
     one = StreamValidator(
-        tokens=TokenValidator(vocabulary=10, special={2: Place.LAST}), level=Level.LIGHT
+        tokens=TokenValidator(vocabulary=10, special={2: SpecialPlace.LAST}), level=Level.LIGHT
     )
     wrong = EnhancedTokenChunk.sealed(token_id=10, sequence_position=0, source_device_rank=0)
     assert one.check(wrong).error_type is ValidationError.OUT_OF_VOCABULARY
@@ -306,7 +346,7 @@ def valid(item: int) -> ValidationResult:
     return VALID
 
 
-def _closed(check: Callable[[int], ValidationResult], items: list[int]) -> Account:
+def _closed(check: Callable[[int], ValidationResult], items: list[int]) -> ValidationAccount:
     with ValidationBeside(check) as beside:
         for item in items:
             beside.offer(item)

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from damage import tokenizer
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import EnhancedTokenChunk
-from rankproof_integrity.token_validator import Place, TokenValidator
-from rankproof_integrity.validation import VALID, ValidationError
+from rankproof_integrity.records import VALID, EnhancedTokenChunk, ValidationError
+from rankproof_integrity.token_validator import SpecialPlace, TokenValidator
 
 BEGIN, END, PAD, HOLE = 0, 1, 2, 7
-PLACES = {BEGIN: Place.FIRST, END: Place.LAST, PAD: Place.NOWHERE}
+PLACES = {BEGIN: SpecialPlace.FIRST, END: SpecialPlace.LAST, PAD: SpecialPlace.NOWHERE}
 VALIDATOR = TokenValidator(vocabulary=100, unassigned=[HOLE], special=PLACES, longest=50)
 IDS = st.lists(
     st.integers(-3, 110) | st.sampled_from([BEGIN, END, PAD, HOLE, 2**31, -(2**63)]), max_size=60
@@ -77,6 +76,10 @@ def test_arrays_of_each_library_are_taken() -> None:
         (failure,) = VALIDATOR.validate_ids(array).failures
         assert (failure.position, failure.error_type) == (2, ValidationError.OUT_OF_VOCABULARY)
     assert VALIDATOR.validate_id(torch.tensor(99)) is VALID
+    ended = torch.tensor([BEGIN, 5, END, 6])
+    for ids in (ended, list(ended)):
+        (failure,) = VALIDATOR.validate_ids(ids).failures
+        assert (failure.position, failure.error_type) == (3, ValidationError.AFTER_END)
     (failure,) = VALIDATOR.validate_ids(torch.tensor([5.0])).failures
     assert failure.error_type is ValidationError.NOT_AN_INTEGER
     with pytest.raises(Misused, match="one dimension"):

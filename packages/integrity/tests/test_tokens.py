@@ -29,7 +29,7 @@ from rankproof_integrity import (
     frame,
 )
 from rankproof_integrity.digest import digest
-from rankproof_integrity.health import Pace, RoundTrip
+from rankproof_integrity.link import Pace, RoundTrip
 from rankproof_integrity.tensors import _Seals
 
 

@@ -23,21 +23,22 @@ import pytest
 
 from crossing import QUICK
 from rankproof_integrity import (
-    Limits,
     MessageLate,
     MessageLost,
     Misused,
     PeerRestarted,
     ReliableMessageTransport,
     TransferResult,
+    TransportLimits,
     ValidatedMessage,
 )
 
 ECHO = """
 import sys
-from rankproof_integrity import Limits, ReliableMessageTransport, TransferFailed
+from rankproof_integrity import TransportLimits, ReliableMessageTransport, TransferFailed
 host, port = sys.argv[1], int(sys.argv[2])
-with ReliableMessageTransport(node="b", limits=Limits(deadline=20, silence=0.5, shortest=0.02)) as transport:
+limits = TransportLimits(deadline=20, silence=0.5, shortest=0.02)
+with ReliableMessageTransport(node="b", limits=limits) as transport:
     transport.connect("a", (host, port))
     while True:
         try:
@@ -142,7 +143,7 @@ def test_a_peer_that_is_gone_is_one_error_that_names_the_message(
     """A killed peer that never comes back: the first message that it did not take is named, with
     what was tried.
     """
-    limits = Limits(deadline=1, silence=0.3, shortest=0.02)
+    limits = TransportLimits(deadline=1, silence=0.3, shortest=0.02)
     a = ReliableMessageTransport(node="a", limits=limits)
     process = echo(a.listen(("127.0.0.1", 0)))
     a.expect("b")
@@ -214,7 +215,7 @@ def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> 
     """Buffers are bounded: with nobody receiving, send waits and then says who has not taken
     what.
     """
-    a, b, _ = pair(Limits(window=100_000, deadline=20))
+    a, b, _ = pair(TransportLimits(window=100_000, deadline=20))
     sent = 9
     for _ in range(sent):
         b.send(bytes(10_000), to="a")
@@ -296,7 +297,7 @@ def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
     """A peer that does not exist, one that is there twice, a message too long or no buffer, a
     closed transport.
     """
-    a = ReliableMessageTransport(node="a", limits=Limits(message=10))
+    a = ReliableMessageTransport(node="a", limits=TransportLimits(message=10))
     a.listen(str(tmp_path / "a"))
     a.expect("b")
     with pytest.raises(Misused, match="has no line to 'c'; it has lines to: b"):

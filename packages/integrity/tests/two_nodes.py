@@ -13,12 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rankproof_integrity import frame
 from rankproof_integrity.conversation import Conversation
-from rankproof_integrity.health import NetworkHealthMonitor
 from rankproof_integrity.incoming import Message
-from rankproof_integrity.limits import Limits
+from rankproof_integrity.link import NetworkHealthMonitor, TransportLimits
 from rankproof_integrity.problem import MessageLost, PeerRestarted, TransferFailed
 
-LIMITS = Limits(window=2000, message=600, deadline=30, silence=2, shortest=0.05)
+LIMITS = TransportLimits(window=2000, message=600, deadline=30, silence=2, shortest=0.05)
 NODES = st.sampled_from(["a", "b"])
 OTHER = {"a": "b", "b": "a"}
 

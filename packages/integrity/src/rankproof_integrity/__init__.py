@@ -1,4 +1,4 @@
-"""The integrity of distributed inference: tokens and messages that arrive unchanged, once and in
+"""Integrity of distributed inference: tokens and messages that arrive unchanged, once and in
 order, or one error.
 
 That holds against accidents. Peers are not authenticated: whoever reaches a node and knows two
@@ -15,25 +15,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bare_token import BareTokens
-    from .barrier import DistributedBarrier, SyncResult
-    from .beside import Account, Behind, ValidationBeside
+    from .barrier import DistributedBarrier, GroupView, Membership, SyncResult
     from .corruption import (
+        HEURISTICS,
         Corruption,
         CorruptionDetector,
         CorruptionReport,
         CorruptionSeverity,
         CorruptionType,
+        Heuristic,
+        Hint,
         Verdict,
     )
     from .devices import DeviceCommunicationManager, name_of
     from .encoding import EncodingValidator, validate_text
-    from .fallback import Decision, FallbackCoordinator, LeftOut, Mode
-    from .health import LinkHealth, NetworkHealthMonitor, Pace
-    from .hints import HEURISTICS, Heuristic, Hint
+    from .fallback import FallbackCoordinator, FallbackDecision, FallbackThreshold, LeftOut, Mode
     from .incoming import Message
-    from .limits import Limits
-    from .membership import Membership, View
+    from .link import LinkHealth, NetworkHealthMonitor, Pace, TransportLimits
     from .metrics import Metrics, Sample
     from .problem import (
         BarrierBroken,
@@ -52,37 +50,41 @@ if TYPE_CHECKING:
         FailureClass,
         Level,
         NodeId,
+        RecoveryAction,
+        SequenceValidationResult,
         SyncState,
         TokenChunk,
         TransferResult,
+        ValidationError,
+        ValidationResult,
         ValidationStatus,
     )
-    from .recovery import Attempt, FailureMode, Outcome, RecoveryManager, RecoveryResult
+    from .recovery import Attempt, FailureMode, RecoveryManager, RecoveryOutcome, RecoveryResult
     from .sequence import SequenceIntegrityChecker
-    from .store import FolderStore, MemoryStore, Store, TorchStore
-    from .stream_validator import StreamValidator
-    from .strictness import AdaptiveStrictness
+    from .store import FolderStore, MemoryStore, SharedStore, TorchStore
+    from .stream_validator import (
+        AdaptiveStrictness,
+        Behind,
+        StreamValidator,
+        ValidationAccount,
+        ValidationBeside,
+    )
     from .tensors import MlxTensors, TorchTensors, torch_bytes
-    from .threshold import FallbackThreshold
     from .token_stream import (
+        BareTokens,
         GenerationCoordination,
         StagePosition,
         TokenStreamSynchronizer,
+        TokenTransferValidator,
+        chunk_bytes,
+        chunk_of,
         disorder,
     )
-    from .token_transfer import TokenTransferValidator, chunk_bytes, chunk_of
-    from .token_validator import Place, TokenValidator
+    from .token_validator import SpecialPlace, TokenValidator
     from .transport import ReliableMessageTransport, ValidatedMessage
-    from .validation import (
-        RecoveryAction,
-        SequenceValidationResult,
-        ValidationError,
-        ValidationResult,
-    )
 
 __all__ = [
     "HEURISTICS",
-    "Account",
     "AdaptiveStrictness",
     "Attempt",
     "BareTokens",
@@ -94,7 +96,6 @@ __all__ = [
     "CorruptionReport",
     "CorruptionSeverity",
     "CorruptionType",
-    "Decision",
     "DeviceCommunicationManager",
     "DistributedBarrier",
     "EncodingValidator",
@@ -102,15 +103,16 @@ __all__ = [
     "FailureClass",
     "FailureMode",
     "FallbackCoordinator",
+    "FallbackDecision",
     "FallbackThreshold",
     "FolderStore",
     "GenerationCoordination",
+    "GroupView",
     "Heuristic",
     "Hint",
     "IntegrityError",
     "LeftOut",
     "Level",
-    "Limits",
     "LinkHealth",
     "Membership",
     "MemoryStore",
@@ -125,19 +127,19 @@ __all__ = [
     "NetworkHealthMonitor",
     "NodeId",
     "OutOfStep",
-    "Outcome",
     "Pace",
     "PeerRestarted",
-    "Place",
     "RecoveryAction",
     "RecoveryManager",
+    "RecoveryOutcome",
     "RecoveryResult",
     "ReliableMessageTransport",
     "Sample",
     "SequenceIntegrityChecker",
     "SequenceValidationResult",
+    "SharedStore",
+    "SpecialPlace",
     "StagePosition",
-    "Store",
     "StreamValidator",
     "SyncResult",
     "SyncState",
@@ -149,13 +151,14 @@ __all__ = [
     "TorchTensors",
     "TransferFailed",
     "TransferResult",
+    "TransportLimits",
     "ValidatedMessage",
+    "ValidationAccount",
     "ValidationBeside",
     "ValidationError",
     "ValidationResult",
     "ValidationStatus",
     "Verdict",
-    "View",
     "chunk_bytes",
     "chunk_of",
     "disorder",
@@ -167,15 +170,11 @@ __all__ = [
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor
 # threads.
 _HOMES = {
-    "bare_token": ("BareTokens",),
     "barrier": (
         "DistributedBarrier",
+        "Membership",
         "SyncResult",
-    ),
-    "beside": (
-        "Account",
-        "Behind",
-        "ValidationBeside",
+        "GroupView",
     ),
     "corruption": (
         "Corruption",
@@ -183,34 +182,32 @@ _HOMES = {
         "CorruptionReport",
         "CorruptionSeverity",
         "CorruptionType",
+        "HEURISTICS",
+        "Heuristic",
+        "Hint",
         "Verdict",
     ),
-    "devices": ("DeviceCommunicationManager", "name_of"),
+    "devices": (
+        "DeviceCommunicationManager",
+        "name_of",
+    ),
     "encoding": (
         "EncodingValidator",
         "validate_text",
     ),
     "fallback": (
-        "Decision",
+        "FallbackDecision",
         "FallbackCoordinator",
+        "FallbackThreshold",
         "LeftOut",
         "Mode",
     ),
-    "health": (
+    "incoming": ("Message",),
+    "link": (
+        "TransportLimits",
         "LinkHealth",
         "NetworkHealthMonitor",
         "Pace",
-    ),
-    "hints": (
-        "HEURISTICS",
-        "Heuristic",
-        "Hint",
-    ),
-    "incoming": ("Message",),
-    "limits": ("Limits",),
-    "membership": (
-        "Membership",
-        "View",
     ),
     "metrics": (
         "Metrics",
@@ -233,15 +230,19 @@ _HOMES = {
         "FailureClass",
         "Level",
         "NodeId",
+        "RecoveryAction",
+        "SequenceValidationResult",
         "SyncState",
         "TokenChunk",
         "TransferResult",
+        "ValidationError",
+        "ValidationResult",
         "ValidationStatus",
     ),
     "recovery": (
         "Attempt",
         "FailureMode",
-        "Outcome",
+        "RecoveryOutcome",
         "RecoveryManager",
         "RecoveryResult",
     ),
@@ -249,41 +250,38 @@ _HOMES = {
     "store": (
         "FolderStore",
         "MemoryStore",
-        "Store",
+        "SharedStore",
         "TorchStore",
     ),
-    "stream_validator": ("StreamValidator",),
-    "strictness": ("AdaptiveStrictness",),
+    "stream_validator": (
+        "ValidationAccount",
+        "AdaptiveStrictness",
+        "Behind",
+        "StreamValidator",
+        "ValidationBeside",
+    ),
     "tensors": (
         "MlxTensors",
         "TorchTensors",
         "torch_bytes",
     ),
-    "threshold": ("FallbackThreshold",),
     "token_stream": (
+        "BareTokens",
         "GenerationCoordination",
         "StagePosition",
         "TokenStreamSynchronizer",
-        "disorder",
-    ),
-    "token_transfer": (
         "TokenTransferValidator",
         "chunk_bytes",
         "chunk_of",
+        "disorder",
     ),
     "token_validator": (
-        "Place",
+        "SpecialPlace",
         "TokenValidator",
     ),
     "transport": (
         "ReliableMessageTransport",
         "ValidatedMessage",
-    ),
-    "validation": (
-        "RecoveryAction",
-        "SequenceValidationResult",
-        "ValidationError",
-        "ValidationResult",
     ),
 }
 

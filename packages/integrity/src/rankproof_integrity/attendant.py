@@ -1,5 +1,5 @@
-"""The thread that attends to a transport's lines while no caller does: it acknowledges, sends
-again, connects anew.
+"""Attend to a transport's lines in a thread, while no caller does: acknowledge, send again, connect
+anew.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from . import frame
-from .greeting import SHOWN, Greeting, Refusal, begun_before, greeting_of
-from .limits import Limits
+from .frame import SHOWN, Greeting, GreetingRefusal, begun_before, greeting_of
 from .line import LONG, Line
+from .link import TransportLimits
 from .records import NodeId
 from .wire import StreamWire, Torn
 
@@ -41,7 +41,7 @@ again.
 
 @dataclass(frozen=True)
 class Stranger:
-    """A connection on which nobody has said yet who they are."""
+    """Connection on which nobody has said yet who they are."""
 
     wire: StreamWire
     until: float
@@ -64,7 +64,9 @@ class Attendant:
         refused: why the last who greeted was refused; empty where nobody was.
     """
 
-    def __init__(self, *, node: NodeId, lines: Mapping[NodeId, Line], limits: Limits) -> None:
+    def __init__(
+        self, *, node: NodeId, lines: Mapping[NodeId, Line], limits: TransportLimits
+    ) -> None:
         self._node = node
         self._lines = lines
         self._limits = limits
@@ -76,9 +78,13 @@ class Attendant:
         self._resting: dict[int, float] = {}  # listeners, and until when
         self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
+        # Two callers may wake it at once, and it may be stopped while one does: there is one
+        # thread, and none after the stop.
         self._starting = threading.Lock()
         # Callers add and remove meanwhile, for the kernel keeps the set.
         self._selector = selectors.DefaultSelector()
+        # What wakes the thread has to be a descriptor, because it waits for descriptors. Nobody may
+        # wait for the pipe itself: a full one wakes the thread too, and an empty one has done so.
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -86,11 +92,13 @@ class Attendant:
 
     def watch(self, line: Line, descriptor: int, events: int) -> None:
         """See `Watcher`."""
+        # In this order: as soon as the kernel knows the descriptor, the thread may ask whose it is.
         self._watched[descriptor] = line
         self._selector.register(descriptor, events)
 
     def unwatch(self, descriptor: int) -> None:
         """See `Watcher`."""
+        # The other way round: an event that was on its way finds no line.
         self._selector.unregister(descriptor)
         del self._watched[descriptor]
 
@@ -105,6 +113,7 @@ class Attendant:
         if self._thread is None:
             self._start()
         if not self._asked:
+            # Before the write: the thread clears it after its read, and so never before.
             self._asked = True
             with contextlib.suppress(BlockingIOError):  # full: it is woken anyway
                 os.write(self._write, b"\0")
@@ -121,6 +130,7 @@ class Attendant:
         """
         with self._starting:
             self._stopped = True
+        # Outside of the lock: `wake` takes it where there is no thread yet.
         if self._thread is not None:
             self.wake()
             self._thread.join()
@@ -242,19 +252,19 @@ class Attendant:
 
 
 def _line_for(
-    found: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
-) -> tuple[Line | None, Refusal | None]:
+    greeting: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
+) -> tuple[Line | None, GreetingRefusal | None]:
     """Return the line that waits for who greets so, or why none does."""
-    here = f"{found.peer[:SHOWN]!r}"
-    there = f"{found.node[:SHOWN]!r}"
-    if found.peer != node:
+    here = f"{greeting.peer[:SHOWN]!r}"
+    there = f"{greeting.node[:SHOWN]!r}"
+    if greeting.peer != node:
         words = (
             f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"
         )
-        return None, Refusal(words, frame.REFUSED | frame.ANOTHER)
-    line = lines.get(found.node)
+        return None, GreetingRefusal(words, frame.REFUSED | frame.ANOTHER)
+    line = lines.get(greeting.node)
     if line is None:
-        return None, Refusal(
+        return None, GreetingRefusal(
             f"{there} greeted {node!r}, which does not expect that name: let it expect({there})"
         )
     if not line.waits:
@@ -262,10 +272,10 @@ def _line_for(
             f"{there} connects to {node!r}, and {node!r} to {there}: one of both has to listen and"
             " expect the other"
         )
-        return None, Refusal(words)
+        return None, GreetingRefusal(words)
     met = line.conversation.peer_epoch
     if epoch < met:
-        return None, Refusal(
-            begun_before(found.node, epoch, node, met), frame.REFUSED | frame.BEFORE
+        return None, GreetingRefusal(
+            begun_before(greeting.node, epoch, node, met), frame.REFUSED | frame.BEFORE
         )
     return line, None

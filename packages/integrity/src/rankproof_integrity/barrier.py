@@ -1,24 +1,82 @@
-"""A barrier that says who is missing, that may be tried again, and that opens for all of its ranks
-or for none.
+"""Barrier that says who is missing, that may be tried again, and that opens for all of its ranks or
+for none.
 
 Every arrival is a key of its own: the view (every rank's epoch), the sequence number, the rank. So
 whoever arrives again has arrived once; a rank that began again belongs to another view, where
 nobody has arrived yet; and whether a barrier opened or broke is claimed once in the store, so that
 a rank that gives up cannot leave others believing it is there.
+
+Who takes part, and as which start of itself, is a rank's `Membership`; the view follows from all
+of them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypedDict
 
 from .loops import Waits
-from .membership import Membership, View
 from .problem import BarrierBroken, Misused
 from .records import BarrierStatus, SyncState
+from .store import SharedStore, next_epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupView:
+    """Epochs of all ranks at one time. Ranks are in step under one view only.
+
+    Attributes:
+        epochs: by rank.
+    """
+
+    epochs: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Short, and another one for other epochs."""
+        return hashlib.sha256(repr(self.epochs).encode()).hexdigest()[:16]
+
+
+class Membership:
+    """One rank's place in a group.
+
+    Args:
+        store: what the ranks share.
+        group: the group's name.
+        rank, world_size: of this rank.
+
+    Attributes:
+        epoch: how often this rank has begun, this time included: the first is 1.
+    """
+
+    def __init__(
+        self, *, store: SharedStore, rank: int, world_size: int, group: str = "world"
+    ) -> None:
+        if not 0 <= rank < world_size:
+            raise Misused(f"rank {rank} is not in a group of {world_size}")
+        self.store = store
+        self.group = group
+        self.rank = rank
+        self.world_size = world_size
+        self.epoch = next_epoch(store, f"{group}/{rank}")
+
+    def epochs(self) -> tuple[int, ...]:
+        """Return the epoch of every rank now; 0 for one that has not begun."""
+        return tuple(
+            int(self.store.get(f"epoch/{self.group}/{rank}") or b"0")
+            for rank in range(self.world_size)
+        )
+
+    def view(self) -> GroupView | None:
+        """Return the view now; None while a rank has not begun."""
+        epochs = self.epochs()
+        return GroupView(epochs=epochs) if all(epochs) else None
+
 
 FIRST_LOOK = 0.0005
 LAST_LOOK = 0.02
@@ -27,7 +85,7 @@ LAST_LOOK = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class SyncResult:
-    """A barrier that opened.
+    """Result of a barrier that opened.
 
     Attributes:
         state: how it stood; nobody is missing.
@@ -40,6 +98,20 @@ class SyncResult:
     sequence: int
     seconds: float
     tries: int
+
+
+class BreakClaim(TypedDict):
+    """Value of the key `decided` of a barrier that is broken; of one that is open it is `open`.
+
+    Attributes:
+        by: the rank that wrote it.
+        missing: the ranks that it names.
+        words: what these did, as part of a sentence.
+    """
+
+    by: int
+    missing: list[int]
+    words: str
 
 
 class DistributedBarrier:
@@ -57,9 +129,11 @@ class DistributedBarrier:
         self._membership = membership
         self._store = membership.store
         self._name = name
-        self._view: View | None = None
+        self._view: GroupView | None = None
         self.sequence = 0
         self._arrived = False
+        # One waits at a time: a number that two threads waited for would be passed twice. `renew`
+        # waits for whoever does.
         self._lock = threading.Lock()
         self._waits = Waits()
 
@@ -82,7 +156,7 @@ class DistributedBarrier:
             epochs = self._membership.epochs()
             if not all(epochs):
                 return tuple(rank for rank, epoch in enumerate(epochs) if not epoch)
-            self._view = View(epochs=epochs)
+            self._view = GroupView(epochs=epochs)
         if not self._arrived:
             self._store.set(self._key(self._membership.rank), b"1")
             self._arrived = True
@@ -125,7 +199,8 @@ class DistributedBarrier:
 
     def _key(self, last: object) -> str:
         assert self._view is not None
-        return f"barrier/{self._membership.group}/{self._name}/{self._view.name}/{self.sequence}/{last}"
+        group = self._membership.group
+        return f"barrier/{group}/{self._name}/{self._view.name}/{self.sequence}/{last}"
 
     def _title(self) -> str:
         return f"barrier {self._name!r} number {self.sequence} of {self._membership.group!r}"
@@ -137,30 +212,31 @@ class DistributedBarrier:
     def _restarted(self) -> tuple[int, ...] | None:
         assert self._view is not None
         now = self._membership.epochs()
-        return (
-            tuple(rank for rank, epoch in enumerate(now) if epoch != self._view.epochs[rank])
-            or None
-        )
+        known = self._view.epochs
+        return tuple(rank for rank, epoch in enumerate(now) if epoch != known[rank]) or None
 
     def _break(self, *, missing: tuple[int, ...], words: str) -> bytes:
-        said = {"by": self._membership.rank, "missing": missing, "words": words}
-        return self._store.claim(self._key("decided"), json.dumps(said).encode())
+        claim = BreakClaim(by=self._membership.rank, missing=list(missing), words=words)
+        # Claimed, not set: of two ranks that give up at once, or of one that gives up while the
+        # last arrives, all read the first.
+        return self._store.claim(self._key("decided"), json.dumps(claim).encode())
 
     def _broken(self, decided: bytes) -> BarrierBroken:
-        said = json.loads(decided)
-        missing = tuple(int(rank) for rank in said["missing"])
+        claim: BreakClaim = json.loads(decided)
+        missing = tuple(claim["missing"])
         words = (
-            f"{self._title()} is broken for all: {_ranks(missing)} {said['words']} (said by rank"
-            f" {said['by']})"
+            f"{self._title()} is broken for all: {_ranks(missing)} {claim['words']} (said by rank"
+            f" {claim['by']})"
         )
-        if said["words"] == "began again":
+        if claim["words"] == "began again":
             words += "; every rank has to call renew()"
         self.sequence += 1
         self._arrived = False
         return BarrierBroken(words, missing=missing)
 
     def _passed(self) -> None:
-        # All have arrived at this one, so nobody looks at the one before any more.
+        # All have arrived at this one, so nobody looks at the one before any more. This one's keys
+        # stay until the next is passed: another rank may still have to read them.
         self.sequence -= 1
         if self.sequence >= 0:
             self._store.delete(self._key(self._membership.rank))
@@ -180,23 +256,17 @@ class DistributedBarrier:
 
     def state(self, *, remaining: float = 0.0) -> SyncState:
         """How it stands, for people and records; `remaining` in seconds."""
-        missing = (
-            self._missing() if self._view is not None else tuple(range(self._membership.world_size))
-        )
-        waiting = BarrierStatus.WAITING if remaining > 0 else BarrierStatus.TIMED_OUT
-        return self._state(
-            missing=missing,
-            status=waiting if missing else BarrierStatus.COMPLETE,
-            remaining=remaining,
-        )
+        if self._view is None:
+            return self._state(tuple(range(self._membership.world_size)), remaining)
+        return self._state(self._missing(), remaining)
 
-    def _state(
-        self, *, missing: tuple[int, ...], status: BarrierStatus, remaining: float
-    ) -> SyncState:
+    def _state(self, missing: tuple[int, ...], remaining: float) -> SyncState:
+        status = BarrierStatus.COMPLETE
+        if missing:
+            status = BarrierStatus.WAITING if remaining > 0 else BarrierStatus.TIMED_OUT
+        ranks = range(self._membership.world_size)
         return SyncState(
-            participating_devices=tuple(
-                f"rank {rank}" for rank in range(self._membership.world_size)
-            ),
+            participating_devices=tuple(f"rank {rank}" for rank in ranks),
             sync_timestamp=datetime.now(UTC),
             barrier_status=status,
             timeout_remaining=max(0.0, remaining),
@@ -220,13 +290,13 @@ class DistributedBarrier:
             BarrierBroken: not all came; it names who is missing. All ranks hear so, also those that
                 come later.
         """
-        found = self._waited(timeout, retry_count, threading.Event())
-        assert found is not None
-        return found
+        result = self._waited(timeout, retry_count, threading.Event())
+        assert result is not None  # nobody sets the event
+        return result
 
     def _waited(self, timeout: float, retry_count: int, left: threading.Event) -> SyncResult | None:
-        """Return the same, until nobody waits for it any more: then it is broken for nobody, and
-        may be waited for again.
+        """Wait, until nobody waits for it any more: then it is broken for nobody, and may be waited
+        for again.
         """
         if timeout <= 0 or retry_count < 0:
             raise Misused(
@@ -248,12 +318,17 @@ class DistributedBarrier:
                 pause = min(2 * pause, LAST_LOOK)
             seconds = time.monotonic() - begin
             remaining = timeout * (retry_count + 1) - seconds
-            state = self._state(missing=(), status=BarrierStatus.COMPLETE, remaining=remaining)
             tries = min(retry_count, int(seconds / timeout)) + 1
-            return SyncResult(state=state, sequence=number, seconds=seconds, tries=tries)
+            return SyncResult(
+                state=self._state((), remaining), sequence=number, seconds=seconds, tries=tries
+            )
 
-    # 002's name.
-    async def sync_with_timeout(self, timeout: float, retry_count: int = 0) -> SyncResult:  # noqa: ASYNC109
+    # The name and the arguments that were asked for; asyncio.timeout serves too.
+    async def sync_with_timeout(
+        self,
+        timeout: float,  # noqa: ASYNC109
+        retry_count: int = 0,
+    ) -> SyncResult:
         """`wait`, for callers that run an event loop.
 
         Who is cancelled has arrived, and may wait for it again.
@@ -265,7 +340,7 @@ class DistributedBarrier:
         return await Waits().wait(lambda _: self.is_valid())
 
     def is_valid(self) -> bool:
-        """The same, at once; true before the first barrier if all ranks have begun."""
+        """Return so at once; true before the first barrier if all ranks have begun."""
         now = self._membership.view()
         return now is not None and (self._view is None or now == self._view)
 

@@ -1,8 +1,9 @@
-"""What two nodes say to each other: a state machine that is told what came and what time it is, and
-says what to send.
+"""Conversation of two nodes: a state machine that is told what came and what time it is, and says
+what to send.
 
 It knows neither sockets nor clocks nor threads, so that a test can drive two of them through any
-order of events.
+order of events. One file of more than 500 lines, because it is one state: every method reads and
+writes the same few fields, and what is said depends on all of them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from . import frame
-from .acknowledgement import Acknowledgement
 from .digest import digest
-from .frame import Header, Kind
-from .greeting import Greeting, begun_before, greeting_of, too_long
-from .health import NetworkHealthMonitor
-from .incoming import Fate, Incoming, Message
-from .limits import Limits
-from .outgoing import Outgoing
+from .frame import Greeting, Header, Kind, begun_before, greeting_of, too_long
+from .incoming import Acknowledgement, Fate, IncomingFrames, Message
+from .link import NetworkHealthMonitor, TransportLimits
+from .outgoing import OutgoingFrames
 from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
 from .records import NodeId
 
@@ -28,7 +26,7 @@ class Conversation:
     Args:
         node, peer: the names of both; who answers under another name is not talked to.
         epoch: how often this node had begun: greater than 0, and greater at each new start.
-        ordered: as `Outgoing`; an attribute too.
+        ordered: as `OutgoingFrames`; an attribute too.
         largest: payload bytes of one frame.
 
     Attributes:
@@ -39,13 +37,14 @@ class Conversation:
         settled: whether the peer is nowhere else than where it is connected to.
     """
 
+    # Seven arguments: who talks (3), within which bounds and counters (2), over what (2).
     def __init__(
         self,
         *,
         node: NodeId,
         peer: NodeId,
         epoch: int,
-        limits: Limits,
+        limits: TransportLimits,
         monitor: NetworkHealthMonitor,
         ordered: bool,
         largest: int = 2**31,
@@ -76,29 +75,28 @@ class Conversation:
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
         self._asked: tuple[int, float] = (-1, 0.0)
         # Met: whether anything came of or went to this epoch of the peer.
-        self._fail = self._told = self._met = False
+        self._fail = self._has_said_fail = self._met = False
 
     def _new_halves(self) -> None:
-        self.outgoing = Outgoing(
+        self.outgoing = OutgoingFrames(
             limits=self.limits,
             round_trip=self.round_trip,
             counters=self.counters,
             ordered=self.ordered,
             largest=self._largest,
         )
-        self.incoming = Incoming(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
+        self.incoming = IncomingFrames(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
 
     # What happened.
 
     def begin(self, *, now: float) -> None:
-        """There is a connection, a new one; for datagrams there is one from the start."""
+        """Begin on a new connection; for datagrams there is one from the start."""
         self.connected = True
         self.wanted = False
         self.counters.connections += 1
-        # Told: on this connection, of a problem.
         self._heard = False
         self._hello = True
-        self._told = False
+        self._has_said_fail = False
         self._refused = False
         self._heard_at = self._said_at = now
         self._hellos = 0
@@ -107,9 +105,10 @@ class Conversation:
         self.outgoing.rewind()
 
     def end(self, *, why: str) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
         self.connected = self._heard = False
-        self.trouble = self.trouble if self._refused else why  # that it was closed on us says less
+        if not self._refused:  # a reason that the peer gave says more than that it closed on us
+            self.trouble = why
         oldest = self.outgoing.oldest
         if (
             self.incoming.ended
@@ -120,14 +119,14 @@ class Conversation:
             self._give_up(f"{self.peer} has closed")
 
     def alive(self, *, now: float) -> None:
-        """Bytes came, of whatever: a long frame takes long to come, and who sends it waits for a
-        sign of life.
+        """Note that bytes came, of whatever: a long frame takes long to come, and who sends it
+        waits for a sign of life.
         """
         self._heard_at = now
         self.tick(now=now)
 
     def came(self, header: Header, payload: Any, *, now: float) -> None:
-        """A frame came whose digests hold."""
+        """Take a frame that came, and whose digests hold."""
         if header.kind is Kind.HELLO:
             self._greeted(header, payload, now)
             return
@@ -183,9 +182,9 @@ class Conversation:
             self._ask_for(self.incoming.arrived, now, damaged=False)
 
     def damaged(self, header: Header | None, *, now: float) -> None:
-        """A frame came whose payload has changed.
+        """Note a frame that came and whose payload has changed.
 
-        Or, without a header, one of which nothing is known.
+        Without a header nothing is known of it.
         """
         self.counters.damaged += 1
         self.trouble = (
@@ -206,9 +205,11 @@ class Conversation:
         self._asks[sequence] = damaged or self._asks.get(sequence, False)
 
     def _greeted(self, header: Header, payload: Any, now: float) -> None:
-        found = greeting_of(payload)
-        if found[:2] != (self.peer, self.node):
-            self.trouble = f"{found.node} to {found.peer} answered, not {self.peer} to {self.node}"
+        greeting = greeting_of(payload)
+        if greeting[:2] != (self.peer, self.node):
+            self.trouble = (
+                f"{greeting.node} to {greeting.peer} answered, not {self.peer} to {self.node}"
+            )
             self.wanted = self.ordered
             return
         if header.epoch < self.peer_epoch:
@@ -223,7 +224,7 @@ class Conversation:
                 self._restarted(header.epoch)
                 return
             self.peer_epoch = header.epoch
-            self.incoming = Incoming(source=self.peer, epoch=header.epoch, limits=self.limits)
+            self.incoming = IncomingFrames(source=self.peer, epoch=header.epoch, limits=self.limits)
             self._acks.renew()
             self._hello = True
         if header.toward == 0 and self._met and self.ordered:
@@ -240,7 +241,7 @@ class Conversation:
         if header.toward == self.epoch:
             self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
             self.outgoing.room = min(self.limits.window, header.sequence)
-            self._takes(found)
+            self._takes(greeting)
             if not self._heard:
                 # What was before they met is no trouble any more.
                 self.trouble = self.trouble if self._met else ""
@@ -252,22 +253,27 @@ class Conversation:
         else:
             self._hello = True
 
-    def _takes(self, found: Greeting) -> None:
-        """What the peer takes; what was offered before that was known, and is longer, would never
-        pass.
+    def _takes(self, greeting: Greeting) -> None:
+        """Learn what the peer takes; what was offered before that was known, and is longer, would
+        never pass.
         """
-        self.longest = min(self.limits.message, found.message or self.limits.message)
+        self.longest = min(self.limits.message, greeting.message or self.limits.message)
         message, size = self.outgoing.longest if self.longest < self.limits.message else (0, 0)
         if size > self.longest and self.problem is None:
             self._give_up(self._too_long(size, message))
 
     def _too_long(self, size: int, message: int) -> str:
-        ours = self.limits.message
-        both = self.longest
-        return too_long(self.node, self.peer, ours=ours, both=both, size=size, message=message)
+        return too_long(
+            self.node,
+            self.peer,
+            ours=self.limits.message,
+            both=self.longest,
+            size=size,
+            message=message,
+        )
 
     def _refuse(self, header: Header, words: str) -> None:
-        """Nobody there talks to us."""
+        """Note that nobody there talks to us."""
         if header.toward != self.epoch or self._heard or self.problem is not None:
             return
         self._refused = True
@@ -276,7 +282,9 @@ class Conversation:
             self.problem = self._lost("nobody there talks to it")
 
     def _restarted(self, epoch: int) -> None:
-        """It remembers nothing of us; what became of what it was sent, nobody can say."""
+        """End this conversation with a peer that remembers nothing of us; what became of what it
+        was sent, nobody can say.
+        """
         self._next_epoch = max(epoch, self._next_epoch)
         if self.problem is not None:
             return
@@ -298,7 +306,7 @@ class Conversation:
         )
 
     def tick(self, *, now: float) -> None:
-        """Time went on."""
+        """Do what has become due by the clock."""
         if self.problem is not None:
             return
         self.outgoing.tick(now=now)
@@ -315,9 +323,10 @@ class Conversation:
             doubled=self._hellos
         ):
             self._hello = True
-            self._hellos = self._hellos + 1
+            self._hellos += 1
         if self.silent(now=now):
-            self.wanted, self.trouble = True, f"nothing was heard for {self._silence():g} s"
+            self.wanted = True
+            self.trouble = f"nothing was heard for {self._silence():g} s"
         elif self._heard and not self.incoming.ended and now >= self._sign_at():
             self._acks.ask()  # a sign of life, and one is asked for
 
@@ -330,7 +339,9 @@ class Conversation:
         return min(at, max(oldest.sent_at, self._acks.asked_at) + self.limits.deadline / 3)
 
     def hurry(self) -> None:
-        """Somebody waits until all that was offered is acknowledged, or taken: say so, once."""
+        """Tell the peer, once, that somebody waits until all that was offered is acknowledged, or
+        taken.
+        """
         self._acks.hurry(self.outgoing.offered)
 
     def silent(self, *, now: float) -> bool:
@@ -353,23 +364,19 @@ class Conversation:
     def _lost(self, why: str) -> MessageLost:
         """This side tries no longer; with what is known of it, in words."""
         out = self.outgoing
-        incoming = self.incoming
         connections = self.counters.connections
         oldest = out.oldest
         untaken = out.untaken
+        which = f"to {self.peer}"
+        tried = ""
         if oldest is not None:
             message = oldest.message
-            which = f"to {self.peer}"
             tried = f"sent {oldest.times} times, "
-        elif incoming.ended:
-            # The one that somebody is about to send.
-            message = out.messages
-            which = f"to {self.peer}"
-            tried = ""
+        elif self.incoming.ended:
+            message = out.messages  # the one that somebody is about to send
         else:
-            message = incoming.messages
+            message = self.incoming.messages
             which = f"from {self.peer}"
-            tried = ""
         last = f"; last trouble: {self.trouble}" if self.trouble else ""
         if untaken is not None and oldest is None:
             last += (
@@ -416,7 +423,7 @@ class Conversation:
         return self.outgoing.offer(data, now=now)
 
     def goodbye(self, *, now: float) -> None:
-        """After all that was offered, nothing comes."""
+        """Say that nothing comes after all that was offered."""
         if self.problem is None:
             self.outgoing.offer(b"", now=now, kind=Kind.BYE)
             self._acks.hasten()
@@ -476,8 +483,8 @@ class Conversation:
             return self._frame(
                 Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=payload
             )
-        if self._fail and self._heard and not self._told:
-            self._told = True
+        if self._fail and self._heard and not self._has_said_fail:
+            self._has_said_fail = True
             return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
         if not self._heard or self.problem is not None:
             return None
@@ -486,23 +493,19 @@ class Conversation:
             return self._frame(Kind.AGAIN, now, sequence=sequence, flags=int(damaged))
         pending = self.outgoing.next(now=now)
         if pending is not None:
-            flags = frame.MORE if pending.more else 0
-            payload = pending.payload
             return self._frame(
                 pending.kind,
                 now,
                 sequence=pending.sequence,
-                flags=flags,
-                payload=payload,
-                made=pending.digest,
+                flags=frame.MORE if pending.more else 0,
+                payload=pending.payload,
+                payload_digest=pending.digest,
             )
-        acks = self._acks
-        offered = self.outgoing.offered
-        if not (acks.asks or acks.answers or (acks.at is not None and now >= acks.at)):
+        if not self.owes(now):
             return None
-        return self._frame(
-            Kind.ACK, now, sequence=offered, flags=acks.flags(sequence=offered, now=now)
-        )
+        offered = self.outgoing.offered
+        flags = self._acks.flags(sequence=offered, now=now)
+        return self._frame(Kind.ACK, now, sequence=offered, flags=flags)
 
     def _frame(
         self,
@@ -512,8 +515,10 @@ class Conversation:
         sequence: int = 0,
         flags: int = 0,
         payload: Any = b"",
-        made: int | None = None,
+        payload_digest: int | None = None,
     ) -> tuple[bytes, Any]:
+        if payload_digest is None and payload:
+            payload_digest = digest(payload)
         self._said_at = now
         self._acks.said()
         header = frame.packed(
@@ -525,7 +530,7 @@ class Conversation:
             toward=self.peer_epoch,
             acknowledged=self.incoming.arrived,
             taken=self.incoming.taken,
-            payload_digest=digest(payload) if made is None and payload else made,
+            payload_digest=payload_digest,
         )
         return header, payload
 
@@ -572,7 +577,7 @@ class Conversation:
         return header, pending.message
 
     def passed(self, header: Header, payload: Any, *, now: float) -> tuple[Message | None, bool]:
-        """A frame came by itself, as `came` or `damaged`.
+        """Take a frame that came by itself, as `came` or `damaged` do.
 
         Returns:
             Its message, where that is the next, and so taken; and whether something is to be said
@@ -628,18 +633,15 @@ class Conversation:
         """When `tick` or `next_frame` has something to do, if nothing comes before; None: never."""
         if self.problem is not None:
             return None
-        times = [self.outgoing.due, self._acks.at if self._heard else None]
-        if self.connected:
-            times += (
-                []
-                if self._heard
-                else [self._hello_at + self.round_trip.timeout(doubled=self._hellos)]
-            )
-            if self.ordered and not self.incoming.ended:
-                times += [
-                    self._heard_at + self._silence(),
-                    self._sign_at() if self._heard else None,
-                ]
+        times = [self.outgoing.due]
+        if self._heard:
+            times.append(self._acks.at)
+        elif self.connected:
+            times.append(self._hello_at + self.round_trip.timeout(doubled=self._hellos))
+        if self.connected and self.ordered and not self.incoming.ended:
+            times.append(self._heard_at + self._silence())
+            if self._heard:
+                times.append(self._sign_at())
         return min((time for time in times if time is not None), default=None)
 
     @property

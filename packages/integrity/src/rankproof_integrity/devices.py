@@ -1,4 +1,4 @@
-"""The ranks of a group and the lines between them: each finds the others by a store, and again
+"""Ranks of a group and the lines between them: each finds the others by a store, and again
 after a restart.
 """
 
@@ -9,15 +9,13 @@ import json
 from types import TracebackType
 from typing import Any, Self
 
-from .barrier import DistributedBarrier
-from .health import LinkHealth
+from .barrier import DistributedBarrier, Membership
 from .incoming import Message
-from .limits import Limits
-from .membership import Membership
+from .link import LinkHealth, TransportLimits
 from .problem import Misused
 from .records import EnhancedTokenChunk
-from .store import Store, next_epoch
-from .token_transfer import chunk_bytes, chunk_of
+from .store import SharedStore, next_epoch
+from .token_stream import chunk_bytes, chunk_of
 from .transport import ReliableMessageTransport
 from .wire import Address, address_of
 
@@ -48,16 +46,17 @@ class DeviceCommunicationManager:
         transport: what carries the messages.
     """
 
+    # Seven arguments: who this rank is in which group (4), where it listens (2), its bounds.
     def __init__(
         self,
         *,
-        store: Store,
+        store: SharedStore,
         rank: int,
         world_size: int,
         address: Address = ("127.0.0.1", 0),
         insecure: bool = False,
         group: str = "world",
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         address = address_of(address)
         if address[0] in EVERYWHERE:
@@ -87,22 +86,23 @@ class DeviceCommunicationManager:
                 self.transport.expect(name_of(other))
             elif other < rank:
                 self.transport.connect(name_of(other), functools.partial(self._address, other))
+        # Last: whoever reads it connects, and is expected by then.
         self._store.set(self._key(rank), json.dumps(listens).encode())
 
     def _key(self, rank: int) -> str:
         return f"address/{self._group}/{rank}"
 
     def _address(self, rank: int) -> Address:
-        """Where a rank listens now: after a restart it is another port.
+        """Return where a rank listens now: after a restart it is another port.
 
         Raises:
             ConnectionError: it has not said.
         """
-        said = self._store.get(self._key(rank))
-        if said is None:
+        text = self._store.get(self._key(rank))
+        if text is None:
             raise ConnectionError(f"{name_of(rank)} has not said where it listens")
-        found = json.loads(said)
-        return found if isinstance(found, str) else (str(found[0]), int(found[1]))
+        address = json.loads(text)
+        return address if isinstance(address, str) else (str(address[0]), int(address[1]))
 
     def send(self, data: Any, *, to: int, timeout: float | None = None) -> int:
         """As `ReliableMessageTransport.send`, to a rank."""

@@ -1,4 +1,4 @@
-"""The digest of bytes as they lie: xxh3 of 64 bits. It finds accidents.
+"""Digest of bytes as they lie: xxh3 of 64 bits. It finds accidents.
 
 It does not keep out whoever forges bytes.
 """
@@ -39,7 +39,7 @@ def digest(*parts: Any) -> int:
 
 
 class Chunks:
-    """The digest of bytes that come one part after the other.
+    """Digest of bytes that come one part after the other.
 
     Args:
         first: the first of them, which may be empty.
@@ -54,12 +54,14 @@ class Chunks:
         return int(self._state.intdigest())
 
 
-def _told(data: Any) -> str:
+def _hexadecimal(data: Any) -> str:
     return f"{digest(data):016x}"
 
 
+# The functions themselves where they are installed: one of ours around each would take as long as
+# they do for a token. Without xxhash `digest` says what to install.
 digest_of: Callable[[Any], int] = xxhash.xxh3_64_intdigest if _missing is None else digest
 """Of one buffer."""
 
-hexadecimal: Callable[[Any], str] = xxhash.xxh3_64_hexdigest if _missing is None else _told
-"""The same in sixteen lower-case letters and digits."""
+hexadecimal: Callable[[Any], str] = xxhash.xxh3_64_hexdigest if _missing is None else _hexadecimal
+"""Of one buffer too, in sixteen lower-case letters and digits."""

@@ -1,5 +1,5 @@
-"""EncodingValidator: whether bytes are UTF-8 over any split, and whether a text is what its ids
-spell.
+"""EncodingValidator: judge whether bytes are UTF-8 over any split, and whether a text is what its
+ids spell.
 
 A character may lie in several tokens, and a token may end inside of one: an incomplete end of a
 chunk is not an error, an incomplete end of the whole is, unless the generation was cut there. What
@@ -12,11 +12,11 @@ import codecs
 from collections.abc import Callable, Sequence
 
 from .problem import Misused
+from .records import VALID, ValidationError, ValidationResult, failure
 from .spelling import REPLACEMENT, Spelling
-from .validation import VALID, ValidationError, ValidationResult
 
 UNSPELLABLE = (LookupError, ValueError, TypeError, OverflowError)
-"""What a tokenizer raises for ids that it does not have."""
+"""Errors that a tokenizer raises for ids that it does not have."""
 SHOWN = 12  # bytes or characters on each side of a difference
 
 
@@ -55,9 +55,8 @@ class EncodingValidator:
         self._offset = 0
         self._tail = b""
         self._spelled = codecs.getincrementaldecoder("utf-8")("replace")
-        # spelled by ids and not seen as text; characters that were
-        self._due = ""
-        self._seen = 0
+        self._due = ""  # spelled by ids and not seen as text
+        self._seen = 0  # characters that were
         # Characters at the end that a detokenizer holds back, for they may be half of one.
         self._held = 0
         self._ahead = ""  # U+FFFD that came as text for a character that is not complete
@@ -66,7 +65,7 @@ class EncodingValidator:
         self._failed = VALID
 
     def feed(self, data: bytes | bytearray | memoryview) -> ValidationResult:
-        """Return the next bytes of the stream; they may end inside of a character.
+        """Judge the next bytes of the stream; they may end inside of a character.
 
         The position of a failure is that of the first wrong byte in the whole stream.
         """
@@ -82,15 +81,18 @@ class EncodingValidator:
         except UnicodeDecodeError as error:
             at = self._offset + error.start
             near = whole[max(0, error.start - SHOWN) : error.start + SHOWN]
-            words = f"byte {at} is not UTF-8 ({error.reason}): …{near.hex(' ')}…"
-            return self._fail(ValidationError.NOT_UTF8, words, at)
-        self._offset = self._offset + used
+            return self._fail(
+                ValidationError.NOT_UTF8,
+                f"byte {at} is not UTF-8 ({error.reason}): …{near.hex(' ')}…",
+                at,
+            )
+        self._offset += used
         self._tail = whole[used:]
         return VALID
 
     def feed_token(self, token_id: int, text: str) -> ValidationResult:
-        """Return the next id, and the text that the detokenizer gave out at it, which may lag
-        behind the ids.
+        """Judge the next id, and the text that the detokenizer gave out at it, which may lag behind
+        the ids.
 
         The position of a failure is that of the first wrong character in the whole text.
         """
@@ -100,11 +102,15 @@ class EncodingValidator:
             try:
                 spelling = self._token_bytes(token_id)
             except UNSPELLABLE as error:
-                words = f"id {token_id} has no spelling: {type(error).__name__}: {error}"
-                return self._fail(ValidationError.UNASSIGNED, words, self._seen)
+                return self._fail(
+                    ValidationError.UNASSIGNED,
+                    f"id {token_id} has no spelling: {type(error).__name__}: {error}",
+                    self._seen,
+                )
             return self._compared(self._spelled.decode(spelling), text)
-        if not text.isascii() and (lone := _surrogate(text)) is not None:
-            return self._lone(self._seen + lone)
+        if (lone := _surrogate(text)) is not None:
+            at = self._seen + lone
+            return self._fail(ValidationError.NOT_UTF8, _half_words(at), at)
         self._seen += len(text)
         if self._spelling is not None:
             self._ids.append(token_id)
@@ -114,7 +120,7 @@ class EncodingValidator:
         return VALID
 
     def finish(self, *, cut: bool = False) -> ValidationResult:
-        """The stream is at its end.
+        """Judge the stream at its end.
 
         Args:
             cut: the generation was cut (its length was reached), so that it may end inside of a
@@ -123,28 +129,35 @@ class EncodingValidator:
         if not self._failed.is_valid:
             return self._failed
         if self._tail and not cut:
-            words = (
-                f"the bytes end inside of a character: {self._tail.hex(' ')} at byte {self._offset}"
+            return self._fail(
+                ValidationError.INCOMPLETE,
+                f"the bytes end inside of a character: {self._tail.hex(' ')} at byte"
+                f" {self._offset}",
+                self._offset,
             )
-            return self._fail(ValidationError.INCOMPLETE, words, self._offset)
         if self._spelling is not None:
             return self._redecoded(self._spelling, cut=cut)
         rest = "" if cut else self._spelled.decode(b"", final=True)
         # Of an incomplete character at the very end detokenizers give a replacement character, or
         # nothing.
         if self._due and not (cut and len(self._due) <= self._held):
-            words = (
-                f"{len(self._due)} characters that the ids spell never came: {self._due[:SHOWN]!r}…"
+            return self._fail(
+                ValidationError.TEXT_DIFFERS,
+                f"{len(self._due)} characters that the ids spell never came:"
+                f" {self._due[:SHOWN]!r}…",
+                self._seen,
             )
-            return self._fail(ValidationError.TEXT_DIFFERS, words, self._seen)
         if rest:
-            words = f"the ids end inside of a character, behind {self._seen} characters"
-            return self._fail(ValidationError.INCOMPLETE, words, self._seen)
+            return self._fail(
+                ValidationError.INCOMPLETE,
+                f"the ids end inside of a character, behind {self._seen} characters",
+                self._seen,
+            )
         return VALID
 
     def _compared(self, spelled: str, text: str) -> ValidationResult:
         if spelled == text and not self._due and not self._ahead:
-            self._seen = self._seen + len(text)
+            self._seen += len(text)
             self._held = 0
             return VALID
         due = self._due + spelled
@@ -152,7 +165,8 @@ class EncodingValidator:
         self._held = self._held + len(spelled) if is_open else 0
         if self._ahead or not due.startswith(text):
             return self._replaced(due, text)
-        self._due, self._seen = due[len(text) :], self._seen + len(text)
+        self._due = due[len(text) :]
+        self._seen += len(text)
         return VALID
 
     def _replaced(self, due: str, text: str) -> ValidationResult:
@@ -185,8 +199,11 @@ class EncodingValidator:
         try:
             spelled = spelling.of(self._ids, text, ongoing=ongoing, cut=cut)
         except UNSPELLABLE as error:
-            words = f"the tokenizer has no text for these ids: {type(error).__name__}: {error}"
-            return self._fail(ValidationError.UNASSIGNED, words, 0)
+            return self._fail(
+                ValidationError.UNASSIGNED,
+                f"the tokenizer has no text for these ids: {type(error).__name__}: {error}",
+                0,
+            )
         if spelled == text or (ongoing and spelled.startswith(text)):
             return VALID
         return self._differs(spelled, text, 0)
@@ -195,33 +212,33 @@ class EncodingValidator:
         at = common_prefix(spelled, text)
         here = text[at : at + SHOWN]
         there = spelled[at : at + SHOWN]
-        words = f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}"
-        return self._fail(ValidationError.TEXT_DIFFERS, words, before + at)
-
-    def _lone(self, at: int) -> ValidationResult:
-        words = f"character {at} is half of a surrogate pair: no UTF-8 has it"
-        return self._fail(ValidationError.NOT_UTF8, words, at)
+        return self._fail(
+            ValidationError.TEXT_DIFFERS,
+            f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}",
+            before + at,
+        )
 
     def _fail(self, error: ValidationError, words: str, position: int) -> ValidationResult:
-        self._failed = ValidationResult(error_type=error, words=words, position=position)
+        self._failed = failure(error, words, position)
         return self._failed
 
 
 def validate_text(text: str) -> ValidationResult:
     """Return whether a text can be written as UTF-8: one with half of a surrogate pair cannot."""
-    at = None if text.isascii() else _surrogate(text)
-    if at is None:
-        return VALID
-    words = f"character {at} is half of a surrogate pair: no UTF-8 has it"
-    return ValidationResult(error_type=ValidationError.NOT_UTF8, words=words, position=at)
+    at = _surrogate(text)
+    return VALID if at is None else failure(ValidationError.NOT_UTF8, _half_words(at), at)
+
+
+def _half_words(at: int) -> str:
+    return f"character {at} is half of a surrogate pair: no UTF-8 has it"
 
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
-    """How long two sequences begin alike."""
-    return next(
-        (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other),
-        min(len(a), len(b)),
-    )
+    """Return how long two sequences begin alike."""
+    for at, (here, there) in enumerate(zip(a, b, strict=False)):
+        if here != there:
+            return at
+    return min(len(a), len(b))
 
 
 def _demand_begun(whole: bytes, used: int) -> None:
@@ -241,6 +258,9 @@ def _demand_begun(whole: bytes, used: int) -> None:
 
 
 def _surrogate(text: str) -> int | None:
+    """Return the place of the first half of a surrogate pair; None where there is none."""
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -6,20 +6,25 @@ there is a decision, there is one for each generation of the group, and all read
 that is written stands. A rank that does not answer in time is named in it as missing. When it turns
 up later, it reads that it is left out, and does not take part. Back to many devices goes only who
 asks for it, and only with every rank.
+
+When it is time to, `FallbackThreshold` works out from the failures that are accepted.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections import deque
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import TypedDict
 
 from .metrics import Metrics
 from .problem import IntegrityError, Misused
 from .records import FailureClass
-from .store import Store
+from .store import SharedStore
 
 FIRST_LOOK = 0.001
 LAST_LOOK = 0.05
@@ -33,8 +38,8 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
-    """What stands for a generation of the group; the same for whoever reads it.
+class FallbackDecision:
+    """Decision that stands for a generation of the group; the same for whoever reads it.
 
     Attributes:
         generation: how often the group had gone back to all its devices before.
@@ -54,9 +59,17 @@ class Decision:
     reason: str
 
 
+class FallbackProposal(TypedDict):
+    """Request of a rank for the fallback, as it stands in the store."""
+
+    rank: int
+    position: int
+    reason: str
+
+
 class LeftOut(IntegrityError):
-    """The others decided without this rank: it has to stop, and may come back when the group
-    returns to normal.
+    """Raised where the others decided without this rank: it has to stop, and may come back when the
+    group returns to normal.
 
     Attributes:
         decision: what they decided.
@@ -64,7 +77,7 @@ class LeftOut(IntegrityError):
 
     failure = FailureClass.CATASTROPHIC
 
-    def __init__(self, words: str, *, decision: Decision) -> None:
+    def __init__(self, words: str, *, decision: FallbackDecision) -> None:
         super().__init__(words)
         self.decision = decision
 
@@ -86,7 +99,7 @@ class FallbackCoordinator:
 
     def __init__(
         self,
-        store: Store,
+        store: SharedStore,
         *,
         rank: int,
         size: int,
@@ -105,7 +118,7 @@ class FallbackCoordinator:
         self.generation = 0
         self._requests = 0
         self._metrics = metrics
-        self.decisions: list[Decision] = []
+        self.decisions: list[FallbackDecision] = []
         self._catch_up()
 
     def propose(self, reason: str, *, position: int) -> str:
@@ -119,9 +132,8 @@ class FallbackCoordinator:
                 f"rank {self.rank}: the group generates on one device already, by its generation's"
                 " decision"
             )
-        text = json.dumps({"rank": self.rank, "position": position, "reason": reason})
-        said = json.loads(self._once("proposal", text))
-        return f"rank {said['rank']} at position {said['position']}: {said['reason']}"
+        proposal = FallbackProposal(rank=self.rank, position=position, reason=reason)
+        return _proposal_words(self._once("proposal", json.dumps(proposal)))
 
     @property
     def proposed(self) -> bool:
@@ -132,12 +144,10 @@ class FallbackCoordinator:
         To be looked at by every rank between two tokens, or as often as a token's delay may be
         missed.
         """
-        return (
-            self._get("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request"))
-            is not None
-        )
+        what = "proposal" if self.mode is Mode.DISTRIBUTED else self._return("request")
+        return self._get(what) is not None
 
-    def agree(self, *, position: int, timeout: float) -> Decision:
+    def agree(self, *, position: int, timeout: float) -> FallbackDecision:
         """Answer a proposal and wait for the decision, in `timeout` seconds at most and a little.
 
         Args:
@@ -155,15 +165,14 @@ class FallbackCoordinator:
             )
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
-        said = json.loads(self._get("proposal") or "")
-        mine = Decision(
+        mine = FallbackDecision(
             generation=self.generation,
             mode=Mode.SINGLE,
             position=min(answered.values()),
             participants=tuple(sorted(answered)),
             missing=tuple(rank for rank in range(self.size) if rank not in answered),
             device=self._device(answered),
-            reason=f"rank {said['rank']} at position {said['position']}: {said['reason']}",
+            reason=_proposal_words(self._get("proposal") or ""),
         )
         return self._decided("decision", mine)
 
@@ -180,7 +189,7 @@ class FallbackCoordinator:
             )
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")
 
-    def agree_on_return(self, *, position: int, timeout: float) -> Decision:
+    def agree_on_return(self, *, position: int, timeout: float) -> FallbackDecision:
         """Answer a request to return and wait for the decision: distributed if every rank answered,
         else as before.
 
@@ -202,7 +211,7 @@ class FallbackCoordinator:
         before = self.decisions[-1]
         assert before.device is not None  # the mode is single
         device = before.device if before.device in answered else self._device(answered)
-        mine = Decision(
+        mine = FallbackDecision(
             generation=self.generation,
             mode=Mode.SINGLE if missing else Mode.DISTRIBUTED,
             position=answered[device],
@@ -221,16 +230,15 @@ class FallbackCoordinator:
         end = time.monotonic() + timeout
         pause = FIRST_LOOK
         while True:
-            found = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
+            answers = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
             left = end - time.monotonic()
-            if None not in found.values() or left <= 0:
-                return {
-                    rank: int(position) for rank, position in found.items() if position is not None
-                }
+            if None not in answers.values() or left <= 0:
+                return {rank: int(answer) for rank, answer in answers.items() if answer is not None}
             time.sleep(min(pause, left))
             pause = min(2 * pause, LAST_LOOK)
 
-    def _decided(self, what: str, mine: Decision) -> Decision:
+    def _decided(self, what: str, mine: FallbackDecision) -> FallbackDecision:
+        # The first that is written stands: a rank whose own decision came second takes the other.
         decision = self._read(self._once(what, json.dumps(asdict(mine))))
         self._follow(decision)
         if self._metrics is not None:
@@ -244,7 +252,7 @@ class FallbackCoordinator:
             )
         return decision
 
-    def _follow(self, decision: Decision) -> None:
+    def _follow(self, decision: FallbackDecision) -> None:
         returning = self.mode is Mode.SINGLE
         self.decisions.append(decision)
         self.mode = decision.mode
@@ -272,12 +280,89 @@ class FallbackCoordinator:
         return self._store.claim(self._key(what), value.encode()).decode()
 
     def _get(self, what: str) -> str | None:
-        found = self._store.get(self._key(what))
-        return None if found is None else found.decode()
+        value = self._store.get(self._key(what))
+        return None if value is None else value.decode()
 
     @staticmethod
-    def _read(text: str) -> Decision:
+    def _read(text: str) -> FallbackDecision:
         row = json.loads(text)
         for name in ("participants", "missing"):
             row[name] = tuple(row[name])
-        return Decision(**row | {"mode": Mode(row["mode"])})
+        return FallbackDecision(**row | {"mode": Mode(row["mode"])})
+
+
+def _proposal_words(text: str) -> str:
+    proposal: FallbackProposal = json.loads(text)
+    return f"rank {proposal['rank']} at position {proposal['position']}: {proposal['reason']}"
+
+
+class FallbackThreshold:
+    """When failures are too many for chance: the number that a good pipeline would reach in one of
+    a million windows.
+
+    The threshold follows from what is accepted: with a failure rate of `acceptable` a token, it is
+    the smallest number of failures in `window` tokens whose probability is below `error`.
+
+    Args:
+        acceptable: failures for each token that are put up with; above 0, below 1.
+        window: tokens that are looked back.
+        error: how often a pipeline that is as good as accepted may fall back, for each window.
+
+    Attributes:
+        failures: the threshold.
+
+    Raises:
+        Misused: a number is out of its range, or no number of failures in so short a window is rare
+            enough.
+    """
+
+    def __init__(
+        self, *, acceptable: float = 1e-3, window: int = 1000, error: float = 1e-6
+    ) -> None:
+        if not (0 < acceptable < 1 and 0 < error < 1 and window > 0):
+            raise Misused(
+                f"a rate of {acceptable}, an error of {error} and a window of {window} give no"
+                " threshold"
+            )
+        self._window = window
+        self._seen = deque[int]()  # tokens at which something failed, within the window
+        enough = _least(window, acceptable, error)
+        if enough > window:
+            raise Misused(
+                f"{window} failures in {window} tokens are to be expected at a rate of"
+                f" {acceptable}: look further"
+            )
+        self.failures = enough
+
+    def failed(self, *, token: int, failure: FailureClass = FailureClass.TRANSIENT) -> bool:
+        """Count a failure; whether it is time to fall back. Of catastrophic ones one is enough.
+
+        Args:
+            token: how many tokens were made before it, of all streams: a number that never falls.
+            failure: its class.
+        """
+        self._seen.append(token)
+        while self._seen[0] <= token - self._window:
+            self._seen.popleft()
+        return failure is FailureClass.CATASTROPHIC or len(self._seen) >= self.failures
+
+
+def _least(trials: int, rate: float, error: float) -> int:
+    """Return the least number of failures that is reached, or passed, in independent trials with a
+    probability below the error.
+    """
+    whole = math.lgamma(trials + 1)
+    log = math.log(rate)
+    other = math.log1p(-rate)
+    tail = 0.0
+    for k in range(trials, 0, -1):
+        tail += math.exp(
+            whole
+            - math.lgamma(k + 1)
+            - math.lgamma(trials - k + 1)
+            + k * log
+            + (trials - k) * other
+        )
+        if tail >= error:
+            return k + 1
+    return 1

@@ -1,4 +1,4 @@
-"""A frame: what lies on a wire. A header of 64 bytes in network order, then the payload.
+"""Frame: what lies on a wire. A header of 64 bytes in network order, then the payload.
 
     0  magic RI, kind, flags        length of the payload
     8  sequence                     number of this frame among those that are in order; of the
@@ -14,6 +14,9 @@
 The header has a digest of its own because a length that changed would have the receiver wait for
 bytes that nobody sends; and since that digest covers the payload's, header and payload hold each
 other.
+
+The payloads of a HELLO and of a FAIL are here too: what a node says of itself at the begin of a
+connection, and why the other end refuses to talk to it.
 """
 
 from __future__ import annotations
@@ -22,34 +25,33 @@ import struct
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from .digest import digest_of
+from .digest import digest, digest_of
+from .records import NodeId
 
 _FIELDS = struct.Struct("!2sBBIQQQQQQ")
 _CHECK = struct.Struct("!Q")
 _ALL = struct.Struct("!2sBBIQQQQQQQ")
 SIZE = _FIELDS.size + _CHECK.size
 MAGIC = b"RI"
+# A flag means something in frames of one kind alone.
 MORE = 1
-"""Flag: the message goes on in the next frame."""
+"""Of DATA: the message goes on in the next frame."""
 UNHEARD = 1
-"""Flag of a HELLO: its sender waits for one."""
+"""Of a HELLO: its sender waits for one."""
 ASKS = 1
+"""Of an ACK: its sender waits for one, up to the frame `sequence`."""
 ANSWERS = 2
-"""Flags of an ACK: its sender waits for one, up to the frame `sequence`.
-
-It is the one that was waited for.
-"""
+"""Of an ACK: it is the one that was waited for."""
 REFUSED = 1
+"""Of a FAIL: it answers a greeting."""
 ANOTHER = 2
+"""Of a FAIL: the greeting was to another node."""
 BEFORE = 4
-"""Flags of a FAIL: it answers a greeting; that was to another node.
-
-Of an epoch before one that is known.
-"""
+"""Of a FAIL: the greeting was of an epoch before one that is known."""
 
 
 class Kind(IntEnum):
-    """What a frame is. DATA and BYE have a place in the order and are sent until they are
+    """Kind of a frame. DATA and BYE have a place in the order and are sent until they are
     acknowledged.
 
     * HELLO: the first on every connection; `sequence` is how many bytes the sender of it has room
@@ -72,7 +74,7 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 class Header(NamedTuple):
-    """A header whose digest held."""
+    """Header whose digest held."""
 
     kind: Kind
     flags: int
@@ -85,6 +87,7 @@ class Header(NamedTuple):
     digest: int
 
 
+# Nine arguments: the fields of a header.
 def packed(
     *,
     kind: Kind,
@@ -98,9 +101,10 @@ def packed(
     payload_digest: int | None = None,
 ) -> bytes:
     """Return a header; without a digest it is that of no bytes."""
-    found = _EMPTY if payload_digest is None else payload_digest
+    if payload_digest is None:
+        payload_digest = _EMPTY
     fields = _FIELDS.pack(
-        MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found
+        MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, payload_digest
     )
     return fields + _CHECK.pack(digest_of(fields))
 
@@ -109,14 +113,14 @@ def parsed(data: Any) -> Header | None:
     """Return the header in the first 64 bytes of a buffer; None where it is not one, or has
     changed.
     """
-    magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found, check = (
+    magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, payload, check = (
         _ALL.unpack_from(data)
     )
     if digest_of(memoryview(data)[: _FIELDS.size]) != check or magic != MAGIC or kind not in _KINDS:
         return None
     # Not Header(…), which is one function of Python more: after a decode step each is read from
     # memory anew.
-    fields = _KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, found
+    fields = _KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, payload
     return tuple.__new__(Header, fields)
 
 
@@ -126,3 +130,73 @@ def holds(header: Header, payload: Any) -> bool:
 
 
 _EMPTY = digest_of(b"")
+DIGITS = 20
+"""Digits of the longest number that a greeting is believed: more would be a long time to read."""
+SHOWN = 80
+"""Characters that are shown of a name that somebody else said."""
+
+
+class Greeting(NamedTuple):
+    """Payload of a HELLO: a line each.
+
+    Attributes:
+        node, peer: who says it, and to whom.
+        message: bytes of the longest message that it takes; None where it did not say.
+    """
+
+    node: NodeId
+    peer: NodeId
+    message: int | None
+
+    def packed(self) -> bytes:
+        return f"{self.node}\n{self.peer}\n{self.message}".encode()
+
+
+def greeting_of(payload: Any) -> Greeting:
+    """Return what a HELLO says, whatever it does."""
+    node, peer, message, *_ = [*bytes(payload).decode(errors="replace").split("\n"), "", "", ""]
+    whole = message.isascii() and message.isdecimal() and len(message) < DIGITS
+    return Greeting(node, peer, int(message) if whole else None)
+
+
+class GreetingRefusal(NamedTuple):
+    """Why nobody here talks to whoever greeted.
+
+    Attributes:
+        words: said to him, and to who waits here for somebody.
+        flags: of the frame.
+    """
+
+    words: str
+    flags: int = REFUSED
+
+    def packed(self, *, toward: int) -> tuple[bytes, bytes]:
+        """Header and payload of the frame that says so to a start of somebody."""
+        payload = self.words.encode()
+        header = packed(
+            kind=Kind.FAIL,
+            flags=self.flags,
+            length=len(payload),
+            epoch=0,
+            toward=toward,
+            payload_digest=digest(payload),
+        )
+        return header, payload
+
+
+def begun_before(node: NodeId, epoch: int, peer: NodeId, met: int) -> str:
+    """Return that a node begins under an epoch before one that its peer knows, in words."""
+    return (
+        f"{node} began under epoch {epoch}, and {peer} has met its epoch {met}: each start takes a"
+        f" greater one than all before, as next_epoch(store, {node!r}) does, and a name is one"
+        " process's at a time"
+    )
+
+
+def too_long(node: NodeId, peer: NodeId, *, ours: int, both: int, size: int, message: int) -> str:
+    """Return that a message is longer than one of both takes, in words."""
+    whose = f"{node} may send" if both == ours else f"{peer} takes ({node}: {ours})"
+    return (
+        f"message {message} of {size} bytes for {peer} is longer than {both}, which is what"
+        f" {whose}: send it in parts, or give both TransportLimits(message={size}) or more"
+    )

@@ -1,5 +1,8 @@
-"""A line to one peer: its conversation, the wire that carries it now, and the threads that wait for
+"""Line to one peer: its conversation, the wire that carries it now, and the threads that wait for
 it.
+
+One file of more than 500 lines, because one lock holds all of it: who reads the wire now (a caller,
+or the attendant) follows from the same few fields that every method changes.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from .incoming import Message
 from .problem import Misused
 from .wire import StreamWire, Torn, Wire
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves
 that to others.
@@ -43,7 +46,7 @@ OUT = select.POLLIN | select.POLLOUT
 
 
 class Watcher(Protocol):
-    """What a line needs of whoever attends to it while no caller does.
+    """Interface of whoever attends to a line while no caller does.
 
     Attributes:
         until: when it looks at the clock next; infinity while it is about to work that out.
@@ -56,13 +59,12 @@ class Watcher(Protocol):
 
         Whatever was said of this descriptor before.
         """
-        ...
 
-    def unwatch(self, descriptor: int) -> None: ...
+    def unwatch(self, descriptor: int) -> None:
+        """Call it no more for this descriptor, which is about to be closed or used by a caller."""
 
     def wake(self) -> None:
         """Ask every line anew when something is due."""
-        ...
 
 
 class Line:
@@ -92,7 +94,10 @@ class Line:
         self._attendant = attendant
         self._dial = None if dial is None else Dial(dial, patience=conversation.limits.silence)
         self.wire = wire
-        # Entered by itself: a Condition's way in is two functions of Python more.
+        # Held by whoever changes the line, and by nobody who waits: `_ready` lets go of it, so that
+        # others send while one reads. One thread may enter twice, since a signal's handler may send
+        # while its thread does. Entered by itself: a Condition's way in is two functions of Python
+        # more.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._callers = 0
@@ -106,6 +111,8 @@ class Line:
         self._poll = select.poll()  # of whoever polls
         self._polled: tuple[Wire | None, int] = (None, 0)
         self._polling = self._woken = False
+        # Whoever polls waits in the kernel, where no condition reaches it: a byte in this pipe
+        # does. It is read when `_woken` says that it is there, so that the pipe never holds two.
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -116,12 +123,12 @@ class Line:
     # What callers do.
 
     def until(
-        self, found: Callable[[float], Found | None], *, deadline: float, sends: bool = False
-    ) -> Found | None:
+        self, find: Callable[[float], Result | None], *, deadline: float, sends: bool = False
+    ) -> Result | None:
         """Work until something is found, or the time is up.
 
         Args:
-            found: asked at first and whenever something came or changed, with the time, under the
+            find: asked at first and whenever something came or changed, with the time, under the
                 line's lock; may raise.
             deadline: of the monotonic clock.
             sends: what was found is a message that is sent: stay with it while the peer takes it.
@@ -140,7 +147,7 @@ class Line:
                             f"the transport of {self.conversation.node} was closed meanwhile"
                         )
                     try:
-                        result = found(now)
+                        result = find(now)
                     finally:
                         self._send(now)  # what was found, or raised, may be something to say
                     if result is not None:
@@ -222,11 +229,11 @@ class Line:
                 if not self._ready(seconds) or self._woken or self.wire is not wire:
                     return None
                 self._read_at = now = time.monotonic()
-                found = wire.single()
-                if found is None:
+                single = wire.single()
+                if single is None:
                     self._receive(now)
                     return None
-                message, owes = conversation.passed(*found, now=now)
+                message, owes = conversation.passed(*single, now=now)
                 if owes:
                     self._send(now)
             except Torn as torn:
@@ -254,12 +261,17 @@ class Line:
         """Return whether something can be read or sent, or the line was woken, within so many
         seconds.
         """
+        # Under the lock: who sees it true writes into the pipe, and the poll ends at once even
+        # where it begins only after that.
         self._polling = True
         try:  # a signal's handler may raise after each of these
             # So that others send meanwhile, and the attendant looks at the clock.
             self._lock.release()
+            # Rounded up: a poll that ends before its time finds nothing due, and is made again.
             return bool(self._poll.poll(seconds * 1000 + 0.5))
         finally:
+            # Taken again whatever happened, because the callers leave it; and only who has it says
+            # that nobody polls.
             try:
                 self._lock.acquire()
             finally:
@@ -292,7 +304,7 @@ class Line:
     def _prepare(self) -> Wire | None:
         """Have the caller's poll wait for what the wire needs now, and the attendant not."""
         wire = self.wire
-        (before, events) = self._polled
+        before, events = self._polled
         if wire is not None:
             self._unwatch()  # without one it watches what is dialled
         needs = OUT if wire is not None and wire.pending else IN
@@ -307,8 +319,8 @@ class Line:
         return wire
 
     def _leave(self, now: float) -> None:
-        """A caller is done. Where one that reads is expected, nobody watches: the attendant would
-        read before it.
+        """Hand on what a caller did that is done. Where one that reads is expected, nobody watches:
+        the attendant would read before it.
         """
         wire = self.wire
         expected = self._read_at + EXPECTED
@@ -322,7 +334,7 @@ class Line:
             self._attendant.wake()
 
     def _hand_on(self, now: float) -> None:
-        """Somebody has to go on."""
+        """Have somebody go on: who polls, another caller, or the attendant."""
         if self._closed:
             self._changed.notify_all()  # close() waits for the last
         elif self._polling:
@@ -369,13 +381,13 @@ class Line:
             self._watched = None
 
     def attend_due(self, now: float) -> float | None:
-        """One step if one is due; gives when the next is, None for never."""
+        """Take a step if one is due; gives when the next is, None for never."""
         with self._lock:
             due = None if self._closed else self.due(now)
         return due if due is None or due > now else self.attend(ready=False)
 
     def attend(self, *, ready: bool) -> float | None:
-        """One step; gives when the next is due by the clock, None for never.
+        """Take a step; gives when the next is due by the clock, None for never.
 
         Args:
             ready: what was watched for happened.
@@ -407,7 +419,7 @@ class Line:
         return self._dial is None and self.conversation.ordered
 
     def take_wire(self, wire: Wire, first: Header, payload: Any) -> None:
-        """The peer connected to us, and its first frame has come."""
+        """Take the connection of a peer that connected to us, with its first frame."""
         with self._lock:
             now = time.monotonic()
             if self._closed:
@@ -444,12 +456,12 @@ class Line:
         if self._dial is None or self.wire is not None or not self._may_connect():
             return
         self._unwatch()
-        made = self._dial.step(now)
-        if made is None:
+        connected = self._dial.step(now)
+        if connected is None:
             self.conversation.trouble = self._dial.trouble or self.conversation.trouble
             self._watch()
             return
-        self.wire = StreamWire(made, longest=self.conversation.limits.message)
+        self.wire = StreamWire(connected, longest=self.conversation.limits.message)
         self.conversation.begin(now=now)
 
     def _receive(self, now: float) -> None:
@@ -465,7 +477,7 @@ class Line:
                     conversation.damaged(header, now=now)
                     continue
                 conversation.came(header, payload, now=now)
-                size = size + len(payload)
+                size += len(payload)
                 whole = True
                 if size >= ENOUGH and conversation.incoming.waiting and not wire.holds_more:
                     break  # what has come is handed on while it lies in the processor's cache
@@ -504,6 +516,7 @@ class Line:
     def _drop(self, why: str) -> None:
         wire = self.wire
         if wire is not None:
+            # Unwatched before it is closed: its number may be another's as soon as it is free.
             self._unwatch()
             self.wire = None
             wire.close()
@@ -517,6 +530,7 @@ class Line:
         with self._lock:
             self._closed = True
             self._wake()
+            # What they use may only be closed once they are gone; `_hand_on` says so.
             while self._callers:
                 self._changed.wait()
             self._drop("closed")

@@ -1,4 +1,4 @@
-"""Calls that wait, for callers that run an event loop: each in a thread, in the order in which they
+"""Waiting calls, for callers that run an event loop: each in a thread, in the order in which they
 were made.
 
 asyncio's own threads are few: with one receive that waits for each peer, no send would find a free
@@ -37,12 +37,14 @@ class CallThreads:
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        # Of the counts, and of the order of what is asked: two callers must not both take the one
+        # thread that is free.
         self._lock = threading.Lock()
         self._free = self._count = 0
         self._closed = False
 
     def submit(self, work: Callable[[], Answer]) -> Future[Answer]:
-        """Have it done; gives where its answer will be.
+        """Have a call made; gives where its answer will be.
 
         Raises:
             Misused: it is closed.
@@ -87,6 +89,7 @@ class LoopCalls:
 
     def __init__(self) -> None:
         self._threads = CallThreads()
+        # Of `_offered`: two loops may send to one peer, and each message waits for the one before.
         self._lock = threading.Lock()
         self._left: defaultdict[NodeId, deque[Future[Message]]] = defaultdict(deque)
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[NodeId, asyncio.Lock]]
@@ -113,15 +116,14 @@ class LoopCalls:
                     offered.set()
                 return then(number)
 
-            one = self._threads.submit(work)
+            call = self._threads.submit(work)
             # After it: the next one would wait for ever for what was never begun.
             self._offered[to] = offered
-        return await _answer(one)
+        return await _answer(call)
 
     async def receive(self, source: NodeId, receive: Callable[[], Message]) -> Message:
-        """Return the next message of a peer.
-
-        Of one that was cancelled before, what came for it then or comes now.
+        """Return the next message of a peer; where a call was cancelled before, what came for it
+        then or comes now.
 
         Who asks first is given the first: one at a time waits in a thread, the others for their
         turn.
@@ -133,28 +135,29 @@ class LoopCalls:
         async with turns[source]:
             while True:
                 self._dismiss(left)
-                own = not left
-                one = self._threads.submit(receive) if own else left.popleft()
+                is_new = not left
+                call = self._threads.submit(receive) if is_new else left.popleft()
                 try:
-                    return await _answer(one)
+                    return await _answer(call)
                 except MessageLate:
-                    if own:
+                    if is_new:
                         raise  # else it was the time of one that began before
                 except (asyncio.CancelledError, GeneratorExit):
-                    left.appendleft(one)
+                    # It goes on in its thread: the next who asks is given what it brings.
+                    left.appendleft(call)
                     raise
 
     @staticmethod
     def _dismiss(left: deque[Future[Message]]) -> None:
-        """Errors that nobody was there for: what they say is said again, if it is still so."""
+        """Drop errors that nobody was there for: what they say is said again, if it is still so."""
         while left and left[0].done() and left[0].exception() is not None:
             left.popleft()
 
     def renew(self, source: NodeId) -> None:
-        """A new conversation begins: what came of the last and was not taken is gone."""
+        """Begin a new conversation: what came of the last and was not taken is gone."""
         left = self._left[source]
-        for one in [one for one in left if one.done()]:
-            left.remove(one)
+        for call in [call for call in left if call.done()]:
+            left.remove(call)
 
     def close(self) -> None:
         """Let the threads end."""
@@ -178,33 +181,31 @@ class Waits:
 
         while True:
             left = threading.Event()
-            one = self._left.popleft() if self._left else None
-            if one is None:
-                one = self._begun(work, left)
+            call = self._left.popleft() if self._left else self._begun(work, left)
             try:
-                found: Answer | None = await _answer(one)
+                answer: Answer | None = await _answer(call)
             except (asyncio.CancelledError, GeneratorExit):
                 left.set()
-                self._left.appendleft(one)
+                self._left.appendleft(call)
                 raise
-            if found is not None:
-                return found
+            if answer is not None:
+                return answer
 
     @staticmethod
     def _begun(work: Callable[[threading.Event], Answer], left: threading.Event) -> Future[Answer]:
-        one = Future[Answer]()
+        call = Future[Answer]()
 
         def run() -> None:
             try:
-                one.set_result(work(left))
+                call.set_result(work(left))
             except BaseException as error:  # noqa: BLE001 - raised to who asked
-                one.set_exception(error)
+                call.set_exception(error)
 
         threading.Thread(target=run, name=THREAD, daemon=True).start()
-        return one
+        return call
 
 
-async def _answer(one: Future[Answer]) -> Answer:
+async def _answer(call: Future[Answer]) -> Answer:
     """Return what a thread answers. It does not matter to the thread who waits, or whether the loop
     is there still.
     """
@@ -221,6 +222,6 @@ async def _answer(one: Future[Answer]) -> Answer:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell)
 
-    one.add_done_callback(wake)
+    call.add_done_callback(wake)
     await there
-    return one.result()
+    return call.result()

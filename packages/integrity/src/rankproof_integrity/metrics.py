@@ -1,5 +1,5 @@
 """Metrics: what was counted and how long it took, as records, as Prometheus text, and for
-OpenTelemetry.
+OpenTelemetry, where its API is installed.
 
 Standard library alone. The names, their units and what they mean are `KNOWN`; another name is
 refused, so that nobody looks at a counter that nothing counts.
@@ -7,6 +7,9 @@ refused, so that nobody looks at a counter that nothing counts.
 
 from __future__ import annotations
 
+import functools
+import importlib
+import math
 import threading
 import time
 from bisect import bisect_left
@@ -14,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from .problem import Misused
 
@@ -26,7 +29,7 @@ BUCKETS = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3,
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What one name means.
+    """Meaning of one name.
 
     Attributes:
         kind: a counter only grows; a gauge is what it is now; a histogram counts durations in
@@ -92,6 +95,16 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
 )
 
 
+class SampleRow(TypedDict):
+    """Row of JSON of a `Sample`; only a histogram has a count and buckets."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+    count: NotRequired[int]
+    buckets: NotRequired[list[int]]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
     """One number, or one histogram, with its labels.
@@ -110,18 +123,13 @@ class Sample:
     count: int | None = None
     buckets: tuple[int, ...] = ()
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> SampleRow:
         """Return the same as a row of JSON."""
-        row: dict[str, object] = {
-            "name": self.name,
-            "labels": dict(self.labels),
-            "value": self.value,
-        }
-        return (
-            row
-            if self.count is None
-            else row | {"count": self.count, "buckets": list(self.buckets)}
-        )
+        row = SampleRow(name=self.name, labels=dict(self.labels), value=self.value)
+        if self.count is not None:
+            row["count"] = self.count
+            row["buckets"] = list(self.buckets)
+        return row
 
 
 class _Histogram:
@@ -144,10 +152,14 @@ class Metrics:
         """Add to a counter.
 
         Raises:
-            Misused: not a counter of `KNOWN`, other labels than it has, or less than nothing.
+            Misused: not a counter of `KNOWN`, other labels than it has, less than nothing, or
+                not a finite number.
         """
         if by < 0:
             raise Misused(f"{name} is a counter and cannot fall by {-by}")
+        if not by < math.inf:
+            # It would stay there: no number that is added later shows in it.
+            raise Misused(f"{name} is a counter and cannot grow by {by}")
         key = _key(name, "counter", labels)
         with self._lock:
             self._numbers[key] = self._numbers.get(key, 0) + by
@@ -169,7 +181,7 @@ class Metrics:
             Misused: not a histogram of `KNOWN`, other labels than it has, or a duration that is not
                 one.
         """
-        if not 0 <= seconds < float("inf"):
+        if not 0 <= seconds < math.inf:
             raise Misused(f"{name}: {seconds} is not a duration in seconds")
         key = _key(name, "histogram", labels)
         with self._lock:
@@ -226,11 +238,61 @@ class Metrics:
             lines.append(f"{said}_count{_braces(sample.labels)} {sample.count}")
         return "".join(line + "\n" for line in lines)
 
+    def opentelemetry(self, *, meter: Any = None) -> None:
+        """Let OpenTelemetry read these metrics whenever its reader collects.
+
+        Nothing is added to the token path. Histograms are given as their sum and count: the
+        durations themselves are not kept.
+
+        Args:
+            meter: of OpenTelemetry; else the one named `rankproof_integrity` of its global
+                provider.
+
+        Raises:
+            Misused: opentelemetry-api is not installed.
+        """
+        try:
+            api: Any = importlib.import_module("opentelemetry.metrics")
+        except ModuleNotFoundError as error:
+            raise Misused(
+                "OpenTelemetry is not installed here: pip install opentelemetry-api"
+                " opentelemetry-sdk, or take Metrics.prometheus() or Metrics.samples(), which need"
+                " nothing"
+            ) from error
+        meter = api.get_meter("rankproof_integrity") if meter is None else meter
+        observation = api.Observation
+        for name, known in KNOWN.items():
+            if known.kind == "histogram":
+                for part, unit in (("sum", "s"), ("count", "1")):
+                    meter.create_observable_counter(
+                        f"{name}_{part}",
+                        callbacks=[functools.partial(self._observed, name, part, observation)],
+                        description=known.words,
+                        unit=unit,
+                    )
+                continue
+            kinds = {
+                "counter": meter.create_observable_counter,
+                "gauge": meter.create_observable_gauge,
+            }
+            kinds[known.kind](
+                name,
+                callbacks=[functools.partial(self._observed, name, "value", observation)],
+                description=known.words,
+                unit="1",
+            )
+
+    def _observed(self, name: str, part: str, observation: Any, _options: Any) -> Iterator[Any]:
+        for sample in self.samples():
+            if sample.name == name:
+                number = sample.count if part == "count" else sample.value
+                yield observation(number, dict(sample.labels))
+
 
 def _key(name: str, kind: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
     known = KNOWN.get(name)
     if known is None or known.kind != kind:
-        there = ", ".join(one for one, metric in KNOWN.items() if metric.kind == kind)
+        there = ", ".join(known_name for known_name, metric in KNOWN.items() if metric.kind == kind)
         raise Misused(f"{name} is not a {kind} of this library: there are {there}")
     if set(labels) != set(known.labels):
         raise Misused(

@@ -1,4 +1,4 @@
-"""The half of a conversation that sends: what was offered and is not acknowledged, in order.
+"""Half of a conversation that sends: what was offered and is not acknowledged, in order.
 
 No clock, no socket.
 """
@@ -6,6 +6,8 @@ No clock, no socket.
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +15,63 @@ from typing import Any
 from . import frame
 from .digest import digest_of
 from .frame import Kind
-from .health import Counters, RoundTrip
-from .limits import Limits
+from .link import Counters, RoundTrip, TransportLimits
+from .problem import Misused
+
+PLAIN = frozenset("?BNQbcdefhilnqHIL")
+"""Formats of elements that are nothing but their bytes, as most are: no other is looked into."""
+_NAMES = re.compile(r":[^:]*:")
+_ADDRESSES = re.compile(r"[OPXz&]|Z(?![fdg])")
+"""Formats of addresses: Python's objects, and what C points to. (With f, d or g after it Z is a
+complex number.)
+"""
+
+
+def unchanging(data: Any) -> Any:
+    """Return a view of a buffer that nobody can write to, or its bytes, in the order of its
+    indices.
+
+    Raises:
+        Misused: it is not a buffer; or its bytes are not all that it holds, and mean something
+            else, or nothing, where they come.
+    """
+    try:
+        view = memoryview(data)
+    except Exception as error:
+        raise Misused(_no_buffer(data, error)) from error
+    if view.format not in PLAIN and _ADDRESSES.search(_NAMES.sub("", view.format)):
+        raise Misused(
+            f"{_kind(data)} holds addresses (its format is {view.format!r}), which mean nothing to"
+            " another process: encode its elements, or give an array of numbers"
+        )
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(data, masked.MaskedArray):
+        raise Misused(
+            f"{_kind(data)} has a mask, which is not among its bytes: send array.data and"
+            " array.mask"
+        )
+    return view if view.readonly and view.c_contiguous else view.tobytes()
+
+
+def _kind(data: Any) -> str:
+    kind = type(data)
+    dtype = getattr(data, "dtype", None)
+    suffix = "" if dtype is None else f" of dtype {dtype}"
+    return f"{kind.__module__}.{kind.__qualname__}{suffix}"
+
+
+def _no_buffer(data: Any, error: Exception) -> str:
+    dtype = getattr(data, "dtype", None)
+    if type(data).__module__.partition(".")[0] == "torch" or str(dtype).startswith("torch."):
+        return f"a message is a buffer, and {_kind(data)} is not: give torch_bytes(tensor)"
+    if getattr(dtype, "kind", "") in ("M", "m"):
+        return (
+            f'{_kind(data)} gives no buffer: give array.view("i8"), and view what comes as {dtype}'
+        )
+    return (
+        f"a message is a buffer, and {_kind(data)} is not ({error}): give its bytes, or encode it"
+    )
+
 
 FLIGHT = 16
 """Frames on their way before anything is known of a link that loses them."""
@@ -22,7 +79,7 @@ FLIGHT = 16
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A frame that is not acknowledged."""
+    """Frame that is not acknowledged."""
 
     kind: Kind
     sequence: int
@@ -36,7 +93,7 @@ class Pending:
     asked_at: float = -1.0
 
 
-class Outgoing:
+class OutgoingFrames:
     """Frames to one epoch of a peer.
 
     Args:
@@ -53,7 +110,7 @@ class Outgoing:
     def __init__(
         self,
         *,
-        limits: Limits,
+        limits: TransportLimits,
         round_trip: RoundTrip,
         counters: Counters,
         ordered: bool,
@@ -90,6 +147,7 @@ class Outgoing:
         The bytes must stay as they are until they are acknowledged.
         """
         view = memoryview(payload)
+        # Without elements there is nothing to cast, and a cast refuses it.
         view = view.cast("B") if view.nbytes else memoryview(b"")
         # Nobody waits for a goodbye.
         until = now + self._limits.deadline if kind is Kind.DATA else math.inf
@@ -123,11 +181,10 @@ class Outgoing:
         sequence = self.offered
         message = self.messages
         until = now + self._limits.deadline
-        # Not more.
-        made = Pending(
-            Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1
-        )
-        self._frames.append(made)
+        digest = digest_of(payload)
+        # By position, and for `more` a bare False: names cost as much again for each message.
+        pending = Pending(Kind.DATA, sequence, message, False, payload, digest, until, now, 1)
+        self._frames.append(pending)
         self._untaken.append((sequence, size, message))
         self._fresh += 1
         self._outstanding += size
@@ -135,7 +192,7 @@ class Outgoing:
         self.messages = message + 1
         self._counters.sent += 1
         self._counters.sent_bytes += len(payload)
-        return made
+        return pending
 
     def next(self, *, now: float) -> Pending | None:
         """Return what is to be sent now; it counts as sent."""
@@ -160,7 +217,7 @@ class Outgoing:
         return pending
 
     def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
-        """The peer said what it has; gives whether that was news."""
+        """Learn what the peer said that it has; gives whether that was news."""
         if acknowledged > self.offered or taken > acknowledged:
             return False
         news = False
@@ -186,8 +243,8 @@ class Outgoing:
         return news
 
     def again(self, sequence: int, *, now: float, damaged: bool) -> None:
-        """The peer misses one. It is sent at once, unless it was a moment ago and may be on its
-        way.
+        """Send a frame again that the peer misses, unless it was sent a moment ago and may be on
+        its way.
         """
         if not self.acknowledged <= sequence < self.acknowledged + self._fresh:
             return
@@ -200,7 +257,7 @@ class Outgoing:
         self._slower()
 
     def rewind(self) -> None:
-        """A connection ended: whatever is not acknowledged is sent once more, in order."""
+        """Send whatever is not acknowledged once more, in order, since a connection ended."""
         self._fresh = 0
         self._again.clear()
 
@@ -245,22 +302,24 @@ class Outgoing:
 
     @property
     def longest(self) -> tuple[int, int]:
-        """The longest message that is not acknowledged, and its bytes.
+        """Return the longest message that is not acknowledged, and its bytes.
 
         No bytes where there is none.
         """
         sizes: Counter[int] = Counter()
         for pending in self._frames:
             sizes[pending.message] += len(pending.payload)
-        return max(sizes.items(), key=lambda one: one[1], default=(0, 0))
+        return max(sizes.items(), key=lambda item: item[1], default=(0, 0))
 
     @property
     def unacknowledged(self) -> tuple[int, int] | None:
-        """First and last message that the peer is not known to have."""
+        """Return the first and last message that the peer is not known to have."""
         messages = [pending.message for pending in self._frames if pending.kind is Kind.DATA]
         return (messages[0], messages[-1]) if messages else None
 
     @property
     def untaken(self) -> tuple[int, int] | None:
-        """First and last message that the peer's application is not known to have been given."""
+        """Return the first and last message that the peer's application is not known to have been
+        given.
+        """
         return (self._untaken[0][2], self._untaken[-1][2]) if self._untaken else None

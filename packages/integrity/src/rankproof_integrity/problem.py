@@ -1,13 +1,15 @@
-"""What this library raises.
+"""Errors that this library raises.
 
-IntegrityError                 what happened; `failure` says of which class it is
-├── TransferFailed             a message was not delivered, or not unchanged: which, to whom, how
-│   ├── MessageCorrupt         its digest is not that of its bytes, and nothing is sent again
-│   ├── MessageLost            given up on: the deadline passed, or the peer is gone for good
-│   └── PeerRestarted          the peer began again, without what it had been sent before
-├── OutOfStep                  positions or epochs of a stream do not follow each other
-├── BarrierBroken              not all arrived: it names who is missing
-└── Misused                    the caller's own slip: a message too long, a rank that is not of it
+IntegrityError              what happened; `failure` says of which class it is
+├── TransferFailed          a message was not delivered, or not unchanged: which, to whom, how
+│   ├── MessageCorrupt      its digest is not that of its bytes, and nothing is sent again
+│   ├── MessageLate         the caller's time was up first; it is tried further
+│   ├── MessageLost         given up on: the deadline passed, or the peer is gone for good
+│   └── PeerRestarted       the peer began again, without what it had been sent before
+├── OutOfStep               positions or epochs of a stream do not follow each other
+├── BarrierBroken           not all arrived: it names who is missing
+├── LeftOut                 the other ranks fell back without this one
+└── Misused                 the caller's own slip: a message too long, a rank that is not of it
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from .records import FailureClass
 
 
 class IntegrityError(Exception):
-    """What happened, in words that say what, where, and what was tried.
+    """Error of this library, in words that say what, where, and what was tried.
 
     Attributes:
         failure: its class, from which follows what can be done about it.
@@ -36,20 +38,20 @@ class IntegrityError(Exception):
         return copy.copy(self)
 
     def __reduce__(self) -> Any:
-        # Of itself an exception is made anew of its words alone, and the others of these take more.
-        return _made_anew, (type(self), self.args, dict(self.__dict__))
+        # Python would make an exception anew of its words alone, and most of these take more.
+        return _rebuilt, (type(self), self.args, dict(self.__dict__))
 
 
-def _made_anew(
-    kind: type[IntegrityError], words: tuple[Any, ...], known: dict[str, Any]
+def _rebuilt(
+    kind: type[IntegrityError], words: tuple[Any, ...], attributes: dict[str, Any]
 ) -> IntegrityError:
-    made = kind.__new__(kind, *words)
-    made.__dict__.update(known)
-    return made
+    error = kind.__new__(kind, *words)
+    error.__dict__.update(attributes)
+    return error
 
 
 class TransferFailed(IntegrityError):
-    """A message was not delivered, or not unchanged.
+    """Raised where a message was not delivered, or not unchanged.
 
     Attributes:
         peer: who it came from or went to, as it was named to the transport.
@@ -68,13 +70,13 @@ class TransferFailed(IntegrityError):
 
 
 class MessageCorrupt(TransferFailed):
-    """The digest is not that of the bytes, and nothing can be sent again."""
+    """Raised where a digest is not that of the bytes, and nothing can be sent again."""
 
     failure = FailureClass.TRANSIENT
 
 
 class MessageLate(TransferFailed):
-    """The caller's time was up first.
+    """Raised where the caller's time was up first.
 
     Nothing is given up on: the same call again goes on where this one stopped.
     """
@@ -83,21 +85,21 @@ class MessageLate(TransferFailed):
 
 
 class MessageLost(TransferFailed):
-    """Given up on: the deadline passed, or the peer is gone."""
+    """Raised where a message is given up on: the deadline passed, or the peer is gone."""
 
 
 class PeerRestarted(TransferFailed):
-    """The peer began again under another epoch; what it had not been given yet is named."""
+    """Raised where the peer began again under another epoch; it names what was not given to it."""
 
 
 class OutOfStep(IntegrityError):
-    """Positions or epochs of a stream do not follow each other."""
+    """Raised where positions or epochs of a stream do not follow each other."""
 
     failure = FailureClass.TRANSIENT
 
 
 class BarrierBroken(IntegrityError):
-    """Not all ranks arrived.
+    """Raised where not all ranks arrived.
 
     Attributes:
         missing: the ranks that did not.
@@ -109,6 +111,4 @@ class BarrierBroken(IntegrityError):
 
 
 class Misused(IntegrityError):
-    """The caller's own slip; nothing was sent, and nothing is lost."""
-
-    failure = FailureClass.PERSISTENT
+    """Raised for the caller's own slip; nothing was sent, and nothing is lost."""

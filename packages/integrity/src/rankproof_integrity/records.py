@@ -1,5 +1,5 @@
-"""The plain records that every part of this library takes and gives: tokens on their way, states,
-classes, levels.
+"""Plain records that every part of this library takes and gives: tokens on their way, states,
+classes, levels, and what a validator says of them: a fact, and what to do about it.
 
 Standard library alone, and xxhash where a checksum is made.
 """
@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """What a failure is like, from which follows what helps against it.
+    """Class of a failure, from which follows what helps against it.
 
     * transient: the same thing tried again may work: a lost message, a flipped bit, a late peer.
     * persistent: trying again does not help, another device or a new start may.
@@ -43,7 +43,7 @@ class FailureClass(StrEnum):
 
 
 class ValidationStatus(StrEnum):
-    """What is known of a token: nothing yet, that it is as it was made, or that it is not."""
+    """Knowledge of a token: nothing yet, that it is as it was made, or that it is not."""
 
     UNCHECKED = "unchecked"
     VALID = "valid"
@@ -62,7 +62,7 @@ class BarrierStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenChunk:
-    """A token as a stage of a pipeline hands it on.
+    """Token as a stage of a pipeline hands it on.
 
     Attributes:
         token_id: its id in the vocabulary; the text follows from ids, never the other way round.
@@ -89,7 +89,7 @@ _HELD = "_held"
 
 @dataclass(frozen=True, kw_only=True)
 class EnhancedTokenChunk(TokenChunk):
-    """A token with where it stands, who made it, and the checksum its maker gave it.
+    """Token with where it stands, who made it, and the checksum its maker gave it.
 
     Attributes:
         sequence_position: its place in its stream, from 0.
@@ -110,6 +110,7 @@ class EnhancedTokenChunk(TokenChunk):
     generation_timestamp: datetime | None = None
     validation_status: ValidationStatus = ValidationStatus.UNCHECKED
 
+    # Seven arguments: the fields of a token that its maker knows.
     @classmethod
     def sealed(
         cls,
@@ -126,7 +127,7 @@ class EnhancedTokenChunk(TokenChunk):
         content = _content(
             sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason
         )
-        made = cls(
+        chunk = cls(
             token_id=token_id,
             text=text,
             stream=stream,
@@ -137,8 +138,8 @@ class EnhancedTokenChunk(TokenChunk):
             checksum=hexadecimal(content),
             generation_timestamp=datetime.now(UTC),
         )
-        made.__dict__[_HELD] = content
-        return made
+        chunk.__dict__[_HELD] = content
+        return chunk
 
     def content(self) -> bytes:
         """Return what the checksum covers: the same bytes for the same chunk, on every machine.
@@ -174,7 +175,7 @@ class EnhancedTokenChunk(TokenChunk):
         last = named + spelled + max(why, 0)
         if len(texts) != last or why < -1:
             raise ValueError(f"{last} bytes of text are announced, and {len(texts)} came")
-        made = cls(
+        chunk = cls(
             token_id=token_id,
             text=texts[first:second].decode(errors="surrogatepass") if spelled else "",
             stream=texts[:first].decode(errors="surrogatepass"),
@@ -184,8 +185,8 @@ class EnhancedTokenChunk(TokenChunk):
             epoch=epoch,
             checksum=checksum,
         )
-        made.__dict__[_HELD] = content
-        return made
+        chunk.__dict__[_HELD] = content
+        return chunk
 
     def computed_checksum(self) -> str:
         """Return the checksum of what it holds now."""
@@ -203,24 +204,16 @@ class EnhancedTokenChunk(TokenChunk):
             return False  # an id that is not an integer, a text that is none, a position below 0
 
 
+# Seven arguments: the fields that the checksum covers, in the order in which they are packed.
 def _content(
     position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None
 ) -> bytes:
     name = stream.encode(errors="surrogatepass")
     spelled = text.encode(errors="surrogatepass")
-    if reason is None:
-        return (
-            CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), -1)
-            + name
-            + spelled
-        )
-    why = reason.encode(errors="surrogatepass")
-    return (
-        CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), len(why))
-        + name
-        + spelled
-        + why
-    )
+    why = b"" if reason is None else reason.encode(errors="surrogatepass")
+    length = -1 if reason is None else len(why)
+    head = CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), length)
+    return head + name + spelled + why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +242,7 @@ class SyncState:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferResult:
-    """A message that its receiver has, whole and unchanged.
+    """Receipt of a message that its receiver has, whole and unchanged.
 
     Attributes:
         peer: who has it.
@@ -264,3 +257,167 @@ class TransferResult:
     epoch: int
     seconds: float
     sent_again: int
+
+
+class ValidationError(StrEnum):
+    """Which fact does not hold.
+
+    * not-an-integer: an id that is a float, a truth value, a text, or larger than 64 bits.
+    * out-of-vocabulary, unassigned: an id at or above the vocabulary's size, below 0, or one that
+      has no token.
+    * special-out-of-place: a special id where its stream does not allow it.
+    * too-long: a position at or past the longest stream.
+    * after-end: a token behind the one that ended the stream.
+    * checksum: a chunk does not hold what its maker made the checksum of.
+    * another-stream, stale-epoch, unknown-epoch: a chunk of another generation, of an earlier
+      start, of a later one.
+    * gap, duplicate, conflict: positions are missing; one came again; one came again with another
+      id.
+    * digest: both ends do not hold the same ids.
+    * not-utf8, incomplete: bytes that no text has; a text that ended inside of a character.
+    * text-differs: the text is not what the ids spell.
+    * unfinished: the stream stopped without a last token.
+    * not-looked-at: a part of the stream was passed over, and nobody knows.
+    """
+
+    NOT_AN_INTEGER = "not-an-integer"
+    OUT_OF_VOCABULARY = "out-of-vocabulary"
+    UNASSIGNED = "unassigned"
+    SPECIAL_OUT_OF_PLACE = "special-out-of-place"
+    TOO_LONG = "too-long"
+    AFTER_END = "after-end"
+    CHECKSUM = "checksum"
+    ANOTHER_STREAM = "another-stream"
+    STALE_EPOCH = "stale-epoch"
+    UNKNOWN_EPOCH = "unknown-epoch"
+    GAP = "gap"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    DIGEST = "digest"
+    NOT_UTF8 = "not-utf8"
+    INCOMPLETE = "incomplete"
+    TEXT_DIFFERS = "text-differs"
+    UNFINISHED = "unfinished"
+    NOT_LOOKED_AT = "not-looked-at"
+
+
+class RecoveryAction(StrEnum):
+    """Remedies, the cheapest first.
+
+    * none: nothing is wrong.
+    * discard: drop what came, and go on: it is a copy, or from before a restart.
+    * decode-again: the ids are good, the text is not.
+    * resend: ask the maker for the same once more.
+    * regenerate, restart-stage, reinitialize-device, fall-back: make the tokens again, with ever
+      more of the pipeline made anew; at last on one device alone.
+    """
+
+    NONE = "none"
+    DISCARD = "discard"
+    DECODE_AGAIN = "decode-again"
+    RESEND = "resend"
+    REGENERATE = "regenerate"
+    RESTART_STAGE = "restart-stage"
+    REINITIALIZE_DEVICE = "reinitialize-device"
+    FALL_BACK = "fall-back"
+
+
+SUGGESTED = {
+    ValidationError.NOT_AN_INTEGER: RecoveryAction.REGENERATE,
+    ValidationError.OUT_OF_VOCABULARY: RecoveryAction.REGENERATE,
+    ValidationError.UNASSIGNED: RecoveryAction.REGENERATE,
+    ValidationError.SPECIAL_OUT_OF_PLACE: RecoveryAction.REGENERATE,
+    ValidationError.TOO_LONG: RecoveryAction.REGENERATE,
+    ValidationError.AFTER_END: RecoveryAction.DISCARD,
+    ValidationError.CHECKSUM: RecoveryAction.RESEND,
+    ValidationError.ANOTHER_STREAM: RecoveryAction.DISCARD,
+    ValidationError.STALE_EPOCH: RecoveryAction.DISCARD,
+    ValidationError.UNKNOWN_EPOCH: RecoveryAction.RESTART_STAGE,
+    ValidationError.GAP: RecoveryAction.RESEND,
+    ValidationError.DUPLICATE: RecoveryAction.DISCARD,
+    ValidationError.CONFLICT: RecoveryAction.REGENERATE,
+    ValidationError.DIGEST: RecoveryAction.REGENERATE,
+    ValidationError.NOT_UTF8: RecoveryAction.DECODE_AGAIN,
+    ValidationError.INCOMPLETE: RecoveryAction.DECODE_AGAIN,
+    ValidationError.TEXT_DIFFERS: RecoveryAction.DECODE_AGAIN,
+    ValidationError.UNFINISHED: RecoveryAction.RESEND,
+    ValidationError.NOT_LOOKED_AT: RecoveryAction.RESEND,
+}
+"""What helps first against each. What to do when that does not help is for `RecoveryManager`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationResult:
+    """Finding of a validator. It has no score: each of these facts holds or does not.
+
+    Attributes:
+        error_type: which fact does not hold; None where all that was looked at do.
+        words: what is wrong, in a sentence; empty where nothing is.
+        position: of the token in its stream, or of the byte among the bytes, that the sentence is
+            about.
+        checked: whether anything was looked at; false at the level off.
+    """
+
+    error_type: ValidationError | None = None
+    words: str = ""
+    position: int | None = None
+    checked: bool = True
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether nothing is known to be wrong: all facts that were looked at hold.
+
+        Whether any was says `status`.
+        """
+        return self.error_type is None
+
+    @property
+    def status(self) -> ValidationStatus:
+        """Valid, corrupt, or unchecked."""
+        if self.error_type is not None:
+            return ValidationStatus.CORRUPT
+        return ValidationStatus.VALID if self.checked else ValidationStatus.UNCHECKED
+
+    @property
+    def suggested_action(self) -> RecoveryAction:
+        """Return what helps first."""
+        return RecoveryAction.NONE if self.error_type is None else SUGGESTED[self.error_type]
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "ask a ValidationResult for is_valid: it is neither true nor false by itself"
+        )
+
+
+VALID = ValidationResult()
+UNCHECKED = ValidationResult(checked=False)
+
+
+def failure(
+    error_type: ValidationError, words: str, position: int | None = None
+) -> ValidationResult:
+    """Return the finding that a fact does not hold."""
+    return ValidationResult(error_type=error_type, words=words, position=position)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceValidationResult:
+    """Findings in a whole sequence.
+
+    Attributes:
+        length: how many tokens were looked at.
+        failures: what does not hold, in the order of the sequence.
+    """
+
+    length: int
+    failures: tuple[ValidationResult, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether everything holds, of at least one token: of nothing, nothing holds."""
+        return self.length > 0 and not self.failures
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "ask a SequenceValidationResult for is_valid: it is neither true nor false by itself"
+        )

@@ -1,5 +1,5 @@
-"""RecoveryManager: what is done against a failure, step by step, so often and not once more, and
-written down.
+"""RecoveryManager: do something against a failure, step by step, so often and not once more, and
+write it down.
 
 What an engine can do (make tokens again, restart a stage, …) it gives as functions. Which of them
 is called follows from the class of the failure, in the order of a plan. Attempts are counted for
@@ -23,8 +23,7 @@ from enum import StrEnum
 
 from .metrics import Metrics
 from .problem import Misused
-from .records import FailureClass
-from .validation import RecoveryAction, ValidationError
+from .records import FailureClass, RecoveryAction, ValidationError
 
 _RETRY = RecoveryAction.REGENERATE
 _RESTART = RecoveryAction.RESTART_STAGE
@@ -41,7 +40,7 @@ PLAN: Mapping[FailureClass, tuple[RecoveryAction, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureMode:
-    """What failed, and where.
+    """Failure, and where it is.
 
     Attributes:
         failure: its class.
@@ -58,7 +57,7 @@ class FailureMode:
     words: str = ""
 
 
-class Outcome(StrEnum):
+class RecoveryOutcome(StrEnum):
     """Of an attempt or a recovery: it worked, it did not, or there was nothing left to try."""
 
     RECOVERED = "recovered"
@@ -85,7 +84,7 @@ class Attempt:
     mode: FailureMode
     waited: float
     seconds: float
-    outcome: Outcome
+    outcome: RecoveryOutcome
     words: str = ""
 
 
@@ -99,14 +98,14 @@ class RecoveryResult:
         words: why nothing more is tried, where it is exhausted.
     """
 
-    outcome: Outcome
+    outcome: RecoveryOutcome
     attempts: tuple[Attempt, ...]
     words: str = ""
 
     @property
     def recovered(self) -> bool:
         """Return whether the stream can go on."""
-        return self.outcome is Outcome.RECOVERED
+        return self.outcome is RecoveryOutcome.RECOVERED
 
 
 Action = Callable[[FailureMode, int], object]
@@ -134,6 +133,7 @@ class RecoveryManager:
             1.
     """
 
+    # Eight arguments: what is done (2), how often and after which waits (4), who is told (2).
     def __init__(
         self,
         *,
@@ -157,8 +157,8 @@ class RecoveryManager:
                 f"{', '.join(wrong)} cannot be in a plan: it is done on the spot, without a manager"
             )
         self._plan = {
-            one: tuple(step for step in plan.get(one, ()) if step in actions)
-            for one in FailureClass
+            failure: tuple(step for step in plan.get(failure, ()) if step in actions)
+            for failure in FailureClass
         }
         self._actions = dict(actions)
         self._budget = budget
@@ -167,8 +167,11 @@ class RecoveryManager:
         self._first = first_wait
         self._longest = longest_wait
         self._metrics = metrics
+        # One recovery at a time: attempts have numbers that no two share, and a plan goes on where
+        # it was. It is not reentrant, because a recovery inside of an action would never end; who
+        # is inside says so instead of waiting for itself.
         self._lock = threading.Lock()
-        self._inside = 0
+        self._inside = 0  # the thread that has it
         # Which step of the plan comes next, by place.
         self._next: Counter[tuple[int, FailureClass]] = Counter()
         self.attempts: list[Attempt] = []
@@ -226,29 +229,25 @@ class RecoveryManager:
             self._next[place] += 1  # before the attempt: whatever ends it, it was one
             attempt = self._attempt(mode, steps[step], turn=steps[:step].count(steps[step]))
             done.append(attempt)
-            if attempt.outcome is Outcome.RECOVERED:
-                return RecoveryResult(outcome=Outcome.RECOVERED, attempts=tuple(done))
-        words = (
-            f"position {mode.position}: all {len(self.attempts)} attempts of this stream are spent"
-            if self.left <= 0
-            else (
-                f"position {mode.position}: all {len(steps)} steps against a {mode.failure} failure"
-                " were tried"
-            )
-        )
-        return RecoveryResult(outcome=Outcome.EXHAUSTED, attempts=tuple(done), words=words)
+            if attempt.outcome is RecoveryOutcome.RECOVERED:
+                return RecoveryResult(outcome=RecoveryOutcome.RECOVERED, attempts=tuple(done))
+        spent = f"all {len(steps)} steps against a {mode.failure} failure were tried"
+        if self.left <= 0:
+            spent = f"all {len(self.attempts)} attempts of this stream are spent"
+        words = f"position {mode.position}: {spent}"
+        return RecoveryResult(outcome=RecoveryOutcome.EXHAUSTED, attempts=tuple(done), words=words)
 
     def _attempt(self, mode: FailureMode, action: RecoveryAction, *, turn: int) -> Attempt:
         pause = min(self._longest, self._first * 2 ** (turn - 1)) if turn else 0.0
         if pause:
             self._wait(pause)
-        outcome = Outcome.FAILED
+        outcome = RecoveryOutcome.FAILED
         words = "interrupted"
         begin = time.monotonic()
         number = len(self.attempts) + 1
         try:
             self._actions[action](mode, number)
-            outcome = Outcome.RECOVERED
+            outcome = RecoveryOutcome.RECOVERED
             words = ""
         # Whatever an engine raises, the next step is there for.
         except Exception as error:  # noqa: BLE001

@@ -15,8 +15,14 @@ from collections.abc import Callable, Iterable
 
 from .digest import digest, digest_of
 from .problem import OutOfStep
-from .records import EnhancedTokenChunk
-from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+from .records import (
+    VALID,
+    EnhancedTokenChunk,
+    SequenceValidationResult,
+    ValidationError,
+    ValidationResult,
+    failure,
+)
 
 _LINK = struct.Struct("<Qq").pack  # the digest before, and the id
 LARGEST = 2**63
@@ -43,12 +49,12 @@ class SequenceIntegrityChecker:
 
     @property
     def position(self) -> int:
-        """The position that comes next, which is also how many ids are held."""
+        """Position that comes next, which is also how many ids are held."""
         return len(self._ids)
 
     @property
     def ids(self) -> list[int]:
-        """The ids that are held."""
+        """Ids that are held."""
         return self._ids.tolist()
 
     def id_at(self, position: int) -> int:
@@ -80,9 +86,9 @@ class SequenceIntegrityChecker:
             OverflowError, TypeError: not an integer of 64 bits; nothing is taken.
         """
         self._ids.append(token_id)
-        made = digest_of(_LINK(self._digests[-1], token_id))
-        self._digests.append(made)
-        return made
+        linked = digest_of(_LINK(self._digests[-1], token_id))
+        self._digests.append(linked)
+        return linked
 
     def check(self, chunk: EnhancedTokenChunk) -> ValidationResult:
         """Take the next chunk, on the side that gets them.
@@ -97,9 +103,10 @@ class SequenceIntegrityChecker:
             return self._not_next(chunk, due)
         token_id = chunk.token_id
         if type(token_id) is not int or not -LARGEST <= token_id < LARGEST:
-            words = f"the id at position {at} is {token_id!r}, not an integer of 64 bits"
-            return ValidationResult(
-                error_type=ValidationError.NOT_AN_INTEGER, words=words, position=at
+            return failure(
+                ValidationError.NOT_AN_INTEGER,
+                f"the id at position {at} is {token_id!r}, not an integer of 64 bits",
+                at,
             )
         self.append(token_id)
         return VALID
@@ -138,21 +145,18 @@ class SequenceIntegrityChecker:
         Equal lengths and equal digests are the only agreement: an end that has fewer ids is a gap.
         """
         if length != self.position:
-            words = (
+            return failure(
+                ValidationError.GAP,
                 f"stream {self.stream!r}: the other end holds {length} ids, this one"
-                f" {self.position}"
-            )
-            return ValidationResult(
-                error_type=ValidationError.GAP,
-                words=words,
-                position=max(0, min(length, self.position)),
+                f" {self.position}",
+                max(0, min(length, self.position)),
             )
         if digest != self.digest:
-            words = (
+            return failure(
+                ValidationError.DIGEST,
                 f"stream {self.stream!r}: the first {length} ids are not the same at both ends: "
-                f"xxh3 {digest:016x} there, {self.digest:016x} here"
+                f"xxh3 {digest:016x} there, {self.digest:016x} here",
             )
-            return ValidationResult(error_type=ValidationError.DIGEST, words=words)
         return VALID
 
     def first_difference(self, ask: Callable[[int], int], *, length: int) -> int | None:
@@ -183,39 +187,37 @@ class SequenceIntegrityChecker:
         return same
 
     def _elsewhere(self, chunk: EnhancedTokenChunk) -> ValidationResult:
+        position = chunk.sequence_position
         if chunk.stream != self.stream:
-            error = ValidationError.ANOTHER_STREAM
-            words = f"a chunk of stream {chunk.stream!r} came to {self.stream!r}"
-        elif chunk.epoch < self.epoch:
-            error = ValidationError.STALE_EPOCH
-            words = (
-                f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: it is from before a"
-                " restart"
+            return failure(
+                ValidationError.ANOTHER_STREAM,
+                f"a chunk of stream {chunk.stream!r} came to {self.stream!r}",
+                position,
             )
-        else:
-            error = ValidationError.UNKNOWN_EPOCH
-            words = (
-                f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: nobody said that it"
-                " began"
+        came = f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}"
+        if chunk.epoch < self.epoch:
+            return failure(
+                ValidationError.STALE_EPOCH, f"{came}: it is from before a restart", position
             )
-        return ValidationResult(error_type=error, words=words, position=chunk.sequence_position)
+        return failure(
+            ValidationError.UNKNOWN_EPOCH, f"{came}: nobody said that it began", position
+        )
 
     def _not_next(self, chunk: EnhancedTokenChunk, due: int) -> ValidationResult:
         at = chunk.sequence_position
         if at > due:
             last = "" if at == due + 1 else f" to {at - 1}"
-            error = ValidationError.GAP
-            words = f"position {at} came: position {due}{last} did not"
-            at = due
-        elif at >= 0 and self._ids[at] == chunk.token_id:
-            error = ValidationError.DUPLICATE
-            words = f"position {at} came again, with the same id"
-        elif at >= 0:
-            error = ValidationError.CONFLICT
-            words = (
-                f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}"
+            return failure(
+                ValidationError.GAP, f"position {at} came: position {due}{last} did not", due
             )
-        else:
-            error = ValidationError.GAP
-            words = f"position {at} came: positions count from 0"
-        return ValidationResult(error_type=error, words=words, position=at)
+        if at < 0:
+            return failure(ValidationError.GAP, f"position {at} came: positions count from 0", at)
+        if self._ids[at] == chunk.token_id:
+            return failure(
+                ValidationError.DUPLICATE, f"position {at} came again, with the same id", at
+            )
+        return failure(
+            ValidationError.CONFLICT,
+            f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}",
+            at,
+        )

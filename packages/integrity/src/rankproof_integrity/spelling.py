@@ -45,7 +45,7 @@ def without_replacements(text: str, spelled: str) -> bool:
 
 
 class Spelling:
-    """What ids spell by a tokenizer's `decode`. Not for several threads at once.
+    """Texts that ids spell by a tokenizer's `decode`. Not for several threads at once.
 
     Args:
         decode: the text that ids spell.
@@ -82,9 +82,9 @@ class Spelling:
         if REPLACEMENT not in spelled:
             return spelled
         if (ongoing or cut) and spelled.endswith(REPLACEMENT):
-            found = self._without_the_end(whole, spelled, text, ongoing=ongoing)
-            if found is not None:
-                return found
+            reading = self._without_the_end(whole, spelled, text, ongoing=ongoing)
+            if reading is not None:
+                return reading
         return self._by_runs(whole, spelled, text, ongoing=ongoing, cut=cut)
 
     def _without_the_end(
@@ -121,10 +121,10 @@ class Spelling:
 
     def _by_runs(self, ids: list[int], spelled: str, text: str, *, ongoing: bool, cut: bool) -> str:
         """Read every run of byte tokens that is not UTF-8 as a whole, by its characters."""
-        for one in ids:
-            if one not in self._silent:
-                self._silent[one] = not self._decode([one] * 3)
-        ids = [one for one in ids if not self._silent[one]]
+        for token_id in ids:
+            if token_id not in self._silent:
+                self._silent[token_id] = not self._decode([token_id] * 3)
+        ids = [token_id for token_id in ids if not self._silent[token_id]]
         match = _Match(text, ongoing=ongoing)
         nearest = []
         at = 0
@@ -138,7 +138,7 @@ class Spelling:
             characters = self._characters(ids[begin:end])
             match.literal(literal)
             match.run(characters, size, may_end=cut and end == len(ids))
-            nearest += [literal, *(REPLACEMENT if one is None else one for one in characters)]
+            nearest += [literal, *(character or REPLACEMENT for character in characters)]
             at = start + size
         match.literal(spelled[at:], may_end=cut)
         if match.agrees:
@@ -146,34 +146,37 @@ class Spelling:
         return "".join((*nearest, spelled[at:]))
 
     def _starts(self, ids: list[int], spelled: str, runs: list[tuple[int, int]]) -> list[int]:
-        """Where in what the decoder spells each run begins."""
+        """Return where in what the decoder spells each run begins."""
         stretches = list(re.finditer(f"{REPLACEMENT}+", spelled))
-        if [len(one.group()) for one in stretches] == [end - begin for begin, end in runs]:
-            return [one.start() for one in stretches]
+        if [len(stretch[0]) for stretch in stretches] == [end - begin for begin, end in runs]:
+            return [stretch.start() for stretch in stretches]
         # A U+FFFD of the text itself is among them. To decode all that is before each run takes
         # longer.
         return [len(self._decode(ids[:begin])) for begin, _ in runs]
 
     def _broken_runs(self, ids: list[int]) -> list[tuple[int, int]]:
-        """Begin and end of each run of byte tokens that the decoder does not read as UTF-8."""
-        for one in ids:
-            if one not in self._high:
+        """Return begin and end of each run of byte tokens that the decoder does not read as
+        UTF-8.
+        """
+        for token_id in ids:
+            if token_id not in self._high:
                 # Twice: a token "▁\ufffd" is none, and a decoder may take the space from the begin
                 # of a text.
-                self._high[one] = (
-                    self._decode([one]) == REPLACEMENT
-                    and self._decode([one, one]) == REPLACEMENT * 2
+                self._high[token_id] = (
+                    self._decode([token_id]) == REPLACEMENT
+                    and self._decode([token_id, token_id]) == REPLACEMENT * 2
                 )
-        high = [one for one in dict.fromkeys(ids) if self._high[one]][:LONGEST]
+        high = [token_id for token_id in dict.fromkeys(ids) if self._high[token_id]][:LONGEST]
         if not high:
             return []
-        joins = [self._high[one] or self._is_low(one, high) for one in ids]
+        joins = [self._high[token_id] or self._is_low(token_id, high) for token_id in ids]
         runs = []
         at = 0
         for is_byte, group in itertools.groupby(joins):
             size = len(list(group))
             if is_byte:
-                runs += [(at + begin, at + end) for begin, end in self._broken(ids[at : at + size])]
+                broken = self._broken(ids[at : at + size])
+                runs += [(at + begin, at + end) for begin, end in broken]
             at += size
         return runs
 
@@ -186,18 +189,18 @@ class Spelling:
             return [(0, len(run))]
         if REPLACEMENT not in spelled:
             return []
-        own = self._own(run)
+        replacements = self._replacements(run)
         parts = []
         begin = 0
-        for is_own, group in itertools.groupby(run, own.__contains__):
+        for is_replacement, group in itertools.groupby(run, replacements.__contains__):
             end = begin + len(list(group))
-            if not is_own and self._decode(run[begin:end]) == REPLACEMENT * (end - begin):
+            if not is_replacement and self._decode(run[begin:end]) == REPLACEMENT * (end - begin):
                 parts.append((begin, end))
             begin = end
         return parts
 
-    def _own(self, run: list[int]) -> set[int]:
-        """Ids of tokens that are the character U+FFFD.
+    def _replacements(self, run: list[int]) -> set[int]:
+        """Return the ids of tokens that are the character U+FFFD.
 
         Behind a whole character a byte makes all of the run U+FFFD.
         """
@@ -207,36 +210,33 @@ class Spelling:
                 if self._character(whole) is not None:
                     broken = REPLACEMENT * (size + 1)
                     return {
-                        one
-                        for one in set(run)
-                        if self._high[one] and self._decode([*whole, one]) != broken
+                        token_id
+                        for token_id in set(run)
+                        if self._high[token_id] and self._decode([*whole, token_id]) != broken
                     }
         return set()
 
-    def _is_low(self, one: int, high: list[int]) -> bool:
+    def _is_low(self, token_id: int, high: list[int]) -> bool:
         """Return whether an id joins a run: behind half of a character an ASCII byte is U+FFFD too,
         a letter stays one.
         """
-        if one not in self._low:
-            self._low[one] = any(self._decode([other, one]) == REPLACEMENT * 2 for other in high)
-        return self._low[one]
+        if token_id not in self._low:
+            pairs = (self._decode([other, token_id]) for other in high)
+            self._low[token_id] = any(pair == REPLACEMENT * 2 for pair in pairs)
+        return self._low[token_id]
 
     def _characters(self, run: list[int]) -> list[str | None]:
         """Return the characters of a run; None for a byte that belongs to none."""
-        found: list[str | None] = []
+        characters: list[str | None] = []
         at = 0
         while at < len(run):
-            size, character = next(
-                (
-                    (size, character)
-                    for size in range(1, min(LONGEST, len(run) - at) + 1)
-                    if (character := self._character(run[at : at + size])) is not None
-                ),
-                (1, None),
-            )
-            found.append(character)
-            at += size
-        return found
+            for size in range(1, min(LONGEST, len(run) - at) + 1):
+                character = self._character(run[at : at + size])
+                if character is not None:
+                    break
+            characters.append(character)
+            at += 1 if character is None else size
+        return characters
 
     def _character(self, run: list[int]) -> str | None:
         # Twice, for decoders that take a space from the begin of a text.
@@ -245,7 +245,7 @@ class Spelling:
 
 
 class _Match:
-    """The places of a text to which the readings of ids lead that agree with it so far.
+    """Places of a text to which the readings of ids lead that agree with it so far.
 
     Args:
         text: the text.
@@ -264,7 +264,7 @@ class _Match:
         return self._ended or len(self._text) in self._places
 
     def literal(self, piece: str, *, may_end: bool = False) -> None:
-        """The next characters, of which there is one reading.
+        """Go on by the next characters, of which there is one reading.
 
         Args:
             piece: the characters.
@@ -284,8 +284,8 @@ class _Match:
             self._ended = True
 
     def run(self, characters: list[str | None], size: int, *, may_end: bool) -> None:
-        """The next run: each character, or U+FFFD for a stretch of it with a byte that belongs to
-        no character.
+        """Go on by the next run: each character, or U+FFFD for a stretch of it with a byte that
+        belongs to no character.
 
         Args:
             characters: of the run; None for a byte that is of none.
@@ -317,7 +317,7 @@ class _Match:
         self._places = left | plain | broken
 
     def _behind(self, place: int, size: int) -> int:
-        """Where the U+FFFD that begin at a place end.
+        """Return where the U+FFFD that begin at a place end.
 
         The place itself where there are more than a run can make.
         """

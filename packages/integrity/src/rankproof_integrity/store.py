@@ -1,4 +1,4 @@
-"""A small store of keys that ranks share: what a barrier, a rendezvous and a stream of tokens keep
+"""Small store of keys that ranks share: what a barrier, a rendezvous and a stream of tokens keep
 in step by.
 
 `MemoryStore` is for the threads of one process, `FolderStore` for the processes of one host,
@@ -19,39 +19,34 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-EMPTY = b""
 LONGEST = 150
 """Characters of a key that the name of its file has: a request's id may be longer than a file
 system takes.
 """
 
 
-class Store(Protocol):
+class SharedStore(Protocol):
     """Each method takes effect at once for everybody, in one order. Values are not empty."""
 
     def get(self, key: str) -> bytes | None:
         """Return what is there now; None where nothing is. Never waits."""
-        ...
 
     def set(self, key: str, value: bytes) -> None: ...
 
     def add(self, key: str, amount: int) -> int:
         """Add to a number, which begins at 0; gives the sum."""
-        ...
 
     def claim(self, key: str, value: bytes) -> bytes:
         """Set it where nothing is there.
 
         Gives what is there then: of many who claim, all are given the first's.
         """
-        ...
 
     def delete(self, key: str) -> None:
         """Remove it, if it is there."""
-        ...
 
 
-def next_epoch(store: Store, who: str) -> int:
+def next_epoch(store: SharedStore, who: str) -> int:
     """Return a number greater than all that this name was given before: take one at each start."""
     return store.add(f"epoch/{who}", 1)
 
@@ -98,20 +93,23 @@ class FolderStore:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def _path(self, key: str) -> Path:
-        name = quote(key, safe="")
+        name = quote(key, safe="", errors="surrogatepass")
         if len(name) > LONGEST:
-            name = (
-                f"{name[:LONGEST]}-{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
-            )
+            whole = hashlib.sha256(key.encode(errors="surrogatepass"))
+            name = f"{name[:LONGEST]}-{whole.hexdigest()}"
         return self._folder / ("k-" + name)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
+        # A file of its own, opened anew each time: a lock on a key's file would go with it when the
+        # next value is renamed over it, and one descriptor would let all threads of a process in.
+        # Closing it, by the kernel too, gives the lock back.
         with (self._folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _write(self, key: str, value: bytes) -> None:
+        # Aside and renamed: `get` takes no lock, and reads the old value or the new one.
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="new-", delete=False) as aside:
             aside.write(value)
         Path(aside.name).replace(self._path(key))
@@ -134,10 +132,11 @@ class FolderStore:
 
     def claim(self, key: str, value: bytes) -> bytes:
         with self._alone():
-            found = self.get(key)
-            if found is None:
-                self._write(key, value)
-            return value if found is None else found
+            first = self.get(key)
+            if first is not None:
+                return first
+            self._write(key, value)
+            return value
 
     def delete(self, key: str) -> None:
         with self._alone():
@@ -145,7 +144,7 @@ class FolderStore:
 
 
 class TorchStore:
-    """A store of torch.distributed.
+    """Store of torch.distributed.
 
     Args:
         store: a TCPStore, FileStore, HashStore or PrefixStore; its processes may wait for each
@@ -166,8 +165,9 @@ class TorchStore:
         return int(self._store.add(key, amount))
 
     def claim(self, key: str, value: bytes) -> bytes:
-        # An expected value of nothing stands for: not there.
-        return bytes(self._store.compare_set(key, "", value.decode("latin-1")))
+        # An expected value of nothing stands for: not there. Bytes go as they are, where a text
+        # would be encoded.
+        return bytes(self._store.compare_set(key, "", value))
 
     def delete(self, key: str) -> None:
         self._store.delete_key(key)

@@ -37,7 +37,7 @@ _WORDS = struct.Struct(f"={SEAL}q")  # as torch lays out its int64
 
 
 class _Seals:
-    """The numbers of what goes to and comes from each rank."""
+    """Numbers of what goes to and comes from each rank."""
 
     def __init__(self, *, rank: int, epoch: int) -> None:
         self.rank = rank
@@ -50,19 +50,10 @@ class _Seals:
         sequence = self._sent.get(to, 0)
         self._sent[to] = sequence + 1
         number = sequence % 2**31
-        found = digest(data)
         size = memoryview(data).nbytes % WORD
-        high = found // WORD
-        low = found % WORD
-        return [
-            number,
-            self.epoch,
-            size,
-            high,
-            low,
-            form,
-            number ^ self.epoch ^ size ^ high ^ low ^ form ^ SALT,
-        ]
+        high, low = divmod(digest(data), WORD)
+        check = number ^ self.epoch ^ size ^ high ^ low ^ form ^ SALT
+        return [number, self.epoch, size, high, low, form, check]
 
     def check(self, data: Any, words: Words, *, form: int, of: Any, source: int) -> None:
         """Hold what came, as the tensor `of`, against its seal.
@@ -75,7 +66,7 @@ class _Seals:
         sequence = self._received.get(source, 0)
         self._received[source] = sequence + 1
         size = memoryview(data).nbytes
-        found = digest(data)
+        came = digest(data)
         number, epoch, length, high, low, sealed, check = words
         if number ^ epoch ^ length ^ high ^ low ^ sealed ^ SALT != check:
             number = -1
@@ -83,7 +74,7 @@ class _Seals:
             sequence % 2**31,
             self.epoch,
             size % WORD,
-        ) and high * WORD + low == found:
+        ) and high * WORD + low == came:
             if sealed == form:
                 return
             raise Misused(
@@ -105,7 +96,7 @@ class _Seals:
                 f" {epoch} came: the two ranks are not in step"
             )
         raise MessageCorrupt(
-            f"{which} changed on its way: {size} bytes came with digest {found:016x}, and {length}"
+            f"{which} changed on its way: {size} bytes came with digest {came:016x}, and {length}"
             f" were sent with {high * WORD + low:016x}. It is not sent again over an engine's send"
             " and recv",
             peer=f"rank {source}",
@@ -115,7 +106,7 @@ class _Seals:
 
 
 def form_of(tensor: Any) -> int:
-    """Its dtype and its shape in a word: half of it is of each."""
+    """Return its dtype and its shape in a word: half of it is of each."""
     return _half(str(tensor.dtype)) << 16 | _half(repr(tuple(tensor.shape)))
 
 
@@ -124,11 +115,12 @@ def _half(said: str) -> int:
 
 
 def _differs(of: Any, sealed: int, form: int) -> str:
-    """In what a sender's tensor was another than the receiver's, in words."""
+    """Return in what a sender's tensor was another than the receiver's, in words."""
     if sealed >> 16 == form >> 16:
         return f"in another shape than {tuple(of.shape)}"
     kind = type(of.dtype)
-    known = {str(one) for one in vars(sys.modules[kind.__module__]).values() if type(one) is kind}
+    values = vars(sys.modules[kind.__module__]).values()
+    known = {str(value) for value in values if type(value) is kind}
     sent = next((name for name in sorted(known) if _half(name) == sealed >> 16), "another dtype")
     return f"as {sent} and taken as {of.dtype}"
 
@@ -183,12 +175,9 @@ class TorchTensors:
         words = self._seals.seal(data, form=form, to=to)
         if room is not None:
             _WORDS.pack_into(place, 0, *words)
-            distributed.send(
-                both if tensor.is_cpu else both.to(tensor.device), dst=to, group=self._group
-            )
-            if len(self._rooms) >= ROOMS:
-                self._rooms.clear()
-            self._rooms[key] = room
+            moved = both if tensor.is_cpu else both.to(tensor.device)
+            distributed.send(moved, dst=to, group=self._group)
+            self._keep(key, room)
             return
         distributed.send(whole, dst=to, group=self._group)
         distributed.send(
@@ -246,13 +235,16 @@ class TorchTensors:
             both.copy_(came)
         (tensor.detach() if tensor.requires_grad else tensor).copy_(like)
         self._seals.check(data, _WORDS.unpack_from(place), form=form, of=tensor, source=source)
+        self._keep(key, room)
+
+    def _keep(self, key: tuple[Any, Any], room: Room) -> None:
         if len(self._rooms) >= ROOMS:
             self._rooms.clear()
         self._rooms[key] = room
 
     def _room(self, tensor: Any) -> Room:
-        """Where a seal and so many bytes are made or taken: whole, the bytes, the seal, the bytes
-        as that tensor, form.
+        """Return where a seal and so many bytes are made or taken: whole, the bytes, the seal, the
+        bytes as that tensor, form.
 
         Torch copies into and out of the last but one, for a view of a tensor's own bytes would be
         made anew for each.

@@ -1,22 +1,186 @@
-"""A stream of tokens through the stages of a pipeline: how far each stage is, who is behind, and
-who may go on.
+"""Stream of tokens through the stages of a pipeline: as messages, with or without their texts; how
+far each stage is, who is behind, and who may go on.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
+from .digest import digest_of, hexadecimal
 from .loops import Waits
-from .problem import MessageLate, Misused, OutOfStep
-from .records import EnhancedTokenChunk
-from .store import Store
+from .problem import MessageCorrupt, MessageLate, Misused, OutOfStep
+from .records import CHUNK_HEAD, EnhancedTokenChunk, ValidationResult
+from .sequence import SequenceIntegrityChecker
+from .store import SharedStore
+from .token_validator import TokenValidator
+
+_IGNORED = {"generation_timestamp", "validation_status"}
+
+
+class TokenTransferValidator:
+    """Check of tokens that were handed from one device to another. It keeps nothing."""
+
+    def compute_checksum(self, token_data: Any) -> str:
+        """Xxh3 of 64 bits of a contiguous buffer, in sixteen lower-case hexadecimal digits."""
+        return hexadecimal(token_data)
+
+    def validate_transfer(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> bool:
+        """Return whether what came is what was sent, and each is what its maker made.
+
+        The original comes from the sender, by another way than the received one: an object held
+        against itself says nothing. Where it is not at hand, `received.intact` says what its own
+        checksum says.
+        """
+        return received.intact and original.intact and self.difference(original, received) is None
+
+    def difference(self, original: EnhancedTokenChunk, received: EnhancedTokenChunk) -> str | None:
+        """Return the first field that is not the same, with both values; None where all are."""
+        for field in fields(EnhancedTokenChunk):
+            sent = getattr(original, field.name)
+            came = getattr(received, field.name)
+            if field.name not in _IGNORED and sent != came:
+                return f"{field.name} was sent as {sent!r} and came as {came!r}"
+        return None
+
+
+def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
+    """Return a chunk as a message: its checksum as its maker computed it, then what that covers.
+
+    Raises:
+        Misused: it has none, or is not what its checksum was made of: what is wrong here is not
+            sent on.
+    """
+    content = chunk.content()
+    checksum = hexadecimal(content)
+    if chunk.checksum != checksum:
+        raise Misused(
+            f"the token at position {chunk.sequence_position} is not as its maker made it: its"
+            f" checksum is {chunk.checksum or 'missing'}, and it has {checksum}"
+        )
+    return bytes.fromhex(checksum) + content
+
+
+def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
+    """Return the chunk in a message, whose checksum is the one its maker gave it.
+
+    Raises:
+        MessageCorrupt: it is not a chunk, or not as its maker made it.
+    """
+    view = memoryview(data)
+    try:
+        chunk = EnhancedTokenChunk.from_content(bytes(view[8:]), checksum=view[:8].hex())
+    except (struct.error, ValueError) as error:
+        raise MessageCorrupt(f"a message from {peer} is not a token: {error}", peer=peer) from error
+    # Every byte of a message is in its chunk and the other way round, so that these bytes are its
+    # content.
+    if not chunk.intact:
+        raise MessageCorrupt(
+            f"the token at position {chunk.sequence_position} from {peer} is not as rank"
+            f" {chunk.source_device_rank} made it: its checksum is {chunk.checksum}, and what came"
+            f" has {chunk.computed_checksum()}",
+            peer=peer,
+            sequence=chunk.sequence_position,
+            epoch=chunk.epoch,
+        )
+    return chunk
+
+
+_CHECKSUM = struct.Struct("!Q")
+
+
+class BareTokens:
+    """One stream's, at one end of it. Not for several threads at once.
+
+    Args:
+        tokens: what is known of the vocabulary.
+        maker: the rank that makes them.
+        stream: the request's id.
+        epoch: how often its maker had begun.
+
+    Attributes:
+        sequence: the ids so far, and their digests.
+    """
+
+    def __init__(
+        self, *, tokens: TokenValidator, maker: int, stream: str = "", epoch: int = 0
+    ) -> None:
+        self.sequence = SequenceIntegrityChecker(stream=stream, epoch=epoch)
+        self._tokens = tokens
+        self._maker = maker
+        self._name = stream.encode(errors="surrogatepass")
+        self._tail = (maker, len(self._name), 0, -1)
+
+    def made(self, token_id: int) -> bytes:
+        """Take the next id where it is made; gives the chunk that is to be sent, as `send_token`
+        sends it.
+
+        Raises:
+            OutOfStep: it is not of the vocabulary.
+        """
+        position = self.sequence.position
+        result = self._tokens.validate_id(token_id, position)
+        if result.error_type is not None:
+            raise self._refused(position, result)
+        content = CHUNK_HEAD.pack(position, self.sequence.epoch, token_id, *self._tail) + self._name
+        self.sequence.append(token_id)
+        return _CHECKSUM.pack(digest_of(content)) + content
+
+    def taken(self, data: Any) -> int:
+        """Return the id in a message, which is the next.
+
+        Raises:
+            MessageCorrupt: it is not as its maker made it.
+            OutOfStep: it is another one than is due, or not of the vocabulary.
+        """
+        sequence = self.sequence
+        view = memoryview(data)
+        due = sequence.position
+        if len(view) == _CHECKSUM.size + CHUNK_HEAD.size + len(self._name):
+            position, epoch, token_id, *tail = CHUNK_HEAD.unpack_from(view, _CHECKSUM.size)
+            if (
+                position == due
+                and epoch == sequence.epoch
+                and tuple(tail) == self._tail
+                and view[_CHECKSUM.size + CHUNK_HEAD.size :] == self._name
+                and _CHECKSUM.unpack_from(view)[0] == digest_of(view[_CHECKSUM.size :])
+            ):
+                result = self._tokens.validate_id(token_id, position)
+                if result.error_type is not None:
+                    raise self._refused(position, result)
+                sequence.append(token_id)
+                return int(token_id)
+        return self._other(data, due)
+
+    def _other(self, data: Any, due: int) -> int:
+        """Take what else came as a chunk, which says what it is."""
+        chunk = chunk_of(data, peer=f"rank {self._maker}")
+        result = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
+        if chunk.source_device_rank != self._maker:
+            raise OutOfStep(
+                f"rank {chunk.source_device_rank} made the token at position {due}, not"
+                f" {self._maker}"
+            )
+        if result.error_type is None:
+            result = self.sequence.check(chunk)
+        if result.error_type is not None:
+            raise self._refused(due, result)
+        return chunk.token_id
+
+    def _refused(self, position: int, result: ValidationResult) -> OutOfStep:
+        return OutOfStep(
+            f"the token at position {position} from rank {self._maker} cannot stand: {result.words}"
+        )
+
 
 FIRST_LOOK = 0.0005
 LAST_LOOK = 0.02
+"""Seconds between two looks at the store: they become longer while nothing happens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +229,14 @@ class TokenStreamSynchronizer:
     """
 
     def __init__(
-        self, *, store: Store, stream: str, stage: int, stages: int, epoch: int = 1, lead: int = 64
+        self,
+        *,
+        store: SharedStore,
+        stream: str,
+        stage: int,
+        stages: int,
+        epoch: int = 1,
+        lead: int = 64,
     ) -> None:
         if not 0 <= stage < stages or epoch < 1 or lead < 1:
             raise Misused(
@@ -91,7 +262,7 @@ class TokenStreamSynchronizer:
         self._tell()
 
     def handed_on(self, position: int) -> None:
-        """This stage has handed on the token of that position.
+        """Tell the others that this stage has handed on the token of that position.
 
         Raises:
             OutOfStep: it is not the next one.
@@ -105,47 +276,47 @@ class TokenStreamSynchronizer:
         self._tell()
 
     def look(self) -> GenerationCoordination:
-        """How the stream stands now.
+        """Return how the stream stands now.
 
         Raises:
             OutOfStep: a stage began again, or went back: what it had handed on before has to be
                 agreed on anew.
         """
-        found = tuple(self._read(stage) for stage in range(self._stages))
-        for now in found:
-            before = self._seen.get(now.stage)
-            if (
-                before is not None
-                and before.epoch
-                and (now.epoch, now.position) < (before.epoch, before.position)
-            ):
-                raise OutOfStep(
-                    f"{self._title(now)} is at {now.position}, and was at {before.position}"
-                )
-            if before is not None and before.epoch and now.epoch > before.epoch:
-                raise OutOfStep(
-                    f"{self._title(now)} began again (epoch {now.epoch} after {before.epoch}) at"
-                    f" position {now.position}, and was at {before.position}: agree on a position,"
-                    " and resume() there"
-                )
-            self._seen[now.stage] = now
+        stages = tuple(self._read(stage) for stage in range(self._stages))
+        for now in stages:
+            self._demand_forward(now)
         waits = []
-        if self.stage and found[self.stage - 1].position <= self.position:
+        if self.stage and stages[self.stage - 1].position <= self.position:
             waits.append(self.stage - 1)
         waits += [
-            one.stage
-            for one in found[self.stage + 1 :]
-            if self.position - one.position >= self._lead
+            later.stage
+            for later in stages[self.stage + 1 :]
+            if self.position - later.position >= self._lead
         ]
-        first = found[0].position
+        first = stages[0].position
         return GenerationCoordination(
             stage=self.stage,
             next_position=self.position,
             may_go_on=not waits,
-            stages=found,
+            stages=stages,
             waits_for=tuple(waits),
-            behind={one.stage: first - one.position for one in found if one.position < first},
+            behind={now.stage: first - now.position for now in stages if now.position < first},
         )
+
+    def _demand_forward(self, now: StagePosition) -> None:
+        """Refuse a stage that began again or went back since it was looked at."""
+        before = self._seen.get(now.stage)
+        if before is not None and before.epoch:
+            title = f"stage {now.stage} of stream {self._stream!r}"
+            if (now.epoch, now.position) < (before.epoch, before.position):
+                raise OutOfStep(f"{title} is at {now.position}, and was at {before.position}")
+            if now.epoch > before.epoch:
+                raise OutOfStep(
+                    f"{title} began again (epoch {now.epoch} after {before.epoch}) at"
+                    f" position {now.position}, and was at {before.position}: agree on a position,"
+                    " and resume() there"
+                )
+        self._seen[now.stage] = now
 
     def wait(self, *, timeout: float) -> GenerationCoordination:
         """Wait until this stage may work on its next position.
@@ -159,21 +330,22 @@ class TokenStreamSynchronizer:
     def _waited(self, timeout: float, left: threading.Event) -> GenerationCoordination:
         until = time.monotonic() + timeout
         pause = FIRST_LOOK
-        while not (found := self.look()).may_go_on and not left.is_set():
-            if (now := time.monotonic()) >= until:
+        while not (state := self.look()).may_go_on and not left.is_set():
+            now = time.monotonic()
+            if now >= until:
                 who = ", ".join(
-                    f"stage {stage} at {found.stages[stage].position}" for stage in found.waits_for
+                    f"stage {stage} at {state.stages[stage].position}" for stage in state.waits_for
                 )
                 raise MessageLate(
                     f"stage {self.stage} of stream {self._stream!r} waits at position"
                     f" {self.position} for {who}, for {timeout:g} s",
-                    peer=f"stage {found.waits_for[0]}",
+                    peer=f"stage {state.waits_for[0]}",
                     sequence=self.position,
                     epoch=self.epoch,
                 )
             left.wait(min(pause, until - now))
             pause = min(2 * pause, LAST_LOOK)
-        return found
+        return state
 
     async def coordinate_generation(
         self, pipeline_stage: int, *, within: float = 30.0
@@ -198,9 +370,6 @@ class TokenStreamSynchronizer:
     def _read(self, stage: int) -> StagePosition:
         epoch, position = json.loads(self._store.get(self._key(stage)) or b"[0, 0]")
         return StagePosition(stage=stage, epoch=epoch, position=position)
-
-    def _title(self, one: StagePosition) -> str:
-        return f"stage {one.stage} of stream {self._stream!r}"
 
 
 def disorder(tokens: Sequence[EnhancedTokenChunk]) -> str | None:

@@ -13,13 +13,19 @@ from enum import StrEnum
 from typing import Any, Self
 
 from .problem import Misused
-from .records import EnhancedTokenChunk
-from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+from .records import (
+    VALID,
+    EnhancedTokenChunk,
+    SequenceValidationResult,
+    ValidationError,
+    ValidationResult,
+    failure,
+)
 
 ARRAYS = ("numpy", "torch", "mlx")
 
 
-class Place(StrEnum):
+class SpecialPlace(StrEnum):
     """Where in a stream a special id may stand."""
 
     FIRST = "first"
@@ -29,7 +35,7 @@ class Place(StrEnum):
 
 
 class TokenValidator:
-    """Judges ids by what is known of their vocabulary.
+    """Judge of ids by what is known of their vocabulary.
 
     Args:
         vocabulary: how many ids there are, of the tokenizer: the rows of an embedding are often
@@ -48,14 +54,16 @@ class TokenValidator:
         *,
         vocabulary: int,
         unassigned: Collection[int] = (),
-        special: Mapping[int, Place] | None = None,
+        special: Mapping[int, SpecialPlace] | None = None,
         longest: int | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.longest = sys.maxsize if longest is None else longest
         self._unassigned = frozenset(unassigned)
         self._place = {
-            one: Place(place) for one, place in (special or {}).items() if place != Place.ANYWHERE
+            token_id: SpecialPlace(place)
+            for token_id, place in (special or {}).items()
+            if place != SpecialPlace.ANYWHERE
         }
         self._marked = self._unassigned | self._place.keys()
         if vocabulary < 1 or self.longest < 1:
@@ -63,7 +71,7 @@ class TokenValidator:
                 f"a vocabulary of {vocabulary} ids and streams of {longest} tokens hold nothing to"
                 " validate"
             )
-        if wrong := sorted(one for one in self._marked if not 0 <= one < vocabulary):
+        if wrong := sorted(marked for marked in self._marked if not 0 <= marked < vocabulary):
             raise Misused(
                 f"ids {wrong[:5]} are not of a vocabulary of {vocabulary} ids: name those that"
                 " it has"
@@ -74,7 +82,7 @@ class TokenValidator:
         cls,
         tokenizer: Any,
         *,
-        special: Mapping[int, Place] | None = None,
+        special: Mapping[int, SpecialPlace] | None = None,
         longest: int | None = None,
     ) -> Self:
         """Return the validator of a tokenizer of `tokenizers` or transformers: its ids, without the
@@ -128,7 +136,7 @@ class TokenValidator:
                 result = self._after(end, chunk.sequence_position)
             if not result.is_valid:
                 failures.append(result)
-            elif self._place.get(chunk.token_id) is Place.LAST:
+            elif self._place.get(chunk.token_id) is SpecialPlace.LAST:
                 end = chunk.sequence_position
         return SequenceValidationResult(length=length, failures=tuple(failures))
 
@@ -145,19 +153,12 @@ class TokenValidator:
         """
         if type(ids).__module__.partition(".")[0] in ARRAYS:
             return self._array(ids, start)
-        results = [self.validate_id(one, start + index) for index, one in enumerate(ids)]
-        failures = [result for result in results if not result.is_valid]
-        ends = (
-            index for index, one in enumerate(ids) if results[index].is_valid and self.ends(one)
-        )
-        end = next(ends, None)
-        if end is not None and end + 1 < len(ids):
-            failures.append(self._after(start + end, start + end + 1))
-        return SequenceValidationResult(length=len(ids), failures=tuple(failures))
+        results = [(at, self.validate_id(token_id, start + at)) for at, token_id in enumerate(ids)]
+        return self._judged_together(ids, results, start)
 
     def ends(self, token_id: int) -> bool:
         """Return whether this id ends its stream."""
-        return self._place.get(token_id) is Place.LAST
+        return self._place.get(token_id) is SpecialPlace.LAST
 
     def _array(self, ids: Any, start: int) -> SequenceValidationResult:
         import numpy as np
@@ -169,62 +170,77 @@ class TokenValidator:
             )
         if values.dtype.kind not in "iu":
             words = f"ids are of the dtype {values.dtype}, not of integers"
-            return SequenceValidationResult(
-                length=len(values), failures=(_wrong(ValidationError.NOT_AN_INTEGER, words, start),)
-            )
+            wrong = failure(ValidationError.NOT_AN_INTEGER, words, start)
+            return SequenceValidationResult(length=len(values), failures=(wrong,))
         doubtful = (values < 0) | (values >= self.vocabulary)
         if self._marked:
             doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
         doubtful[max(0, self.longest - start) :] = True
         where = np.flatnonzero(doubtful)
-        results = [
-            (int(index), self.validate_id(int(values[index]), start + int(index)))
-            for index in where
-        ]
+        results = [(int(at), self.validate_id(int(values[at]), start + int(at))) for at in where]
+        return self._judged_together(values, results, start)
+
+    def _judged_together(
+        self, ids: Any, results: list[tuple[int, ValidationResult]], start: int
+    ) -> SequenceValidationResult:
+        """Return what does not hold of these ids, and of the first behind one that ends the
+        stream.
+
+        Args:
+            ids: all of them.
+            results: place and finding of each, or of all that may not be valid or end the stream.
+            start: position of the first id.
+        """
         failures = [result for _, result in results if not result.is_valid]
-        end = next(
-            (at for at, result in results if result.is_valid and self.ends(int(values[at]))), None
-        )
-        if end is not None and end + 1 < len(values):
-            failures.append(self._after(start + end, start + end + 1))
-        return SequenceValidationResult(length=len(values), failures=tuple(failures))
+        ends = [at for at, result in results if result.is_valid and self.ends(int(ids[at]))]
+        if ends and ends[0] + 1 < len(ids):
+            failures.append(self._after(start + ends[0], start + ends[0] + 1))
+        return SequenceValidationResult(length=len(ids), failures=tuple(failures))
 
     def _judged(self, token_id: Any, position: int) -> ValidationResult:
-        truth = isinstance(token_id, bool) or "bool" in str(getattr(token_id, "dtype", ""))
+        # A truth value is an integer to `operator.index` too.
+        refused = isinstance(token_id, bool) or "bool" in str(getattr(token_id, "dtype", ""))
         try:
             number = operator.index(token_id)
         except TypeError:
-            truth = True
-        if truth:
-            words = (
+            refused = True
+        if refused:
+            return failure(
+                ValidationError.NOT_AN_INTEGER,
                 f"the id at position {position} is {token_id!r}, of the type"
-                f" {type(token_id).__name__}, not an integer"
+                f" {type(token_id).__name__}, not an integer",
+                position,
             )
-            return _wrong(ValidationError.NOT_AN_INTEGER, words, position)
         where = f"id {number} at position {position}"
         if not 0 <= number < self.vocabulary:
-            words = f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}"
-            return _wrong(ValidationError.OUT_OF_VOCABULARY, words, position)
+            return failure(
+                ValidationError.OUT_OF_VOCABULARY,
+                f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}",
+                position,
+            )
         if number in self._unassigned:
-            return _wrong(
+            return failure(
                 ValidationError.UNASSIGNED, f"{where} has no token in this vocabulary", position
             )
         if position >= self.longest:
-            words = f"{where} is past the end of a stream of at most {self.longest} tokens"
-            return _wrong(ValidationError.TOO_LONG, words, position)
-        place = self._place.get(number, Place.ANYWHERE)
-        if place is Place.NOWHERE or (place is Place.FIRST and position > 0):
-            words = f"{where} is a special id that may stand {place.value} in a stream"
-            return _wrong(ValidationError.SPECIAL_OUT_OF_PLACE, words, position)
+            return failure(
+                ValidationError.TOO_LONG,
+                f"{where} is past the end of a stream of at most {self.longest} tokens",
+                position,
+            )
+        place = self._place.get(number, SpecialPlace.ANYWHERE)
+        if place is SpecialPlace.NOWHERE or (place is SpecialPlace.FIRST and position > 0):
+            return failure(
+                ValidationError.SPECIAL_OUT_OF_PLACE,
+                f"{where} is a special id that may stand {place.value} in a stream",
+                position,
+            )
         return VALID
 
     def _after(self, end: int, position: int) -> ValidationResult:
-        words = (
+        return failure(
+            ValidationError.AFTER_END,
             f"a token at position {position} follows the one at position {end}, which ended the"
-            " stream"
+            " stream",
+            position,
         )
-        return _wrong(ValidationError.AFTER_END, words, position)
-
-
-def _wrong(error: ValidationError, words: str, position: int) -> ValidationResult:
-    return ValidationResult(error_type=error, words=words, position=position)

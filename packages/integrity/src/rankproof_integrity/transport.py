@@ -4,11 +4,11 @@ Or one error that says which one is not.
 
 Against accidents, not against people: peers are not authenticated.
 
-with ReliableMessageTransport(node="rank 0") as transport:
-address = transport.listen(("127.0.0.1", 0))        # and tell rank 1, however ranks tell each other
-transport.expect("rank 1")
-transport.send(b"...", to="rank 1")
-answer = transport.receive(source="rank 1", timeout=30).data
+    with ReliableMessageTransport(node="rank 0") as transport:
+        address = transport.listen(("127.0.0.1", 0))    # tell rank 1, however ranks tell each other
+        transport.expect("rank 1")
+        transport.send(b"...", to="rank 1")
+        answer = transport.receive(source="rank 1", timeout=30).data
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from .attendant import Attendant
+from .closing import goodbye, interrupts, let_go_in_children
 from .conversation import Conversation
-from .forks import held
-from .goodbye import goodbye, interrupts
-from .health import LinkHealth, NetworkHealthMonitor
+from .dial import Lookup
 from .incoming import Message
-from .limits import Limits
 from .line import Line
-from .lookup import Lookup
+from .link import LinkHealth, NetworkHealthMonitor, TransportLimits
 from .loops import LoopCalls
-from .payload import unchanging
+from .outgoing import unchanging
 from .problem import MessageLate, MessageLost, Misused, TransferFailed
 from .records import NodeId, TransferResult
 from .wire import Address, DatagramWire, address_of, demand_local, dialled, listening
@@ -43,7 +41,7 @@ THREAD = "integrity-close"
 
 
 class ReliableMessageTransport:
-    """The messages of one node.
+    """Messages of one node.
 
     Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after
     the last frame that was acknowledged. Over datagrams frames are sent until they are
@@ -64,13 +62,13 @@ class ReliableMessageTransport:
         *,
         node: NodeId,
         epoch: int | Callable[[], int] | None = None,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
         monitor: NetworkHealthMonitor | None = None,
     ) -> None:
         if "\n" in node:
             raise Misused(f"a node's name is one line: {node!r}")
         self.node = node
-        self.limits = Limits() if limits is None else limits
+        self.limits = TransportLimits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(
             shortest=self.limits.shortest, longest=self.limits.longest
         )
@@ -80,6 +78,8 @@ class ReliableMessageTransport:
         if not 0 < self.epoch < 2**64:
             raise Misused(f"an epoch is greater than 0 and less than 2^64: {self.epoch}")
         self._lines: dict[NodeId, Line] = {}
+        # Held while a line is added: two threads must not give one peer two lines. Who looks a line
+        # up takes none, because lines are added and never taken away.
         self._lock = threading.Lock()
         self._attendant = Attendant(node=node, lines=self._lines, limits=self.limits)
         self._closed = self._closing = False
@@ -87,7 +87,7 @@ class ReliableMessageTransport:
         self._failed: TransferFailed | None = None
         self._calls = LoopCalls()
         self._process = os.getpid()
-        held(self)
+        let_go_in_children(self)
 
     # Who there is.
 
@@ -115,7 +115,7 @@ class ReliableMessageTransport:
         return str(name[0]), int(name[1])
 
     def expect(self, peer: NodeId) -> None:
-        """This peer will connect to us."""
+        """Expect a peer to connect to us."""
         self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
 
     def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
@@ -131,7 +131,7 @@ class ReliableMessageTransport:
         where = Lookup(address if callable(address) else address_of(address))
 
         def dial() -> socket.socket:
-            return dialled(where.found())
+            return dialled(where.address())
 
         conversation = self._conversation(peer, ordered=True)
         conversation.settled = not callable(address)
@@ -180,11 +180,9 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                why = (
-                    self._gone()
-                    if self._closed
-                    else f"has a line to {peer!r} already, or cannot have one"
-                )
+                why = f"has a line to {peer!r} already, or cannot have one"
+                if self._closed:
+                    why = self._gone()
                 raise Misused(f"the transport of {self.node} {why}")
             self._lines[peer] = line
         self._attendant.wake()
@@ -192,7 +190,8 @@ class ReliableMessageTransport:
     def _line(self, peer: NodeId) -> Line:
         if self._closed:
             raise Misused(f"the transport of {self.node} {self._gone()}")
-        if (line := self._lines.get(peer)) is None:
+        line = self._lines.get(peer)
+        if line is None:
             known = ", ".join(sorted(self._lines)) or "nobody"
             raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}")
         return line
@@ -209,7 +208,9 @@ class ReliableMessageTransport:
         """See `Held`."""
         if not self._closed:
             self._closed = self._closing = True
-            self._end, self._lock = threading.RLock(), threading.Lock()
+            # A thread that is not here may have held them when this process was forked.
+            self._end = threading.RLock()
+            self._lock = threading.Lock()
             for line in self._lines.values():
                 line.let_go()
             self._attendant.let_go()
@@ -277,7 +278,7 @@ class ReliableMessageTransport:
     def _received(self, line: Line, source: NodeId, wait: float, begin: float) -> Message:
         conversation = line.conversation
 
-        def found(now: float) -> Message | None:
+        def find(now: float) -> Message | None:
             message = conversation.take(now=now) if conversation.incoming.waiting else None
             if message is None and conversation.problem is not None:
                 raise conversation.problem.again()
@@ -291,7 +292,7 @@ class ReliableMessageTransport:
                 )
             return message
 
-        message = line.until(found, deadline=begin + wait)
+        message = line.until(find, deadline=begin + wait)
         if message is None:
             count = conversation.incoming.messages
             raise MessageLate(
@@ -315,14 +316,14 @@ class ReliableMessageTransport:
         conversation = line.conversation
         wait = self.limits.deadline if timeout is None else timeout
 
-        def found(now: float) -> bool | None:
+        def find(now: float) -> bool | None:
             del now
             if conversation.problem is not None:
                 raise conversation.problem.again()
             conversation.hurry()
             return conversation.delivered or None
 
-        if line.until(found, deadline=time.monotonic() + wait) is None:
+        if line.until(find, deadline=time.monotonic() + wait) is None:
             oldest = conversation.outgoing.oldest
             number = None if oldest is None else oldest.message
             raise MessageLate(
@@ -340,11 +341,11 @@ class ReliableMessageTransport:
         line = self._line(peer)
         epoch = max(self._epochs(), line.conversation.epoch + 1)
 
-        def found(now: float) -> bool:
+        def renewed(now: float) -> bool:
             line.conversation.renew(epoch=epoch, now=now)
             return True
 
-        line.until(found, deadline=time.monotonic())
+        line.until(renewed, deadline=time.monotonic())
         self._calls.renew(peer)
         self._attendant.wake()
 
@@ -366,7 +367,7 @@ class ReliableMessageTransport:
         self._line(peer)
         return self.monitor.health(peer)
 
-    # The names of the design, for callers that run an event loop.
+    # The names that were asked for, for callers that run an event loop.
 
     async def send_with_validation(self, data: Any, destination: NodeId) -> TransferResult:
         """Send a message and wait until the peer has it, its digest checked there.
@@ -389,14 +390,12 @@ class ReliableMessageTransport:
         def then(number: int) -> TransferResult:
             self.flush(to=destination)
             conversation = line.conversation
-            seconds = time.monotonic() - begin
-            again = conversation.counters.sent_again - before
             return TransferResult(
                 peer=destination,
                 sequence=number,
                 epoch=conversation.epoch,
-                seconds=seconds,
-                sent_again=again,
+                seconds=time.monotonic() - begin,
+                sent_again=conversation.counters.sent_again - before,
             )
 
         return await self._calls.send(destination, offer, then)
@@ -404,9 +403,8 @@ class ReliableMessageTransport:
     async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
         """Return the next message of a peer, its digest checked.
 
-        Of several who wait, who asked first is given the first.
-
-        One that comes after this was cancelled is given to the next.
+        Of several who wait, who asked first is given the first. One that comes after this was
+        cancelled is given to the next.
 
         Raises:
             TransferFailed: as `receive`.
@@ -464,6 +462,8 @@ class ReliableMessageTransport:
             ]
         finally:  # also where somebody had no patience
             self._closed = True
+            # In this order: the attendant connects anew what is closed; a line tells the selector
+            # when it closes, so that the selector goes after them; calls of loops wait in lines.
             self._attendant.stop()
             for line in self._lines.values():
                 line.close()

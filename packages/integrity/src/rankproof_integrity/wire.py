@@ -1,4 +1,4 @@
-"""What carries frames: a connection that is a stream of bytes, or datagrams. Nothing here waits."""
+"""Wires carry frames: a connection that is a stream of bytes, or datagrams. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ he is there.
 
 HOST_AND_PORT = re.compile(r"[^/\0]+:\d+")
 Address = tuple[str, int] | str
-"""A host and a port, or the path of a socket in the file system (on Linux, after a NUL, any name in
+"""Host and port, or the path of a socket in the file system (on Linux, after a NUL, any name in
 none).
 """
 Received = tuple[Header | None, Any]
-"""A header and its payload; a payload of None has changed.
+"""Header and its payload; a payload of None has changed.
 
 A header of None: nothing is known of the frame.
 """
 
 
 class Torn(Exception):
-    """The connection is of no more use."""
+    """Raised where a connection is of no more use."""
 
 
 class Wire(Protocol):
-    """What a line needs of a wire.
+    """Interface of a wire, as a line needs it.
 
     Attributes:
         pending: whether a part of what was taken over waits to be sent.
@@ -60,35 +60,30 @@ class Wire(Protocol):
 
     def receive(self) -> Iterator[Received]:
         """Return what has come; raises Torn where nothing will come any more."""
-        ...
 
     def single(self) -> tuple[Header, Any] | None:
         """Return what has come, where it is one whole frame alone; None: whatever it is, `receive`
         gives it; raises Torn.
         """
-        ...
 
     def put(self, header: bytes, payload: Any) -> bool:
         """Take a frame over, where nothing is pending, and send it as far as it goes.
 
         Gives whether it all went.
         """
-        ...
 
     def flush(self) -> bool:
         """Send what is pending as far as it goes; gives whether nothing is left."""
-        ...
 
     @property
     def holds_more(self) -> bool:
         """Return whether something was read that `receive` has not given yet."""
-        ...
 
     def close(self) -> None: ...
 
 
 class StreamWire:
-    """A connected stream socket.
+    """Connected stream socket.
 
     Header and payload are sent by one call, from where they lie. A payload is received into a
     buffer of its own; only what came along with a header, at most 32 KiB, is copied once, and after
@@ -136,8 +131,8 @@ class StreamWire:
             chunks = self._chunks
             self._header = self._chunks = None
             self._ahead = SCRATCH if chunks is None else frame.SIZE
-            found = digest_of(payload) if chunks is None else chunks.digest()
-            yield header, payload if found == header.digest else None
+            came = digest_of(payload) if chunks is None else chunks.digest()
+            yield header, payload if came == header.digest else None
 
     def single(self) -> tuple[Header, Any] | None:
         if self._header is not None or self._begin != self._end:
@@ -214,7 +209,9 @@ class StreamWire:
         return bool(size)
 
     def _read(self, into: memoryview) -> int:
-        """Bytes that were read; 0 where none are there, or where the last read took all."""
+        """Return how many bytes were read; 0 where none are there, or where the last read took
+        all.
+        """
         if self._drained:
             return 0
         try:
@@ -225,7 +222,8 @@ class StreamWire:
             raise Torn(error.strerror or str(error)) from error
         if not size:
             raise Torn("the peer closed the connection")
-        self.stirred, self._drained = True, size < len(into)
+        self.stirred = True
+        self._drained = size < len(into)
         return size
 
     def put(self, header: bytes, payload: Any) -> bool:
@@ -268,7 +266,7 @@ class StreamWire:
 
 
 class DatagramWire:
-    """A datagram socket that is connected to the peer's. A frame is one datagram."""
+    """Datagram socket that is connected to the peer's. A frame is one datagram."""
 
     ordered = False
 
@@ -367,7 +365,7 @@ def family(address: Address) -> int:
 
 
 def demand_local(bound: socket.socket, *, insecure: bool) -> None:
-    """Only processes of this machine can reach a bound socket, unless the caller accepts strangers.
+    """Refuse a bound socket that other machines can reach, unless the caller accepts strangers.
 
     What decides is the address that the socket is bound to, not the text it was given as: a host
     name, an empty one and 0.0.0.0 are all resolved by then. An accepted address of a network is
@@ -406,18 +404,19 @@ def listening(address: Address, *, insecure: bool = False) -> socket.socket:
         OSError: it cannot.
         Misused: other machines may reach it, and `insecure` does not accept that.
     """
-    made = socket.socket(family(address), socket.SOCK_STREAM)
+    listener = socket.socket(family(address), socket.SOCK_STREAM)
     try:
-        if made.family != socket.AF_UNIX:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        demand_local(made, insecure=insecure)  # before anybody can connect
-        made.listen(128)
-        made.setblocking(False)
+        if listener.family != socket.AF_UNIX:
+            # A node that begins again listens where it did, though connections of before linger.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        demand_local(listener, insecure=insecure)  # before anybody can connect
+        listener.listen(128)
+        listener.setblocking(False)
     except (OSError, Misused):
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 def dialled(address: Address) -> socket.socket:
@@ -426,13 +425,13 @@ def dialled(address: Address) -> socket.socket:
     Raises:
         OSError: it cannot be, which is known at once.
     """
-    made = socket.socket(family(address), socket.SOCK_STREAM)
-    made.setblocking(False)
+    connecting = socket.socket(family(address), socket.SOCK_STREAM)
+    connecting.setblocking(False)
     try:
-        made.connect(address)
+        connecting.connect(address)
     except BlockingIOError:
-        pass
+        pass  # it goes on by itself
     except OSError:
-        made.close()
+        connecting.close()
         raise
-    return made
+    return connecting

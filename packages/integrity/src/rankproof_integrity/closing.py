@@ -1,12 +1,18 @@
-"""How a line ends: what was sent has arrived, both have said so, and nobody waits for who is
-gone.
+"""How a transport ends: by a goodbye to each peer, or, in a forked child, without a word.
+
+What was sent has arrived, both have said so, and nobody waits for who is gone. A child has copies
+of its parent's sockets and none of its threads. What it sent would lie between the parent's frames;
+what it held would keep a connection alive whose owner is dead.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import time
+import weakref
 from collections.abc import Iterable
+from typing import Protocol
 
 from .line import Line
 from .problem import MessageLost, TransferFailed
@@ -17,6 +23,8 @@ def interrupts(lines: Iterable[Line]) -> bool:
     and that call cannot end.
     """
     known = set(map(id, lines))
+    # The stack says it. A mark that calls set and take away again would cost each of them, and a
+    # handler may come between the call and its mark.
     frame = inspect.currentframe()
     while frame is not None:
         if (
@@ -31,11 +39,12 @@ def interrupts(lines: Iterable[Line]) -> bool:
 def goodbye(line: Line, deadline: float) -> TransferFailed | None:
     """Have a peer acknowledge all that was sent, and say that nothing comes after.
 
-    What is not known to have come.
-
     Args:
         line: to the peer.
         deadline: of the monotonic clock.
+
+    Returns:
+        What is not known to have come; None where all has.
     """
     conversation = line.conversation
     said: float | None = None
@@ -44,9 +53,12 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
     # somebody answers.
     stays = 0.0 if conversation.ordered else conversation.limits.silence
 
-    def found(now: float) -> bool | None:
+    def over(now: float) -> bool | None:
         nonlocal said, apart
-        apart = None if conversation.joined else now if apart is None else apart
+        if conversation.joined:
+            apart = None
+        elif apart is None:
+            apart = now
         # A peer whose messages came and that said no goodbye may not know that they came: it
         # connects again.
         owes = conversation.incoming.arrived and not conversation.incoming.ended
@@ -64,11 +76,11 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
             or None
         )
 
-    while (
-        line.until(found, deadline=min(deadline, time.monotonic() + conversation.limits.unhurried))
-        is None
-    ):
-        if time.monotonic() >= deadline:
+    while True:
+        # In short waits: `over` looks at the clock too, and not only at what comes.
+        look = time.monotonic() + conversation.limits.unhurried
+        ended = line.until(over, deadline=min(deadline, look))
+        if ended or time.monotonic() >= deadline:
             break
     undelivered = conversation.outgoing.unacknowledged
     if undelivered is None:
@@ -80,3 +92,32 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
         sequence=undelivered[0],
         epoch=conversation.epoch,
     )
+
+
+class Held(Protocol):
+    """Holder of descriptors that are its process's alone."""
+
+    def let_go(self) -> None:
+        """Close them in a child, where no lock may be waited for: the thread that has it is not
+        there.
+        """
+
+
+# Weak: who drops a transport without closing it is not kept alive by this.
+_holders: weakref.WeakSet[Held] = weakref.WeakSet()
+
+
+def let_go_in_children(holder: Held) -> None:
+    """Have each child that is forked from now on let go of it."""
+    _holders.add(holder)
+
+
+def _in_child() -> None:
+    # No lock is taken here. Python registers no thread of the parent in a child, and whoever held a
+    # lock when this process was forked will never release it.
+    for holder in list(_holders):
+        holder.let_go()
+    _holders.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

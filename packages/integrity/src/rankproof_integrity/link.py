@@ -1,13 +1,14 @@
-"""How the links to peers do: round trips, loss, what was sent again.
-
-And how long to wait for one that does so.
+"""Link to a peer: the bounds it is held to, how it does (round trips, loss, what was sent again),
+and how long to wait for a peer that does so.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import asdict, dataclass
 
+from .problem import Misused
 from .records import NodeId
 
 
@@ -25,8 +26,8 @@ class RoundTrip:
         self.deviation = 0.0
 
     def sample(self, seconds: float) -> None:
-        """One answer took so long. Never of something that was sent twice: nobody knows which is
-        answered (Karn).
+        """Learn that one answer took so long. Never of something that was sent twice: nobody knows
+        which is answered (Karn).
         """
         if self.smoothed is None:
             self.smoothed = seconds
@@ -49,7 +50,7 @@ class RoundTrip:
 
 @dataclass(kw_only=True)
 class Counters:
-    """What was counted on one link, since its conversation began.
+    """Counts of one link, since its conversation began.
 
     Numbers of frames, and bytes of their payloads.
     """
@@ -87,12 +88,14 @@ class LinkHealth:
 
 
 class NetworkHealthMonitor:
-    """The links of one node. Safe to ask from any thread."""
+    """Links of one node. Safe to ask from any thread."""
 
     def __init__(self, *, shortest: float = 0.05, longest: float = 5.0) -> None:
         self._shortest = shortest
         self._longest = longest
         self._links: dict[NodeId, tuple[RoundTrip, Counters]] = {}
+        # Held while links are added or listed, not while one counts: a conversation is the only
+        # writer of its counters, and a number that is read while it grows is one of two true ones.
         self._lock = threading.Lock()
 
     def link(self, peer: NodeId) -> tuple[RoundTrip, Counters]:
@@ -106,6 +109,7 @@ class NetworkHealthMonitor:
             return self._links[peer]
 
     def health(self, peer: NodeId) -> LinkHealth:
+        """Return how the link to a peer does."""
         round_trip, counters = self.link(peer)
         return LinkHealth(
             peer=peer,
@@ -127,8 +131,9 @@ class NetworkHealthMonitor:
         with self._lock:
             counted = [counters for _, counters in self._links.values()]
         names = ("damaged", "sent_again", "duplicates", "early")
-        found = {name: sum(getattr(one, name) for one in counted) for name in names}
-        return {**found, "made_anew": sum(max(0, one.connections - 1) for one in counted)}
+        totals = {name: sum(getattr(counters, name) for counters in counted) for name in names}
+        again = sum(max(0, counters.connections - 1) for counters in counted)
+        return {**totals, "made_anew": again}
 
     def all(self) -> list[LinkHealth]:
         """Every link, by the peer's name."""
@@ -150,10 +155,56 @@ class Pace:
         self._known = False
 
     def took(self, seconds: float) -> None:
-        """A step came after so many seconds."""
+        """Learn that a step came after so many seconds."""
         self._known = True
         self._steps.sample(seconds)
 
     def timeout(self) -> float:
         """Seconds; the longest that is allowed until a step was seen."""
         return self._steps.timeout() if self._known else self._longest
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportLimits:
+    """Bounds of one conversation. Sizes are in bytes, times in seconds.
+
+    Attributes:
+        message: the longest message.
+        window: what may have been sent and not been taken by the peer's application: it bounds the
+            buffers of both. One message longer than that passes alone.
+        deadline: within this a message is acknowledged, or given up on.
+        attempts: how often one frame is sent before it is given up on.
+        shortest, longest: between these lies the time-out that is worked out from round trips.
+        silence: a connection on which nothing is heard for so long is made anew.
+        delay: how long an acknowledgement of a datagram waits for something to travel with.
+    """
+
+    message: int = 256 * 2**20
+    window: int = 16 * 2**20
+    deadline: float = 30.0
+    attempts: int = 30
+    shortest: float = 0.05
+    longest: float = 5.0
+    silence: float = 2.0
+    delay: float = 0.002
+
+    @property
+    def unhurried(self) -> float:
+        """How long what nobody waits for may wait: an acknowledgement over a stream, a look at the
+        clock.
+        """
+        return min(self.silence, self.deadline) / 4
+
+    def __post_init__(self) -> None:
+        whole = (self.message, self.window, self.attempts)
+        times = (self.deadline, self.shortest, self.longest, self.silence)
+        positive = min(whole) >= 1 and all(0 < time < math.inf for time in times)
+        if not positive or not 0 <= self.delay < math.inf or self.shortest > self.longest:
+            raise Misused(
+                f"limits must be positive and finite, and shortest at most longest: {self}"
+            )
+        if self.message >= 2**32:
+            raise Misused(
+                "a message has less than 4 GiB, for its length is a word of 32 bits:"
+                f" {self.message}"
+            )
