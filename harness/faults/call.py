@@ -22,7 +22,7 @@ from harness.forms.model import Event
 from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.history import FAULT_IN_CALL, History
-from harness.ledger.file import OPERATIONS, RECEIVE
+from harness.ledger.call import OPERATIONS, RECEIVE
 
 REDUCING = frozenset(
     {

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from harness.checks import AnyCheck, Check, Finding
 from harness.events import Event
 from harness.history import LEDGERS_COMPARED, History
-from harness.ledger.file import Group, Ledger, encode
+from harness.ledger.call import Group
+from harness.ledger.file import Ledger, encode
 from harness.ledger.outside.account import account
 from tests.ledger.made import WORLD, call, last, ledger, receive, send
 

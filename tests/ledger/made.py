@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from harness.ledger.file import RECEIVE, SEND, SLOTS, Call, Group, Ledger
-from harness.ledger.part import Part, Sketch
+from harness.ledger.call import RECEIVE, SEND, Call, Group
+from harness.ledger.file import SLOTS, Ledger, Part, Sketch
 
 WORLD = "0123456789abcdef"
 

@@ -17,21 +17,11 @@ from typing import Any
 import pytest
 
 from harness.ledger import file
-from harness.ledger.file import (
-    ARTEFACT,
-    HEADER,
-    LARGEST,
-    RECORD,
-    SLOTS,
-    Group,
-    NotALedger,
-    encode,
-    parse,
-)
+from harness.ledger.call import Group, NotALedger
+from harness.ledger.file import ARTEFACT, HEADER, LARGEST, PART, RECORD, SLOTS, encode, parse
 from harness.ledger.inside import book as rank_ledger
 from harness.ledger.inside.book import Book
 from harness.ledger.outside.account import account
-from harness.ledger.part import PART
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.rank.spec import RankSpec
 from tests.ledger.made import WORLD, call, digested, ledger, of_sum, part, receive, send

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from harness.ledger.file import FLOAT, NOTHING, WHOLE
 from harness.ledger.inside.book import Book, Taking
-from harness.ledger.part import FLOAT, NOTHING, WHOLE
 
 REDUCING = frozenset(
     {

@@ -17,6 +17,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from harness.ledger.file import NOTHING
 from harness.ledger.inside.book import Book, Taking
 from harness.ledger.inside.digests import (
     FEW,
@@ -33,8 +34,7 @@ from harness.ledger.inside.digests import (
     weight_power,
 )
 from harness.ledger.inside.operations_torch import Operation
-from harness.ledger.inside.sides_torch import Members, sides_of
-from harness.ledger.part import NOTHING
+from harness.ledger.inside.payload_torch import Members, sides_of
 
 WAIT = "_c10d_functional::wait_tensor"
 KEY = "BackendSelect"

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from harness.ledger.file import SEND, TEXTS_MOST, Group
+from harness.ledger.call import SEND, Group
+from harness.ledger.file import TEXTS_MOST
 from harness.ledger.inside.book import OPEN, STARTED, Book
 from harness.ledger.inside.digests import SKETCHED as SUM
 from harness.ledger.inside.digests_torch import TorchDigests
@@ -29,9 +30,8 @@ from harness.ledger.inside.operations_torch import (
     Counted,
     Operation,
 )
-from harness.ledger.inside.seam_torch import KernelBehindLedger, reduction_of, with_faults
-from harness.ledger.inside.shares_torch import sharing_of
-from harness.ledger.inside.sides_torch import Members
+from harness.ledger.inside.payload_torch import Members, sharing_of
+from harness.ledger.inside.seam import KernelBehindLedger, reduction_of, with_faults
 
 # What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are:
 # below autograd and fake tensors, and not left out under inference_mode.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.ledger.file import RECEIVE, SEND
+from harness.ledger.call import RECEIVE, SEND
 
 Counted = Literal[1, "members"] | None
 

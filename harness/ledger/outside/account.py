@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.ledger.file import Group, Ledger, NotALedger, parse
+from harness.ledger.call import Group, NotALedger
+from harness.ledger.file import Ledger, parse
 from harness.ledger.outside.agreement import agree
 from harness.ledger.outside.transfers import transfers
 

@@ -16,8 +16,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.forms.strict_json import JSON
-from harness.ledger.file import RECEIVE, SEND, Call, Group, Ledger
-from harness.ledger.shares import BUNDLES, SPLIT, Contradiction, Stated, contradiction
+from harness.ledger.call import (
+    BUNDLES,
+    RECEIVE,
+    SEND,
+    SPLIT,
+    Call,
+    Contradiction,
+    Group,
+    Stated,
+    contradiction,
+)
+from harness.ledger.file import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.forms.strict_json import JSON
-from harness.ledger.file import RECEIVE, SEND, Call, Ledger
+from harness.ledger.call import RECEIVE, SEND, Call
+from harness.ledger.file import Ledger, Part, Sketch
 from harness.ledger.outside.agreement import Pair, calls_together, pairs_together
-from harness.ledger.part import Part, Sketch
 
 WITHOUT_PAYLOAD = frozenset({"barrier", "monitored_barrier"})
 SUMS = frozenset(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.file import Call, Group
+from harness.ledger.call import Call, Group
 from harness.ledger.outside.agreement import Agreement, agree
 from tests.ledger.made import call, last, ledger, receive, send
 

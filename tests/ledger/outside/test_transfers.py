@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.file import Group, Ledger, encode, parse
+from harness.ledger.call import Group
+from harness.ledger.file import DIGESTS, Ledger, Part, Sketch, encode, parse
 from harness.ledger.inside.digests import FEW, few_weights
 from harness.ledger.outside.transfers import ROUNDING, Transfers, transfers
-from harness.ledger.part import DIGESTS, Part, Sketch
 from tests.ledger.made import call, digested, ledger, of_sum, part, receive, send
 
 THREE = Group("torch", "0", (0, 1, 2))

@@ -1,5 +1,5 @@
-"""How a collective's elements are shared out among the members of its group, where a call states
-that. Pure.
+"""A collective or point-to-point call of a rank: its group, what it states, and how its elements are
+shared out among the members of the group. Pure.
 
 What one member gives another one is what that one takes from it: the splits of an all-to-all, the
 lists of a gather or a scatter. And of several arrays in one call all members have to state the same
@@ -12,8 +12,43 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.forms.strict_json import JSON
+
+COLLECTIVES = frozenset(
+    {
+        *(
+            "all_reduce",
+            "all_reduce_coalesced",
+            "broadcast",
+            "reduce",
+            "barrier",
+            "monitored_barrier",
+        ),
+        *(
+            "all_gather",
+            "all_gather_coalesced",
+            "all_gather_into_tensor",
+            "all_gather_into_tensor_coalesced",
+        ),
+        *(
+            "gather",
+            "scatter",
+            "reduce_scatter",
+            "reduce_scatter_tensor",
+            "reduce_scatter_tensor_coalesced",
+        ),
+        *("all_to_all", "all_to_all_single", "all_sum", "all_max", "all_min", "sum_scatter"),
+    }
+)
+SEND = "send"
+RECEIVE = "recv"
+OPERATIONS = COLLECTIVES | {SEND, RECEIVE}
+
+State = Literal["open", "ended", "failed", "started"]
+STATES: tuple[State, ...] = ("open", "ended", "failed", "started")
+
 
 SPLIT = frozenset({"all_to_all", "all_to_all_single"})
 """Collectives in which each rank's number of elements is its own."""
@@ -27,6 +62,10 @@ BUNDLES = frozenset(
 SIZES = re.compile(r"(0|[1-9][0-9]{0,18})(,(0|[1-9][0-9]{0,18}))*")
 UNHELD = 0x7FFF
 """In the place of a text: what was stated could not be held."""
+
+
+class NotALedger(ValueError):
+    """Bytes that are not a ledger; the message says why, as the end of a sentence."""
 
 
 class NotShares(ValueError):
@@ -91,6 +130,119 @@ def _read(text: str, *, members: int) -> tuple[int, ...]:
     if members and len(sizes) not in (1, members):
         raise NotShares(f"{text!r} is not a list of sizes for a group of {members}")
     return sizes
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of ranks: the library that made it, its name there, its members in the order of their
+    numbers in it.
+    """
+
+    library: str
+    name: str
+    ranks: tuple[int, ...]
+
+    def text(self) -> str:
+        """As it stands in a ledger."""
+        return f"{self.library}|{self.name}|{','.join(map(str, self.ranks))}"
+
+    @classmethod
+    def of(cls, text: str, *, size: int) -> Group:
+        """Read back what `text` gave.
+
+        Raises:
+            NotALedger: it is not a group of a world of `size`.
+        """
+        library, _, rest = text.partition("|")
+        name, _, members = rest.rpartition("|")
+        words = members.split(",")
+        if not library or not all(
+            word.isascii() and word.isdecimal() and len(word) < 6 for word in words
+        ):
+            raise NotALedger(f"{text!r} is not a group")
+        ranks = tuple(map(int, words))
+        if (
+            len(set(ranks)) != len(ranks)
+            or max(ranks) >= size
+            or cls(library, name, ranks).text() != text
+        ):
+            raise NotALedger(f"{text!r} is not a group of a world of {size}")
+        return cls(library, name, ranks)
+
+    def __str__(self) -> str:
+        return f"group {self.name} of {self.library}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a rank.
+
+    Attributes:
+        number: of the rank's calls, from 1.
+        operation: one of `OPERATIONS`.
+        group: the group it was made in.
+        index: from 1, of the collectives that the rank made in this group; of a point-to-point
+            call, of those with the same peer, direction and tag.
+        peer: the root, or the other end of a point-to-point call, as a rank of the world; None
+            where there is none, or a receive takes from anybody.
+        tag: of a point-to-point call, else 0.
+        shape: of the first tensor, such as `2x3`; empty where the ledger could not hold it.
+        dtype: as the library calls it; empty for a barrier.
+        elements: what all members of a collective have to state alike; of a point-to-point call,
+            what is sent.
+        reduction: such as `sum`, else empty.
+        site: `file:line in function` of the caller; empty where the ledger could not hold it.
+        thread: threads of the rank, numbered as they first called.
+        begin: CLOCK_MONOTONIC in nanoseconds.
+        end: the same; None where the call has not ended or its end was not observed.
+        state: open (it had not come back), ended, failed (it raised), started (it came back, and
+            its end is not observed).
+        shares: how the elements of a collective are shared out, where it states that.
+    """
+
+    number: int
+    operation: str
+    group: Group
+    index: int
+    peer: int | None
+    tag: int
+    shape: str
+    dtype: str
+    elements: int
+    reduction: str
+    site: str
+    thread: int
+    begin: int
+    end: int | None
+    state: State
+    shares: Shares = NONE
+
+    @property
+    def is_collective(self) -> bool:
+        """Return whether every member of the group has to make it."""
+        return self.operation in COLLECTIVES
+
+    def values(self) -> dict[str, JSON]:
+        """As JSON, without what differs from run to run."""
+        return {
+            "operation": self.operation,
+            "index": self.index,
+            "group": self.group.text(),
+            "peer": self.peer,
+            "tag": self.tag,
+            "dtype": self.dtype,
+            "shape": self.shape,
+            "elements": self.elements,
+            "reduction": self.reduction,
+            "site": self.site,
+            "call": self.number,
+            "state": self.state,
+            **(
+                {"parts": list(self.shares.gives)}
+                if self.operation in BUNDLES and self.shares.gives
+                else {}
+            ),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
