@@ -1,18 +1,27 @@
 """Backends: what makes a set of processes one group.
 
-One file per kind, and one beside it for inside a rank.
+A kind has a file, but for `none`, which is here; its half inside a rank is in a file beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
-from harness.backends.backend import Backend, BackendProperties, Opened, PeerGone, Ports, Rendezvous
+from harness.backends.backend import (
+    OF_PYTHON,
+    Backend,
+    BackendProperties,
+    Opened,
+    PeerGone,
+    Ports,
+    Rendezvous,
+)
 from harness.backends.gloo import Gloo
 from harness.backends.mlx_ring import MlxRing
 from harness.backends.nccl import Nccl
-from harness.backends.none import NoBackend
 from harness.reason import Skip, SkipCode
 from harness.registry import Registry
 
@@ -29,6 +38,34 @@ __all__ = [
     "prepare",
     "refusal",
 ]
+
+
+class NoBackend(Backend):
+    """Ranks that do not communicate over anything the harness knows of: programs, independent
+    processes. What they have between them is their own: Python's sockets, pipes, HTTP.
+    """
+
+    description: ClassVar = "no group: programs, and ranks whose channels are their own"
+    properties: ClassVar = BackendProperties(
+        modules=(),
+        makes_a_group=False,
+        portable=True,
+        unbounded="its ranks have no collectives: what they wait for is their own",
+        unobserved="",
+        runs_calls_later="",
+        peer_gone=OF_PYTHON,
+    )
+    inside_file: ClassVar = Path(__file__).with_name("none_inside.py")
+
+    def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
+        return Rendezvous(ranks=[{}] * len(addresses))
+
+    def prepare_over(
+        self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
+    ) -> Rendezvous:
+        del ports, interfaces
+        return Rendezvous(ranks=[{}] * len(addresses))
+
 
 KINDS: Registry[Backend] = Registry(
     "rankproof.backends",

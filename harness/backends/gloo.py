@@ -56,7 +56,7 @@ class Gloo(Backend):
             *OF_TORCHS_STORE,
         ),
     )
-    inside_file: ClassVar = Path(__file__).with_name("gloo_inside.py")
+    inside_file: ClassVar = Path(__file__).with_name("torch_inside.py")
 
     def refusal(self, *, size: int) -> Skip | None:
         del size

@@ -53,7 +53,7 @@ class Nccl(Backend):
             *OF_TORCHS_STORE,
         ),
     )
-    inside_file: ClassVar = Path(__file__).with_name("nccl_inside.py")
+    inside_file: ClassVar = Path(__file__).with_name("torch_inside.py")
 
     def refusal(self, *, size: int) -> Skip | None:
         if lacks := missing("torch"):
