@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harness.forms.problem import Problem
     from harness.hub.access import Access, count, read_log
     from harness.hub.hub import Hub
-    from harness.hub.protocol import Limits
+    from harness.hub.request import Limits
     from harness.hub.rules import Rules, load_rules, parse_rules
 
 __all__ = [
@@ -59,7 +59,7 @@ class LogLost(HubError):
 _HOMES = {
     "access": ("Access", "count", "read_log"),
     "hub": ("Hub",),
-    "protocol": ("Limits",),
+    "request": ("Limits",),
     "rules": ("Rules", "load_rules", "parse_rules"),
 }
 

@@ -14,11 +14,10 @@ from typing import Any, Self, TypeVar
 from harness.hub import HubError
 from harness.hub.access import Access, AccessLog
 from harness.hub.place import OwnAddress, Place
-from harness.hub.protocol import Limits
 from harness.hub.repository import ServedRepository, read_folder
+from harness.hub.request import CLIENT, Limits
 from harness.hub.rules import Rules, load_rules
 from harness.hub.server import Server
-from harness.hub.target import CLIENT
 
 T = TypeVar("T")
 

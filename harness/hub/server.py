@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 import re
 import socket
 import struct
@@ -13,28 +12,35 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http import HTTPStatus
 
 from harness.hub import HubError, LogLost
 from harness.hub.access import Access, AccessLog, End
+from harness.hub.answer import (
+    Changed,
+    Outgoing,
+    answer,
+    body_chunks,
+    changes,
+    failure,
+    head_of,
+    read_piece,
+    spoiled,
+    truly,
+)
 from harness.hub.place import Peers, Place
-from harness.hub.protocol import (
+from harness.hub.repository import ServedRepository
+from harness.hub.request import (
     HEAD_LIMIT,
-    Answer,
     BadRequest,
+    BadTarget,
     Limits,
     Request,
-    Silent,
-    answer,
-    failure,
-    read_request,
+    Target,
+    parse,
+    parse_head,
 )
-from harness.hub.repository import ServedRepository
-from harness.hub.rules import Rules
-from harness.hub.strikes import Outgoing, Strikes, changes, spoiled, truly
-from harness.hub.target import BadTarget, Target, parse
+from harness.hub.rules import Rules, Strikes
 
-CHUNK = 256 * 1024
 ADDRESS_SHOWN = 512
 
 
@@ -100,71 +106,39 @@ class Exchange:
         )
 
 
-class Changed(Exception):
-    """A file has changed since the hub read it at its start."""
+HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
-def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
-    """Return the pieces of the body as (from, to), the last of them last.
-
-    One empty piece for an answer without a body.
+class Silent(Exception):
+    """The client went away, or stayed idle, without a request: there is nothing to answer or to
+    log.
     """
-    ends = [*range(CHUNK, outgoing.sent, CHUNK), outgoing.sent]
-    return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def read_piece(answer: Answer, first: int, end: int, *, flipped: int | None) -> bytes:
-    """Read bytes of the body.
+async def read_request(reader: asyncio.StreamReader, limits: Limits) -> Request:
+    """Read one head; the body, which none of our requests has, is refused.
 
     Raises:
-        Changed: the file changed since the hub started.
+        Silent: nothing came.
+        BadRequest: something came that is not a request, or came too slowly, or is too large.
     """
-    if answer.body is not None:
-        data = answer.body[first:end]
-    elif answer.file is None or first == end:
-        data = b""
-    else:
-        file = answer.file
-        try:
-            with file.source.open("rb") as stream:
-                status = os.fstat(stream.fileno())
-                if (status.st_size, status.st_mtime_ns) != (file.size, file.stamp):
-                    raise Changed(f"{file.path} changed since the hub started; start the hub again")
-                stream.seek(answer.first + first)
-                data = stream.read(end - first)
-        except OSError as error:
-            raise Changed(f"{file.path} cannot be read any more: {error.strerror}") from error
-        if len(data) != end - first:
-            raise Changed(f"{file.path} became shorter since the hub started; start the hub again")
-    if flipped is not None and first <= flipped < end:
-        at = flipped - first
-        data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-    return data
-
-
-def head_of(outgoing: Outgoing, answer: Answer, request: Request | None) -> bytes:
-    """Head of the answer. After it the connection stays open only if both sides wish it.
-
-    Header values are our own or checked before; none holds a line break.
-    """
-    keep = outgoing.then == "keep" and request is not None and request.keep_alive
-    headers = answer.headers | {
-        "Content-Length": str(outgoing.announced),
-        "Connection": "keep-alive" if keep else "close",
-    }
-    reason = (
-        HTTPStatus(answer.status).phrase
-        if answer.status in HTTPStatus._value2member_map_
-        else "Fault"
-    )
-    lines = [
-        f"HTTP/1.1 {answer.status} {reason}",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
-HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
+    try:
+        first = await asyncio.wait_for(reader.read(1), limits.idle)
+    except (TimeoutError, ConnectionError) as error:
+        raise Silent from error
+    if not first:
+        raise Silent
+    try:
+        rest = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), limits.head)
+    except asyncio.LimitOverrunError as error:
+        raise BadRequest(431, f"the head is larger than {HEAD_LIMIT} bytes") from error
+    except asyncio.IncompleteReadError as error:
+        raise BadRequest(400, "the connection ended inside the head") from error
+    except TimeoutError as error:
+        raise BadRequest(408, f"the head took longer than {limits.head:g} s") from error
+    except ConnectionError as error:
+        raise BadRequest(400, "the connection was reset inside the head") from error
+    return parse_head(first + rest)
 
 
 class Server:
