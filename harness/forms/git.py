@@ -92,7 +92,7 @@ def git(
 
 
 @dataclass(frozen=True)
-class Entry:
+class GitEntry:
     """A file of a commit. `size` is in bytes; 0 where it was not asked for, and for a submodule."""
 
     mode: str
@@ -100,7 +100,7 @@ class Entry:
     size: int
 
 
-def entries_of(listing: bytes) -> dict[str, Entry]:
+def entries_of(listing: bytes) -> dict[str, GitEntry]:
     """Return what `git ls-tree -r -z` lists, with `-l` or without.
 
     A file's size is 0 where it is not said.
@@ -110,7 +110,7 @@ def entries_of(listing: bytes) -> dict[str, Entry]:
         about, _, name = line.partition(b"\t")
         mode, _, blob, *size = about.decode().split()
         # A submodule has no size, and neither has what a partial clone left behind.
-        entries[os.fsdecode(name)] = Entry(
+        entries[os.fsdecode(name)] = GitEntry(
             mode, blob, int(size[0]) if size and size[0].isdecimal() else 0
         )
     return entries

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from harness.hub import rules
 from harness.hub.repository import File, Revision, ServedRepository
-from harness.hub.request import Request, Target
+from harness.hub.request import HubRequest, Target
 from harness.hub.rules import Struck
 
 CHUNK = 256 * 1024
@@ -27,7 +27,7 @@ WHEN = "2026-01-01T00:00:00.000Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HubAnswer:
     """What to send.
 
     Attributes:
@@ -52,7 +52,7 @@ class Answer:
 
 def failure(
     status: int, message: str, *, code: str | None = None, commit: str | None = None
-) -> Answer:
+) -> HubAnswer:
     """Return an answer that says no, with the headers clients tell errors apart by."""
     headers = {"Content-Type": "application/json; charset=utf-8"}
     if code is not None:
@@ -60,7 +60,7 @@ def failure(
     headers["X-Error-Message"] = message.encode("ascii", "replace").decode()
     if commit is not None:
         headers["X-Repo-Commit"] = commit
-    return Answer(status, headers, json.dumps({"error": message}).encode())
+    return HubAnswer(status, headers, json.dumps({"error": message}).encode())
 
 
 def read_range(text: str | None, size: int) -> tuple[int, int] | None:
@@ -94,7 +94,7 @@ def answer(
     *,
     range_header: str | None,
     base: str,
-) -> Answer:
+) -> HubAnswer:
     """Answer a request truly.
 
     Args:
@@ -124,12 +124,12 @@ def answer(
             return _resolve(revision, target, range_header)
 
 
-def _json(value: Any, **headers: str) -> Answer:
+def _json(value: Any, **headers: str) -> HubAnswer:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return Answer(200, {"Content-Type": "application/json; charset=utf-8", **headers}, body)
+    return HubAnswer(200, {"Content-Type": "application/json; charset=utf-8", **headers}, body)
 
 
-def _model_info(repository: ServedRepository, revision: Revision) -> Answer:
+def _model_info(repository: ServedRepository, revision: Revision) -> HubAnswer:
     return _json(
         {
             "_id": revision.commit[:24],
@@ -152,7 +152,7 @@ def _model_info(repository: ServedRepository, revision: Revision) -> Answer:
     )
 
 
-def _tree(repository: ServedRepository, revision: Revision, target: Target, base: str) -> Answer:
+def _tree(repository: ServedRepository, revision: Revision, target: Target, base: str) -> HubAnswer:
     if target.path in revision.files:
         return failure(
             404, f"{target.path} is a file", code="EntryNotFound", commit=revision.commit
@@ -208,7 +208,7 @@ def _pointer_size(file: File) -> int:
     )
 
 
-def _refs(repository: ServedRepository) -> Answer:
+def _refs(repository: ServedRepository) -> HubAnswer:
     def entry(revision: Revision, kind: str) -> dict[str, str]:
         return {
             "name": revision.name,
@@ -226,7 +226,7 @@ def _refs(repository: ServedRepository) -> Answer:
     )
 
 
-def _commits(revision: Revision) -> Answer:
+def _commits(revision: Revision) -> HubAnswer:
     one = {
         "id": revision.commit,
         "title": "Served by rankproof",
@@ -237,7 +237,7 @@ def _commits(revision: Revision) -> Answer:
     return _json([one], **{"X-Total-Count": "1"})
 
 
-def _resolve(revision: Revision, target: Target, range_header: str | None) -> Answer:
+def _resolve(revision: Revision, target: Target, range_header: str | None) -> HubAnswer:
     file = revision.files.get(target.path)
     if file is None:
         return failure(404, "Entry not found", code="EntryNotFound", commit=revision.commit)
@@ -256,9 +256,9 @@ def _resolve(revision: Revision, target: Target, range_header: str | None) -> An
         no.headers["Content-Range"] = f"bytes */{file.size}"
         return no
     if part is None:
-        return Answer(200, headers, None, file, 0, file.size)
+        return HubAnswer(200, headers, None, file, 0, file.size)
     headers["Content-Range"] = f"bytes {part[0]}-{part[1] - 1}/{file.size}"
-    return Answer(206, headers, None, file, *part)
+    return HubAnswer(206, headers, None, file, *part)
 
 
 def _true(text: str) -> bool:
@@ -270,7 +270,7 @@ def _number(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingAnswer:
     """An answer as it will be sent.
 
     Attributes:
@@ -282,7 +282,7 @@ class Outgoing:
         refuse: seconds for which the hub refuses connections afterwards.
     """
 
-    answer: Answer | None
+    answer: HubAnswer | None
     announced: int = 0
     sent: int = 0
     then: Literal["keep", "close", "reset"] = "keep"
@@ -290,12 +290,12 @@ class Outgoing:
     refuse: float | None = None
 
 
-def truly(answer: Answer) -> Outgoing:
+def truly(answer: HubAnswer) -> OutgoingAnswer:
     """Send an answer as it is."""
-    return Outgoing(answer, answer.length, answer.length)
+    return OutgoingAnswer(answer, answer.length, answer.length)
 
 
-def changes(rule: rules.Rule, answer: Answer) -> bool:
+def changes(rule: rules.Rule, answer: HubAnswer) -> bool:
     """Return whether a rule would change this answer.
 
     A strike that changes nothing would not be evidence of a fault.
@@ -309,7 +309,9 @@ def changes(rule: rules.Rule, answer: Answer) -> bool:
             return True
 
 
-def spoiled(struck: Struck, answer: Answer, *, target: Target, commit: str | None) -> Outgoing:
+def spoiled(
+    struck: Struck, answer: HubAnswer, *, target: Target, commit: str | None
+) -> OutgoingAnswer:
     """Apply the rule that struck to the true answer.
 
     Args:
@@ -324,25 +326,25 @@ def spoiled(struck: Struck, answer: Answer, *, target: Target, commit: str | Non
         case rules.Missing() | rules.RateLimit() | rules.ServerError() as wrong:
             return truly(_refusal(wrong, struck, target, commit))
         case rules.Reset() | rules.Refuse() as wrong:
-            return Outgoing(
+            return OutgoingAnswer(
                 None,
                 then="reset",
                 refuse=wrong.lasting if isinstance(wrong, rules.Refuse) else None,
             )
         case rules.Close():
-            return Outgoing(None, then="close")
+            return OutgoingAnswer(None, then="close")
         case rules.Truncate() as wrong:
             cut = wrong.after if wrong.after is not None else int(answer.length * wrong.share)
-            return Outgoing(answer, answer.length, min(cut, answer.length - 1), wrong.ending)
+            return OutgoingAnswer(answer, answer.length, min(cut, answer.length - 1), wrong.ending)
         case rules.Short() as wrong:
             kept = int(answer.length * wrong.share)
-            return Outgoing(answer, kept, kept)
+            return OutgoingAnswer(answer, kept, kept)
         case rules.WrongEtag() as wrong:
             return truly(_another_etag(wrong, answer))
         case rules.WrongBytes(text=None):
             return replace(truly(answer), flipped=answer.length // 2)
         case rules.WrongBytes() as wrong:
-            return truly(Answer(answer.status, answer.headers, (wrong.text or "").encode()))
+            return truly(HubAnswer(answer.status, answer.headers, (wrong.text or "").encode()))
         case rules.Latency():
             return truly(answer)
 
@@ -352,7 +354,7 @@ def _refusal(
     struck: Struck,
     target: Target,
     commit: str | None,
-) -> Answer:
+) -> HubAnswer:
     if isinstance(wrong, rules.Missing):
         code = None if wrong.code == "none" else wrong.code
         return failure(404, "Entry not found", code=code, commit=commit if wrong.commit else None)
@@ -366,7 +368,7 @@ def _refusal(
     return no
 
 
-def _rate_limited(wrong: rules.RateLimit, struck: Struck, target: Target) -> Answer:
+def _rate_limited(wrong: rules.RateLimit, struck: Struck, target: Target) -> HubAnswer:
     no = failure(429, "Too Many Requests")
     left = math.ceil(struck.left if struck.left is not None else wrong.reset)
     if wrong.headers in {"ratelimit", "both"}:
@@ -381,7 +383,7 @@ def _rate_limited(wrong: rules.RateLimit, struck: Struck, target: Target) -> Ans
     return no
 
 
-def _another_etag(wrong: rules.WrongEtag, answer: Answer) -> Answer:
+def _another_etag(wrong: rules.WrongEtag, answer: HubAnswer) -> HubAnswer:
     true = answer.headers["ETag"].strip('"')
     etag = wrong.etag
     if etag is None:
@@ -393,11 +395,11 @@ def _another_etag(wrong: rules.WrongEtag, answer: Answer) -> Answer:
     return replace(answer, headers=headers)
 
 
-class Changed(Exception):
+class FileChanged(Exception):
     """A file has changed since the hub read it at its start."""
 
 
-def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
+def body_chunks(outgoing: OutgoingAnswer) -> list[tuple[int, int]]:
     """Return the pieces of the body as (from, to), the last of them last.
 
     One empty piece for an answer without a body.
@@ -406,11 +408,11 @@ def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def read_piece(answer: Answer, first: int, end: int, *, flipped: int | None) -> bytes:
+def read_piece(answer: HubAnswer, first: int, end: int, *, flipped: int | None) -> bytes:
     """Read bytes of the body.
 
     Raises:
-        Changed: the file changed since the hub started.
+        FileChanged: the file changed since the hub started.
     """
     if answer.body is not None:
         data = answer.body[first:end]
@@ -422,20 +424,24 @@ def read_piece(answer: Answer, first: int, end: int, *, flipped: int | None) -> 
             with file.source.open("rb") as stream:
                 status = os.fstat(stream.fileno())
                 if (status.st_size, status.st_mtime_ns) != (file.size, file.stamp):
-                    raise Changed(f"{file.path} changed since the hub started; start the hub again")
+                    raise FileChanged(
+                        f"{file.path} changed since the hub started; start the hub again"
+                    )
                 stream.seek(answer.first + first)
                 data = stream.read(end - first)
         except OSError as error:
-            raise Changed(f"{file.path} cannot be read any more: {error.strerror}") from error
+            raise FileChanged(f"{file.path} cannot be read any more: {error.strerror}") from error
         if len(data) != end - first:
-            raise Changed(f"{file.path} became shorter since the hub started; start the hub again")
+            raise FileChanged(
+                f"{file.path} became shorter since the hub started; start the hub again"
+            )
     if flipped is not None and first <= flipped < end:
         at = flipped - first
         data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
     return data
 
 
-def head_of(outgoing: Outgoing, answer: Answer, request: Request | None) -> bytes:
+def head_of(outgoing: OutgoingAnswer, answer: HubAnswer, request: HubRequest | None) -> bytes:
     """Head of the answer. After it the connection stays open only if both sides wish it.
 
     Header values are our own or checked before; none holds a line break.

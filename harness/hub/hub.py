@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from harness.hub import HubError
 from harness.hub.access import Access, AccessLog
-from harness.hub.place import OwnAddress, Place
+from harness.hub.place import ListeningPlace, OwnAddress
 from harness.hub.repository import ServedRepository, read_folder
 from harness.hub.request import CLIENT, Limits
 from harness.hub.rules import Rules, load_rules
@@ -71,7 +71,7 @@ class Hub:
         self._failure: HubError | None = None
         self._done = threading.Event()
 
-    def start(self, places: Sequence[Place] = ()) -> Self:
+    def start(self, places: Sequence[ListeningPlace] = ()) -> Self:
         """Read the folder and serve it; returns when connections are accepted.
 
         Args:
@@ -197,7 +197,9 @@ class Hub:
         finally:
             self._loop.close()
 
-    async def _begin(self, rules: Rules, log: AccessLog, places: Sequence[Place]) -> Server:
+    async def _begin(
+        self, rules: Rules, log: AccessLog, places: Sequence[ListeningPlace]
+    ) -> Server:
         server = Server(self.repositories, rules, log, self._limits)
         server.failed.add_done_callback(self._failed)
         await server.start(places or [self._own_address()])

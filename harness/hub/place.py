@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Place(Protocol):
+class ListeningPlace(Protocol):
     """A place that a hub can leave for a while, to refuse connections, without losing it."""
 
     @property

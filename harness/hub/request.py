@@ -47,7 +47,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HubRequest:
     """The head of a request. Header names are lower-case.
 
     A repeated header keeps its first value.
@@ -59,7 +59,7 @@ class Request:
     keep_alive: bool = True
 
 
-def parse_head(data: bytes) -> Request:
+def parse_head(data: bytes) -> HubRequest:
     """Read the head of a request, up to and with its empty line.
 
     Raises:
@@ -97,7 +97,7 @@ def parse_head(data: bytes) -> Request:
         raise BadRequest(405, "the hub answers GET and HEAD only", method=method, address=address)
     wish = headers.get("connection", "").lower()
     keep = "close" not in wish if words[2] == "HTTP/1.1" else "keep-alive" in wish
-    return Request(method, address, headers, keep)
+    return HubRequest(method, address, headers, keep)
 
 
 Kind = Literal["model_info", "tree", "resolve", "refs", "commits", "other"]

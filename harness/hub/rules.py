@@ -328,7 +328,7 @@ class Struck:
     left: float | None = None
 
 
-class Strikes:
+class RuleCounts:
     """The rules with their counts.
 
     Not thread-safe: the hub asks from its one thread, in the order of arrival.

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from harness.hub import HubError, LogLost
 from harness.hub.access import Access, AccessLog, End
 from harness.hub.answer import (
-    Changed,
-    Outgoing,
+    FileChanged,
+    OutgoingAnswer,
     answer,
     body_chunks,
     changes,
@@ -27,19 +27,19 @@ from harness.hub.answer import (
     spoiled,
     truly,
 )
-from harness.hub.place import Peers, Place
+from harness.hub.place import ListeningPlace, Peers
 from harness.hub.repository import ServedRepository
 from harness.hub.request import (
     HEAD_LIMIT,
     BadRequest,
     BadTarget,
+    HubRequest,
     Limits,
-    Request,
     Target,
     parse,
     parse_head,
 )
-from harness.hub.rules import Rules, Strikes
+from harness.hub.rules import RuleCounts, Rules
 
 ADDRESS_SHOWN = 512
 
@@ -51,7 +51,7 @@ class Connection:
     number: int
     peer: tuple[str, int]
     here: tuple[str, int]
-    place: Place
+    place: ListeningPlace
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     pid: int | None = None
@@ -115,7 +115,7 @@ class Silent(Exception):
     """
 
 
-async def read_request(reader: asyncio.StreamReader, limits: Limits) -> Request:
+async def read_request(reader: asyncio.StreamReader, limits: Limits) -> HubRequest:
     """Read one head; the body, which none of our requests has, is refused.
 
     Raises:
@@ -154,7 +154,7 @@ class Server:
         self.repositories = repositories
         self.log = log
         self.limits = limits
-        self.strikes = Strikes(rules)
+        self.strikes = RuleCounts(rules)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.host = ""
         self.port = 0
@@ -164,7 +164,7 @@ class Server:
         self._names: dict[tuple[int, int | None], str] = {}
         self._peers = Peers()
         self._finder = ThreadPoolExecutor(1, "hub-peers")
-        self._places: Sequence[Place] = ()
+        self._places: Sequence[ListeningPlace] = ()
         self._listeners: list[asyncio.Server] = []
         self._return: asyncio.TimerHandle | None = None
         self._started = time.monotonic()
@@ -172,7 +172,7 @@ class Server:
 
     # --- listening
 
-    async def start(self, places: Sequence[Place]) -> None:
+    async def start(self, places: Sequence[ListeningPlace]) -> None:
         """Listen at these places, which are closed when it stops, or cannot begin.
 
         Raises:
@@ -271,7 +271,7 @@ class Server:
     # --- connections
 
     async def _accept(
-        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, place: ListeningPlace, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         task = asyncio.current_task()
         peer = writer.get_extra_info("peername")
@@ -359,7 +359,7 @@ class Server:
 
     # --- requests
 
-    async def _serve(self, connection: Connection, request: Request) -> bool:
+    async def _serve(self, connection: Connection, request: HubRequest) -> bool:
         """Answer one request; returns whether the connection goes on."""
         try:
             target = parse(request.address)
@@ -401,7 +401,7 @@ class Server:
             if connection.reader.at_eof():
                 raise ConnectionResetError
 
-    def _base(self, request: Request, exchange: Exchange, target: Target) -> str:
+    def _base(self, request: HubRequest, exchange: Exchange, target: Target) -> str:
         host = request.headers.get("host", "")
         shown = host if HOST.fullmatch(host) else f"{self.host}:{self.port}"
         return f"http://{shown}" + (f"/client/{exchange.client}" if target.client else "")
@@ -411,7 +411,9 @@ class Server:
         revision = repository.revision(target.revision) if repository is not None else None
         return revision.commit if revision is not None else None
 
-    async def _send(self, exchange: Exchange, outgoing: Outgoing, request: Request | None) -> bool:
+    async def _send(
+        self, exchange: Exchange, outgoing: OutgoingAnswer, request: HubRequest | None
+    ) -> bool:
         """Send an answer, with its line in the log before its last bytes.
 
         Returns whether the connection goes on.
@@ -430,7 +432,7 @@ class Server:
         flipped = outgoing.flipped
         try:
             data = read_piece(reply, *pieces[0], flipped=flipped)
-        except Changed as error:
+        except FileChanged as error:
             exchange.note = str(error)
             return await self._send(exchange, truly(failure(500, str(error))), request)
         exchange.status = reply.status
@@ -442,7 +444,7 @@ class Server:
             await self._drained(exchange)
             try:
                 data = read_piece(reply, *piece, flipped=flipped)
-            except Changed as error:
+            except FileChanged as error:
                 exchange.note = str(error)
                 self.log.write(exchange.access("truncated"))
                 _reset(writer)

@@ -133,7 +133,7 @@ def _read(text: str, *, members: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Group:
+class CallGroup:
     """A group of ranks: the library that made it, its name there, its members in the order of their
     numbers in it.
     """
@@ -147,7 +147,7 @@ class Group:
         return f"{self.library}|{self.name}|{','.join(map(str, self.ranks))}"
 
     @classmethod
-    def of(cls, text: str, *, size: int) -> Group:
+    def of(cls, text: str, *, size: int) -> CallGroup:
         """Read back what `text` gave.
 
         Raises:
@@ -202,7 +202,7 @@ class Call:
 
     number: int
     operation: str
-    group: Group
+    group: CallGroup
     index: int
     peer: int | None
     tag: int
@@ -263,7 +263,7 @@ class Stated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contradiction:
+class ShareContradiction:
     """Two members that state something else of one transfer.
 
     Attributes:
@@ -291,7 +291,7 @@ class Contradiction:
         }
 
 
-def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contradiction | None:
+def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> ShareContradiction | None:
     """Hold what the members of a group state of one call against each other; None where nobody
     contradicts another.
 
@@ -318,7 +318,7 @@ def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contrad
             blamed = ranks
             break
     source, gives, destination, takes = min(found, key=lambda one: one[0] == one[2])
-    return Contradiction(
+    return ShareContradiction(
         ranks=tuple(sorted(blamed)),
         source=source,
         gives=gives,

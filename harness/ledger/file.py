@@ -35,7 +35,7 @@ from harness.ledger.call import (
     SEND,
     STATES,
     Call,
-    Group,
+    CallGroup,
     NotALedger,
     NotShares,
     packed,
@@ -102,7 +102,7 @@ class Sketch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class CallPart:
     """The digest of one array of a call.
 
     Attributes:
@@ -125,7 +125,7 @@ class Part:
     sketch: Sketch | None = None
 
 
-def pack(part: Part) -> bytes:
+def pack(part: CallPart) -> bytes:
     """As it lies in a ledger."""
     kind = NOTHING
     bits = bytes(8)
@@ -142,7 +142,7 @@ def _bits_of(total: float) -> tuple[int, bytes]:
     return (WHOLE, _WHOLE.pack(total)) if isinstance(total, int) else (FLOAT, _FLOAT.pack(total))
 
 
-def unpack(data: bytes, at: int, *, size: int) -> Part | None:
+def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
     """Read one; None where none was written.
 
     Args:
@@ -172,7 +172,7 @@ def unpack(data: bytes, at: int, *, size: int) -> Part | None:
         sketch = Sketch(total=total, size=magnitude)
     elif magnitude or any(bits):
         raise NotAPart(f"its digest {number} cannot be")
-    return Part(
+    return CallPart(
         number=number,
         call=call,
         side=SIDES[side],
@@ -217,7 +217,7 @@ class Ledger:
     children: int = 0
     lost: int = 0
     digested: bool = False
-    parts: Sequence[Part] = ()
+    parts: Sequence[CallPart] = ()
     undigested: int = 0
     undigested_why: str = ""
     in_c: bool = False
@@ -286,7 +286,7 @@ def parse(data: bytes) -> Ledger:
     if rest or rest_of_parts or not 0 <= records <= room or parts > parts_room:
         raise NotALedger(f"it has {len(data)} bytes, which its header does not allow")
     texts = _texts(data[texts_at : texts_at + used])
-    groups: dict[int, Group] = {}
+    groups: dict[int, CallGroup] = {}
     calls: dict[int, Call] = {}
     for at in range(records_at, parts_at, step):
         if NUMBER.unpack_from(data, at + NUMBER_AT)[0]:
@@ -320,9 +320,9 @@ def parse(data: bytes) -> Ledger:
     )
 
 
-def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[Part, ...]:
+def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[CallPart, ...]:
     """Return the digests, by number; of calls that were not written none."""
-    parts: dict[int, Part] = {}
+    parts: dict[int, CallPart] = {}
     for at in range(begin, len(data), PART.size):
         try:
             part = unpack(data, at, size=size)
@@ -437,7 +437,12 @@ def _text(texts: Sequence[str], number: int) -> str:
 
 
 def _call(
-    found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Group], rank: int, size: int
+    found: tuple[int, ...],
+    *,
+    texts: Sequence[str],
+    groups: dict[int, CallGroup],
+    rank: int,
+    size: int,
 ) -> Call:
     """One record."""
     begin, end, elements, index, peer, tag, *words, thread, state, number = found
@@ -445,7 +450,7 @@ def _call(
     if operation not in OPERATIONS or state >= len(STATES) or index == 0 or not -1 <= peer < size:
         raise NotALedger(f"its call {number} cannot be")
     if (group := groups.get(words[1])) is None:
-        group = groups[words[1]] = Group.of(group_text, size=size)
+        group = groups[words[1]] = CallGroup.of(group_text, size=size)
     if rank not in group.ranks or not (peer == -1 or peer in group.ranks):
         raise NotALedger(f"its call {number} is in a group that the rank or its peer is not in")
     if (peer == -1 and operation == SEND) or (end and end < begin):

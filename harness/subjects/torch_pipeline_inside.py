@@ -98,7 +98,7 @@ def _rotate(heads: Tensor, positions: Tensor) -> Tensor:
     )
 
 
-class Share:
+class ModelShare:
     """What one rank holds of the model, and the group it works with.
 
     Attributes:
@@ -218,7 +218,9 @@ def run(
         )
     with torch.inference_mode():
         context.emit("model.load.begin")
-        share = Share(context, parallel=parallel, layers=layers, seed=model_seed, defect=defect)
+        share = ModelShare(
+            context, parallel=parallel, layers=layers, seed=model_seed, defect=defect
+        )
         context.emit("model.load.end")
         dice = torch.Generator().manual_seed(model_seed)
         tokens = [int(token) for token in torch.randint(VOCABULARY, (prompt,), generator=dice)]
@@ -247,7 +249,7 @@ def run(
         )
 
 
-def _compare_ends(context: Any, share: Share, number: int) -> None:
+def _compare_ends(context: Any, share: ModelShare, number: int) -> None:
     """Hold what this rank received against what the rank before it says that it sent."""
     digests = [json.loads(one) for one in context.group.all_gather(json.dumps(share.sent).encode())]
     sent = digests[context.rank - 1] if context.rank else ""

@@ -177,7 +177,7 @@ class Book:
         Args:
             frame: in which it is made, or one that this called.
             operation: as `harness.ledger.file` names it.
-            group: as `Group.text` names it.
+            group: as `CallGroup.text` names it.
             index: what its `counter` gave.
             peer: root or other end, as a rank of the world; -1 for none.
             tag: of a point-to-point call.

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from harness.ledger.call import RECEIVE, SEND, Group
+from harness.ledger.call import RECEIVE, SEND, CallGroup
 from harness.ledger.file import EVERYONE, NOTHING
 from harness.ledger.inside import seam
 from harness.ledger.inside.book import STARTED, Book, Taking
@@ -54,7 +54,7 @@ class MlxHook:
         self._mlx = mlx
         self._distributed: Any = mlx.distributed
         self._tracing = threading.local()
-        self._group: Group | None = None
+        self._group: CallGroup | None = None
         self._number = 0
         self._digests = MlxDigests(book, mlx) if book.digests else None
 
@@ -130,7 +130,7 @@ class MlxHook:
         return lambda result: digests.done(taken, operation, result, order=order, peer=peer)
 
     def _peer(
-        self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], group: Group
+        self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], group: CallGroup
     ) -> int:
         """Return the other end of a call as a rank of the world; -1 for none."""
         if name not in PAIRS:
@@ -215,7 +215,7 @@ class MlxHook:
             )
             return None
 
-    def _in(self, given: Any) -> tuple[int, Group]:
+    def _in(self, given: Any) -> tuple[int, CallGroup]:
         """The group of a call. Who is in another one than the world's, MLX does not tell.
 
         Raises:
@@ -226,11 +226,11 @@ class MlxHook:
         size = native.size()
         if (rank, size) == (self._book.rank, self._book.size):
             if self._group is None:
-                self._group = Group("mlx", "world", tuple(range(size)))
+                self._group = CallGroup("mlx", "world", tuple(range(size)))
                 self._number = self._book.text(self._group.text())
             return self._number, self._group
         if size == 1:
-            alone = Group("mlx", "alone", (self._book.rank,))
+            alone = CallGroup("mlx", "alone", (self._book.rank,))
             return self._book.text(alone.text()), alone
         raise ValueError(f"it is made in a group of {size}, and nobody tells who is in it")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from harness.ledger.call import SEND, Group
+from harness.ledger.call import SEND, CallGroup
 from harness.ledger.file import TEXTS_MOST
 from harness.ledger.inside.book import OPEN, STARTED, Book
 from harness.ledger.inside.digests import SKETCHED as SUM
@@ -352,7 +352,7 @@ class TorchHook:
             ranks = self._ranks(group)
             order = tuple(sorted(ranks, key=ranks.__getitem__))
             name = group.group_name
-            number = self._book.text(Group("torch", name, order).text())
+            number = self._book.text(CallGroup("torch", name, order).text())
             counter = self._book.counter((number,))
             count = Count(name=name, ranks=ranks)
             known = self._groups[id(ranks)] = (

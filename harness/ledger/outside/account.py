@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.ledger.call import Group, NotALedger
+from harness.ledger.call import CallGroup, NotALedger
 from harness.ledger.file import Ledger, parse
 from harness.ledger.outside.agreement import agree
 from harness.ledger.outside.transfers import transfers
@@ -182,7 +182,7 @@ def standing(values: Mapping[str, JSON], rank: int) -> str:
 
 def _group(text: object) -> tuple[str, str]:
     try:
-        group = Group.of(str(text), size=1 << 16)
+        group = CallGroup.of(str(text), size=1 << 16)
     except NotALedger:
         return "", "that is not one"
     return group.library, group.name

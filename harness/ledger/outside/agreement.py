@@ -22,8 +22,8 @@ from harness.ledger.call import (
     SEND,
     SPLIT,
     Call,
-    Contradiction,
-    Group,
+    CallGroup,
+    ShareContradiction,
     Stated,
     contradiction,
 )
@@ -62,7 +62,7 @@ class LedgerDifference:
     ranks: tuple[int, ...]
     one: Side
     other: Side
-    split: Contradiction | None = None
+    split: ShareContradiction | None = None
 
     def values(self) -> dict[str, JSON]:
         """As JSON."""
@@ -140,7 +140,7 @@ def _steps(ledgers: Mapping[int, Ledger]) -> Iterator[Iterator[Mapping[int, Call
 
     Those of which nobody knows are left out.
     """
-    groups: defaultdict[Group, dict[int, dict[int, Call]]] = defaultdict(dict)
+    groups: defaultdict[CallGroup, dict[int, dict[int, Call]]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
         for call in ledger.calls:
             if call.is_collective:
@@ -235,7 +235,7 @@ def _demanded(call: Call | None, *, bundled: bool) -> Demanded | None:
 class PairChannel(NamedTuple):
     """What sends and receives have in common that belong together."""
 
-    group: Group
+    group: CallGroup
     source: int | None
     destination: int
     tag: int

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from harness.forms.strict_json import JSON
 from harness.ledger.call import RECEIVE, SEND, Call
-from harness.ledger.file import Ledger, Part, Sketch
+from harness.ledger.file import CallPart, Ledger, Sketch
 from harness.ledger.outside.agreement import Pair, calls_together, pairs_together
 
 WITHOUT_PAYLOAD = frozenset({"barrier", "monitored_barrier"})
@@ -112,8 +112,8 @@ class _TransferComparison:
 
     def __init__(self, ledgers: Mapping[int, Ledger]) -> None:
         self._ledgers = ledgers
-        self._parts: dict[tuple[int, int, str], list[Part]] = defaultdict(list)
-        self._senders: dict[int, list[tuple[int, Part]]] = defaultdict(list)
+        self._parts: dict[tuple[int, int, str], list[CallPart]] = defaultdict(list)
+        self._senders: dict[int, list[tuple[int, CallPart]]] = defaultdict(list)
         self._calls = {
             rank: {call.number: call for call in ledger.calls} for rank, ledger in ledgers.items()
         }
@@ -150,7 +150,7 @@ class _TransferComparison:
             and all(member in self._ledgers for member in members)
         )
 
-    def _side(self, rank: int, call: Call, side: str) -> list[Part]:
+    def _side(self, rank: int, call: Call, side: str) -> list[CallPart]:
         """Return the parts of one side of a call; none where they are not all held."""
         parts = self._parts.get((rank, call.number, side), [])
         return parts if parts and len(parts) == parts[0].many else []
@@ -168,7 +168,7 @@ class _TransferComparison:
                 if sent[0].digest != received[0].digest:
                     yield self._damage(pair, received[0])
 
-    def _damage(self, pair: Pair, part: Part) -> Damage:
+    def _damage(self, pair: Pair, part: CallPart) -> Damage:
         return Damage(
             ranks=tuple(sorted((pair.source, pair.destination))),
             sender=pair.source,
@@ -195,7 +195,7 @@ class _TransferComparison:
 
     def _of_transfer(self, calls: Mapping[int, Call]) -> Iterator[Damage]:
         """Yield what each rank received, held against what the rank it came from sent."""
-        wrong: list[tuple[int, int, Part]] = []
+        wrong: list[tuple[int, int, CallPart]] = []
         whole = True
         expected = 0
         for rank, call in calls.items():
@@ -230,7 +230,7 @@ class _TransferComparison:
                 like=self._like(part.digest, near=source, call=calls[source]),
             )
 
-    def _sent(self, source: int | None, *, to: int, call: Call | None) -> Part | None:
+    def _sent(self, source: int | None, *, to: int, call: Call | None) -> CallPart | None:
         """Return what a rank sent to another one in a call."""
         if source is None or call is None:
             return None
