@@ -1,5 +1,5 @@
-"""A collective or point-to-point call of a rank: its group, what it states, and how its elements are
-shared out among the members of the group. Pure.
+"""Collective and point-to-point calls of a rank: the group of each, what it states, and how its
+elements are shared out among the members of the group. Pure.
 
 What one member gives another one is what that one takes from it: the splits of an all-to-all, the
 lists of a gather or a scatter. And of several arrays in one call all members have to state the same
@@ -16,49 +16,52 @@ from typing import Literal
 
 from harness.forms.strict_json import JSON
 
+BARRIERS = frozenset({"barrier", "monitored_barrier"})
+"""Collectives that carry no payload."""
+SUMS = frozenset(
+    {
+        "all_reduce",
+        "all_reduce_coalesced",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "reduce_scatter_tensor_coalesced",
+        "all_sum",
+        "sum_scatter",
+    }
+)
+"""Collectives that may add; MLX's `all_max` and `all_min` reduce and never add."""
+GATHERS = frozenset({"all_gather", "all_gather_into_tensor", "all_gather_into_tensor_coalesced"})
+SPLIT = frozenset({"all_to_all", "all_to_all_single"})
+"""Collectives in which each rank's number of elements is its own."""
+BUNDLES = frozenset(
+    {
+        "all_reduce_coalesced",
+        "all_gather_coalesced",
+        "all_gather_into_tensor_coalesced",
+        "reduce_scatter_tensor_coalesced",
+    }
+)
+"""Collectives of several arrays."""
 COLLECTIVES = frozenset(
     {
-        *(
-            "all_reduce",
-            "all_reduce_coalesced",
-            "broadcast",
-            "reduce",
-            "barrier",
-            "monitored_barrier",
-        ),
-        *(
-            "all_gather",
-            "all_gather_coalesced",
-            "all_gather_into_tensor",
-            "all_gather_into_tensor_coalesced",
-        ),
-        *(
-            "gather",
-            "scatter",
-            "reduce_scatter",
-            "reduce_scatter_tensor",
-            "reduce_scatter_tensor_coalesced",
-        ),
-        *("all_to_all", "all_to_all_single", "all_sum", "all_max", "all_min", "sum_scatter"),
+        *BARRIERS,
+        *SUMS,
+        *GATHERS,
+        *SPLIT,
+        *BUNDLES,
+        "all_max",
+        "all_min",
+        "broadcast",
+        "gather",
+        "scatter",
     }
 )
 SEND = "send"
 RECEIVE = "recv"
 OPERATIONS = COLLECTIVES | {SEND, RECEIVE}
-
 State = Literal["open", "ended", "failed", "started"]
 STATES: tuple[State, ...] = ("open", "ended", "failed", "started")
-
-
-SPLIT = frozenset({"all_to_all", "all_to_all_single"})
-"""Collectives in which each rank's number of elements is its own."""
-BUNDLES = frozenset(
-    {
-        *("all_reduce_coalesced", "all_gather_coalesced"),
-        *("all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"),
-    }
-)
-"""Collectives of several arrays."""
 SIZES = re.compile(r"(0|[1-9][0-9]{0,18})(,(0|[1-9][0-9]{0,18}))*")
 UNHELD = 0x7FFF
 """In the place of a text: what was stated could not be held."""
@@ -69,15 +72,14 @@ class NotALedger(ValueError):
 
 
 class NotShares(ValueError):
-    """What does not say how elements are shared out.
-
-    The message says why, as the end of a sentence.
+    """No statement of how elements are shared out; the message says why, as the end of a
+    sentence.
     """
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What one rank states.
+    """Numbers of elements that one rank states in a collective.
 
     Attributes:
         gives: elements of what goes to each member, in their order in the group; one number where
@@ -96,12 +98,16 @@ NONE = Shares()
 
 
 def packed(shares: Shares, number: Callable[[str], int]) -> int:
-    """As they lie in a record: the number of the text of what is given, and above it that of what
-    is taken.
+    """Return shares as they lie in a record: the number of the text of what is given, and above it
+    that of what is taken.
     """
     gives, takes = (number(",".join(map(str, sizes))) for sizes in (shares.gives, shares.takes))
-    if shares.unheld:  # which of the two was not held makes no difference
-        gives, takes = gives or UNHELD, takes or (UNHELD if gives else 0)
+    if shares.unheld:
+        # Which of the two was not held makes no difference: one that has no number stands for it.
+        if not gives:
+            gives = UNHELD
+        elif not takes:
+            takes = UNHELD
     return gives | takes << 16
 
 
@@ -134,8 +140,8 @@ def _read(text: str, *, members: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """A group of ranks: the library that made it, its name there, its members in the order of their
-    numbers in it.
+    """Ranks that call together: the library that made the group, its name there, its members in the
+    order of their numbers in it.
     """
 
     library: str
@@ -143,7 +149,7 @@ class CallGroup:
     ranks: tuple[int, ...]
 
     def text(self) -> str:
-        """As it stands in a ledger."""
+        """Return the group as it stands in a ledger."""
         return f"{self.library}|{self.name}|{','.join(map(str, self.ranks))}"
 
     @classmethod
@@ -223,8 +229,8 @@ class Call:
         return self.operation in COLLECTIVES
 
     def values(self) -> dict[str, JSON]:
-        """As JSON, without what differs from run to run."""
-        return {
+        """Return the call as JSON, without what differs from run to run."""
+        values: dict[str, JSON] = {
             "operation": self.operation,
             "index": self.index,
             "group": self.group.text(),
@@ -237,29 +243,10 @@ class Call:
             "site": self.site,
             "call": self.number,
             "state": self.state,
-            **(
-                {"parts": list(self.shares.gives)}
-                if self.operation in BUNDLES and self.shares.gives
-                else {}
-            ),
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stated:
-    """What is known of one rank's call.
-
-    Attributes:
-        operation: as the ledger names it.
-        elements: of the call; see `Call.elements`.
-        root: as a rank of the world; None where there is none.
-        shares: see `Shares`.
-    """
-
-    operation: str
-    elements: int
-    root: int | None
-    shares: Shares
+        if self.operation in BUNDLES and self.shares.gives:
+            values["parts"] = list(self.shares.gives)
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,33 +278,35 @@ class ShareContradiction:
         }
 
 
-def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> ShareContradiction | None:
+def contradiction(calls: Mapping[int, Call]) -> ShareContradiction | None:
     """Hold what the members of a group state of one call against each other; None where nobody
     contradicts another.
 
     Args:
-        stated: rank to what it states; calls that are alike in all else.
-        order: the members of the group; what a rank states that is not in `stated` is not known.
+        calls: rank to the call that it made; alike in all else. Of a member that is not among them
+            it is not known what it states.
     """
-    if all(one.shares == NONE for one in stated.values()):
+    if all(call.shares == NONE for call in calls.values()):
         return None
-    found = list(_pairs(stated, order))
-    if not found:
+    order = next(iter(calls.values())).group.ranks
+    mismatches = list(_mismatches(calls, order))
+    if not mismatches:
         return None
     partners: defaultdict[int, set[int]] = defaultdict(set)
-    for source, _, destination, _ in found:
+    for source, _, destination, _ in mismatches:
         partners[source].add(destination)
         partners[destination].add(source)
     itself = [rank for rank in partners if rank in partners[rank]]
     single = [rank for rank, others in partners.items() if 2 * len(others) > len(order) > 2]
-    blamed: Sequence[int] = list(partners)
+    blamed = list(partners)
     for ranks in (itself, single[:1]):
         if ranks and all(
-            source in ranks or destination in ranks for source, _, destination, _ in found
+            source in ranks or destination in ranks for source, _, destination, _ in mismatches
         ):
             blamed = ranks
             break
-    source, gives, destination, takes = min(found, key=lambda one: one[0] == one[2])
+    # One between two ranks says more than one of a rank with itself.
+    source, gives, destination, takes = min(mismatches, key=lambda ends: ends[0] == ends[2])
     return ShareContradiction(
         ranks=tuple(sorted(blamed)),
         source=source,
@@ -327,44 +316,48 @@ def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> ShareCo
     )
 
 
-def _pairs(
-    stated: Mapping[int, Stated], order: Sequence[int]
+def _mismatches(
+    calls: Mapping[int, Call], order: Sequence[int]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Each transfer of which both ends are known and differ: source, what it gives, destination,
     what it takes.
     """
-    there = [(place, rank) for place, rank in enumerate(order) if rank in stated]
-    for giver, source in there:
-        for taker, destination in there:
-            gives = _gives(stated[source], source, destination, place=taker, size=len(order))
-            takes = _takes(stated[destination], source, destination, place=giver, size=len(order))
+    known = [(place, rank) for place, rank in enumerate(order) if rank in calls]
+    for giver, source in known:
+        for taker, destination in known:
+            gives = _gives(calls[source], source, destination, place=taker, size=len(order))
+            takes = _takes(calls[destination], source, destination, place=giver, size=len(order))
             if gives is not None and takes is not None and gives != takes:
                 yield source, gives, destination, takes
 
 
-def _gives(stated: Stated, source: int, destination: int, *, place: int, size: int) -> int | None:
-    """How many elements a rank gives another; None where it gives it nothing, or does not say."""
-    if stated.operation == "gather":
-        return stated.elements if destination == stated.root else None
-    if stated.operation == "scatter" and source != stated.root:
+def _gives(call: Call, source: int, destination: int, *, place: int, size: int) -> int | None:
+    """Return how many elements a rank gives another; None where it gives it nothing, or does not
+    say.
+    """
+    if call.operation == "gather":
+        return call.elements if destination == call.peer else None
+    if call.operation == "scatter" and source != call.peer:
         return None
-    return _size(stated, stated.shares.gives, place=place, size=size)
+    return _size(call, call.shares.gives, place=place, size=size)
 
 
-def _takes(stated: Stated, source: int, destination: int, *, place: int, size: int) -> int | None:
-    """How many elements a rank takes from another; None where it takes nothing, or does not say."""
-    if stated.operation == "scatter":
-        return stated.elements if source == stated.root else None
-    if stated.operation == "gather" and destination != stated.root:
+def _takes(call: Call, source: int, destination: int, *, place: int, size: int) -> int | None:
+    """Return how many elements a rank takes from another; None where it takes nothing, or does not
+    say.
+    """
+    if call.operation == "scatter":
+        return call.elements if source == call.peer else None
+    if call.operation == "gather" and destination != call.peer:
         return None
-    return _size(stated, stated.shares.takes, place=place, size=size)
+    return _size(call, call.shares.takes, place=place, size=size)
 
 
-def _size(stated: Stated, sizes: Sequence[int], *, place: int, size: int) -> int | None:
-    if stated.shares.unheld:
+def _size(call: Call, sizes: Sequence[int], *, place: int, size: int) -> int | None:
+    if call.shares.unheld:
         return None
     if sizes:
         return sizes[place % len(sizes)]
-    if stated.operation in ("gather", "scatter"):
-        return stated.elements
-    return stated.elements // size if stated.operation in ("all_gather", "reduce_scatter") else None
+    if call.operation in ("gather", "scatter"):
+        return call.elements
+    return call.elements // size if call.operation in ("all_gather", "reduce_scatter") else None

@@ -1,4 +1,4 @@
-"""A ledger as a file: a header, a table of texts, records of one size, and digests of what the calls
+"""Format of a ledger's file: a header, a table of texts, records of one size, and digests of what the calls
 sent and received. Of records and digests the last ones are kept.
 
 A rank maps the file and writes into it as it calls, so that whatever had begun is there when the
@@ -68,8 +68,7 @@ EVERYONE = 0xFFFF
 Side = Literal["sent", "received"]
 SIDES: tuple[Side, ...] = ("sent", "received")
 NOTHING, FLOAT, WHOLE = range(3)
-_FLOAT = struct.Struct("<d")
-_WHOLE = struct.Struct("<Q")
+FORM_OF_SKETCH = {FLOAT: struct.Struct("<d"), WHOLE: struct.Struct("<Q")}
 SLOTS = 1 << 15
 """Calls that a rank's file holds: 2 MiB. Of more, the last ones."""
 TEXTS_LIMIT = 128 * 1024
@@ -83,13 +82,9 @@ LARGEST = LARGEST_BARE + DIGESTS * PART.size
 """Bytes of the largest ledger, without and with digests."""
 
 
-class NotAPart(ValueError):
-    """Bytes that are not a digest of a call; the message says why, as a clause."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sketch:
-    """What stands for the elements of a sum.
+    """Weighted sum that stands for the elements of an array.
 
     Attributes:
         total: the weighted sum: a float, or of whole numbers an integer modulo 2**64.
@@ -103,7 +98,7 @@ class Sketch:
 
 @dataclass(frozen=True, kw_only=True)
 class CallPart:
-    """The digest of one array of a call.
+    """Digest of one array of a call.
 
     Attributes:
         number: of the rank's digests, from 1.
@@ -126,20 +121,18 @@ class CallPart:
 
 
 def pack(part: CallPart) -> bytes:
-    """As it lies in a ledger."""
+    """Return a digest as it lies in a ledger."""
     kind = NOTHING
     bits = bytes(8)
     size = 0.0
     if part.sketch is not None:
         size = part.sketch.size
-        kind, bits = _bits_of(part.sketch.total)
+        total = part.sketch.total
+        kind = WHOLE if isinstance(total, int) else FLOAT
+        bits = FORM_OF_SKETCH[kind].pack(total)
     whom = EVERYONE if part.whom is None else part.whom
     side = SIDES.index(part.side)
     return PART.pack(part.digest, bits, size, part.call, whom, part.many, side, kind, part.number)
-
-
-def _bits_of(total: float) -> tuple[int, bytes]:
-    return (WHOLE, _WHOLE.pack(total)) if isinstance(total, int) else (FLOAT, _FLOAT.pack(total))
 
 
 def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
@@ -151,7 +144,7 @@ def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
         size: world size.
 
     Raises:
-        NotAPart: it cannot be one.
+        NotALedger: it cannot be one.
     """
     digest, bits, magnitude, call, whom, many, side, kind, number = PART.unpack_from(data, at)
     if not number:
@@ -163,15 +156,15 @@ def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
         or not (whom < size or whom == EVERYONE)
         or kind > WHOLE
     ):
-        raise NotAPart(f"its digest {number} cannot be")
+        raise NotALedger(f"its digest {number} cannot be")
     sketch = None
     if kind:
-        (total,) = (_WHOLE if kind == WHOLE else _FLOAT).unpack(bits)
+        (total,) = FORM_OF_SKETCH[kind].unpack(bits)
         if not (math.isfinite(total) and math.isfinite(magnitude) and magnitude >= 0):
-            raise NotAPart(f"the sketch of its digest {number} cannot be")
+            raise NotALedger(f"the sketch of its digest {number} cannot be")
         sketch = Sketch(total=total, size=magnitude)
     elif magnitude or any(bits):
-        raise NotAPart(f"its digest {number} cannot be")
+        raise NotALedger(f"its digest {number} cannot be")
     return CallPart(
         number=number,
         call=call,
@@ -185,7 +178,7 @@ def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """What one rank called.
+    """Calls of one rank.
 
     Attributes:
         rank: whose it is.
@@ -224,12 +217,12 @@ class Ledger:
 
     @property
     def overwritten(self) -> int:
-        """How many calls are not held any more, because there were more than there was room for."""
+        """Return how many calls are not held any more, because there were more than there was room for."""
         return max(0, self.made - self.room)
 
     @property
     def torn(self) -> int:
-        """How many calls were begun and not written, because the rank was killed meanwhile."""
+        """Return how many calls were begun and not written, because the rank was killed meanwhile."""
         return self.made - self.overwritten - len(self.calls)
 
     def standing(self) -> Call | None:
@@ -324,10 +317,7 @@ def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[CallPart, 
     """Return the digests, by number; of calls that were not written none."""
     parts: dict[int, CallPart] = {}
     for at in range(begin, len(data), PART.size):
-        try:
-            part = unpack(data, at, size=size)
-        except NotAPart as error:
-            raise NotALedger(str(error)) from None
+        part = unpack(data, at, size=size)
         if (
             part is not None
             and part.call <= made
@@ -348,34 +338,49 @@ def encode(ledger: Ledger) -> bytes:
     for call in ledger.calls:
         peer = -1 if call.peer is None else call.peer
         tag = packed(call.shares, texts.number) if call.is_collective else call.tag
-        numbers = (call.begin, call.end or 0, call.elements, call.index, peer, tag)
-        words = (
-            call.operation,
-            call.group.text(),
-            call.site,
-            call.dtype,
-            call.shape,
-            call.reduction,
-        )
-        state = STATES.index(call.state)
         records += RECORD.pack(
-            *numbers, *(texts.number(word) for word in words), call.thread, state, call.number
+            call.begin,
+            call.end or 0,
+            call.elements,
+            call.index,
+            peer,
+            tag,
+            texts.number(call.operation),
+            texts.number(call.group.text()),
+            texts.number(call.site),
+            texts.number(call.dtype),
+            texts.number(call.shape),
+            texts.number(call.reduction),
+            call.thread,
+            STATES.index(call.state),
+            call.number,
         )
     why = texts.number(ledger.why)
     undigested_why = texts.number(ledger.undigested_why)
+    # From here on the table of texts is complete, and the places behind it are known.
     held = bytes(texts.data)
-    places = (HEADER.size, len(held), len(held), HEADER.size + len(held))
-    who = (MAGIC, RECORD.size, ledger.rank, ledger.size, why, ledger.pid, ledger.room)
-    about = (ledger.lost, ledger.children, ledger.world.encode("ascii"))
-    room = DIGESTS if ledger.digested else 0
-    digests = (
-        HEADER.size + len(held) + len(records),
-        room,
+    records_at = HEADER.size + len(held)
+    header = HEADER.pack(
+        MAGIC,
+        RECORD.size,
+        ledger.rank,
+        ledger.size,
+        why,
+        ledger.pid,
+        ledger.room,
+        HEADER.size,
+        len(held),
+        len(held),
+        records_at,
+        ledger.lost,
+        ledger.children,
+        ledger.world.encode("ascii"),
+        records_at + len(records),
+        DIGESTS if ledger.digested else 0,
         undigested_why,
         ledger.in_c,
         ledger.undigested,
     )
-    header = HEADER.pack(*who, *places, *about, *digests)
     return header + held + bytes(records) + b"".join(map(pack, ledger.parts))
 
 
@@ -386,16 +391,15 @@ def visible(text: str) -> bytes:
     return TEXT_HIDDEN.sub(_escaped, text).encode("ascii")[:TEXT_LIMIT]
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "backslashreplace").decode("ascii")
+def _escaped(hidden: re.Match[str]) -> str:
+    return hidden[0].encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 class Texts:
-    """The table of texts while it is written; each text once, and 0 for what it cannot hold."""
+    """Table of texts while it is written; each text once, and 0 for what it cannot hold."""
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.lost = 0
         self._numbers: dict[str, int] = {"": 0}
 
     def number(self, text: str) -> int:
@@ -407,7 +411,6 @@ class Texts:
             return known
         written = visible(text)
         if len(self._numbers) > TEXTS_MOST or len(self.data) + 2 + len(written) > TEXTS_LIMIT:
-            self.lost += 1
             return 0
         self.data += len(written).to_bytes(2, "little") + written
         self._numbers[text] = number = len(self._numbers)
@@ -437,15 +440,15 @@ def _text(texts: Sequence[str], number: int) -> str:
 
 
 def _call(
-    found: tuple[int, ...],
+    record: tuple[int, ...],
     *,
     texts: Sequence[str],
     groups: dict[int, CallGroup],
     rank: int,
     size: int,
 ) -> Call:
-    """One record."""
-    begin, end, elements, index, peer, tag, *words, thread, state, number = found
+    """Read the call of one record; `groups` are those that were read, by the number of their text."""
+    begin, end, elements, index, peer, tag, *words, thread, state, number = record
     operation, group_text, site, dtype, shape, reduction = (_text(texts, word) for word in words)
     if operation not in OPERATIONS or state >= len(STATES) or index == 0 or not -1 <= peer < size:
         raise NotALedger(f"its call {number} cannot be")

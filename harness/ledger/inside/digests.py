@@ -15,18 +15,6 @@ from typing import Any
 from harness.ledger.file import FLOAT, NOTHING, WHOLE
 from harness.ledger.inside.book import Book, Taking
 
-REDUCING = frozenset(
-    {
-        *(
-            "all_reduce",
-            "all_reduce_coalesced",
-            "reduce",
-            "reduce_scatter",
-            "reduce_scatter_tensor",
-        ),
-        *("reduce_scatter_tensor_coalesced", "all_sum", "all_max", "all_min", "sum_scatter"),
-    }
-)
 SKETCHED = "sum"
 """The reduction that can be worked out again from sketches."""
 EVERY = 2**64

@@ -17,11 +17,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from harness.ledger.call import SUMS
 from harness.ledger.file import NOTHING
 from harness.ledger.inside.book import Book, Taking
 from harness.ledger.inside.digests import (
     FEW,
-    REDUCING,
     SKETCHED,
     STEP,
     TOGETHER,
@@ -107,7 +107,7 @@ class TorchDigests:
                 raise NotDigested(self._why)  # noqa: TRY301 - said of each call
             sent, received = sides_of(operation, arguments, members)
             # Those that state no reduction add.
-            sketches = operation.name in REDUCING and reduction in ("", SKETCHED)
+            sketches = operation.name in SUMS and reduction in ("", SKETCHED)
             call = self._book.number(at)
             if sent:
                 self._digester.write(call, 0, sent, sketches=sketches)

@@ -18,13 +18,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from harness.ledger.call import RECEIVE, SEND, CallGroup
+from harness.ledger.call import RECEIVE, SEND, SUMS, CallGroup
 from harness.ledger.file import EVERYONE, NOTHING
 from harness.ledger.inside import seam
 from harness.ledger.inside.book import STARTED, Book, Taking
 from harness.ledger.inside.digests import (
     FEW,
-    REDUCING,
     SKETCHED,
     STEP,
     TOGETHER,
@@ -301,7 +300,7 @@ class MlxDigests:
         try:
             if self._why:
                 raise NotDigested(self._why)  # noqa: TRY301 - said of each call
-            sketches = operation in REDUCING and reduction == SKETCHED
+            sketches = operation in SUMS and reduction == SKETCHED
             sent: list[Array] = [(EVERYONE if peer < 0 else peer, given)]
             if operation == "sum_scatter":
                 sent = list(zip(order, self._mlx.split(given, len(order)), strict=True))

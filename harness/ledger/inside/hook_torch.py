@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from harness.ledger.call import SEND, CallGroup
+from harness.ledger.call import BARRIERS, SEND, CallGroup
 from harness.ledger.file import TEXTS_MOST
 from harness.ledger.inside.book import OPEN, STARTED, Book
 from harness.ledger.inside.digests import SKETCHED as SUM
 from harness.ledger.inside.digests_torch import TorchDigests
 from harness.ledger.inside.operations_torch import (
-    BARRIERS,
     NOT_CALLS,
     OPERATIONS,
     Counted,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.ledger.call import RECEIVE, SEND
+from harness.ledger.call import BARRIERS, RECEIVE, SEND
 
 Counted = Literal[1, "members"] | None
 
@@ -76,7 +76,6 @@ class Operation:
         return places[0] if places else None
 
 
-BARRIERS = frozenset({"barrier", "monitored_barrier"})
 _GROUP = "ProcessGroup process_group"
 _OP = "ReduceOp reduce_op"
 _ASYNC = "bool async_op=True"
