@@ -1,4 +1,4 @@
-"""What a call of torch's c10d sends and receives, read from the arguments of its kernel: how its
+"""Payload of a call of torch's c10d, sent and received, by the arguments of its kernel: how its
 elements are shared out, which the ledger states, and the tensors themselves, each with the rank
 that it goes to or comes from, of which digests are taken.
 """
@@ -48,34 +48,34 @@ def sides_of(operation: Operation, arguments: Arguments, members: Members) -> Si
 
 
 def _send(given: Arguments, operation: Operation, members: Members) -> Sides:
-    return [(members.order[given[operation.root or 0]], _one(given[0]))], []
+    return [(members.order[given[operation.root or 0]], _only(given[0]))], []
 
 
 def _recv(given: Arguments, operation: Operation, members: Members) -> Sides:
     if operation.root is None:
         raise NotDigested("it takes from whoever sends")
-    return [], [(members.order[given[operation.root]], _one(given[0]))]
+    return [], [(members.order[given[operation.root]], _only(given[0]))]
 
 
 def _all_reduce(given: Arguments, _: Operation, __: Members) -> Sides:
-    both = [(EVERYONE, _one(given[0]))]
+    both = [(EVERYONE, _only(given[0]))]
     return both, both
 
 
 def _reduce(given: Arguments, operation: Operation, members: Members) -> Sides:
-    both = [(EVERYONE, _one(given[0]))]
+    both = [(EVERYONE, _only(given[0]))]
     return both, both if _is_root(given, operation, members) else []
 
 
 def _broadcast(given: Arguments, operation: Operation, members: Members) -> Sides:
-    tensor = _one(given[0])
+    tensor = _only(given[0])
     if _is_root(given, operation, members):
         return [(EVERYONE, tensor)], []
     return [], [(members.order[given[operation.root or 0]], tensor)]
 
 
 def _all_gather(given: Arguments, _: Operation, members: Members) -> Sides:
-    return [(EVERYONE, _one(given[1]))], list(zip(members.order, given[0][0], strict=True))
+    return [(EVERYONE, _only(given[1]))], list(zip(members.order, given[0][0], strict=True))
 
 
 def _all_gather_into_tensor(given: Arguments, _: Operation, members: Members) -> Sides:
@@ -83,23 +83,21 @@ def _all_gather_into_tensor(given: Arguments, _: Operation, members: Members) ->
 
 
 def _gather(given: Arguments, operation: Operation, members: Members) -> Sides:
-    is_root = _is_root(given, operation, members)
-    root = members.order[given[operation.root or 0]]
-    return [(root, _one(given[1]))], (
-        list(zip(members.order, given[0][0], strict=True)) if is_root else []
-    )
+    sent = [(members.order[given[operation.root or 0]], _only(given[1]))]
+    if not _is_root(given, operation, members):
+        return sent, []
+    return sent, list(zip(members.order, given[0][0], strict=True))
 
 
 def _scatter(given: Arguments, operation: Operation, members: Members) -> Sides:
-    is_root = _is_root(given, operation, members)
-    root = members.order[given[operation.root or 0]]
-    return list(zip(members.order, given[1][0], strict=True)) if is_root else [], [
-        (root, _one(given[0]))
-    ]
+    received = [(members.order[given[operation.root or 0]], _only(given[0]))]
+    if not _is_root(given, operation, members):
+        return [], received
+    return list(zip(members.order, given[1][0], strict=True)), received
 
 
 def _reduce_scatter(given: Arguments, _: Operation, members: Members) -> Sides:
-    return list(zip(members.order, given[1][0], strict=True)), [(EVERYONE, _one(given[0]))]
+    return list(zip(members.order, given[1][0], strict=True)), [(EVERYONE, _only(given[0]))]
 
 
 def _reduce_scatter_tensor(given: Arguments, _: Operation, members: Members) -> Sides:
@@ -109,19 +107,18 @@ def _reduce_scatter_tensor(given: Arguments, _: Operation, members: Members) -> 
 def _all_gather_into_tensor_coalesced(
     given: Arguments, operation: Operation, members: Members
 ) -> Sides:
-    return _all_gather_into_tensor((_one(given[0]), _one(given[1])), operation, members)
+    return _all_gather_into_tensor((_only(given[0]), _only(given[1])), operation, members)
 
 
 def _reduce_scatter_tensor_coalesced(
     given: Arguments, operation: Operation, members: Members
 ) -> Sides:
-    return _reduce_scatter_tensor((_one(given[0]), _one(given[1])), operation, members)
+    return _reduce_scatter_tensor((_only(given[0]), _only(given[1])), operation, members)
 
 
 def _all_to_all(given: Arguments, _: Operation, members: Members) -> Sides:
-    return list(zip(members.order, given[1], strict=True)), list(
-        zip(members.order, given[0], strict=True)
-    )
+    sent = list(zip(members.order, given[1], strict=True))
+    return sent, list(zip(members.order, given[0], strict=True))
 
 
 def _all_to_all_single(given: Arguments, _: Operation, members: Members) -> Sides:
@@ -154,7 +151,7 @@ def _is_root(given: Arguments, operation: Operation, members: Members) -> bool:
     return bool(given[operation.root or 0] == members.me)
 
 
-def _one(given: Any) -> Any:
+def _only(given: Any) -> Any:
     """Return the only tensor of a list.
 
     Raises:
@@ -184,7 +181,7 @@ def _pieces(tensor: Any, sizes: Sequence[int], members: Members) -> list[Array]:
 
 
 def _rows(tensor: Any, members: Members) -> list[Array]:
-    """As many equal rows as there are members, in the order of the elements."""
+    """Return as many equal rows as there are members, in the order of the elements."""
     rows = tensor.detach().contiguous().reshape(len(members.order), -1).unbind(0)
     return list(zip(members.order, rows, strict=True))
 
@@ -193,7 +190,7 @@ MOST_KNOWN = 4096
 
 
 class Sharing:
-    """What the calls of one operation state."""
+    """Statements of one operation's calls of how their elements are shared out."""
 
     def __init__(self, text: Callable[..., int], read: Callable[[Arguments, int], Shares]) -> None:
         """Take what numbers texts, and what reads the operation's arguments."""
@@ -202,7 +199,7 @@ class Sharing:
         self._known: dict[Shares, int] = {}
 
     def of(self, arguments: Arguments, members: int) -> int:
-        """As it stands in a record.
+        """Return how a call's elements are shared out, as it stands in a record.
 
         Args:
             arguments: of the kernel.
@@ -219,8 +216,9 @@ class Sharing:
     def _number(self, text: str) -> int:
         if not text:
             return 0
-        # Cut off it would be other sizes.
-        return UNHELD if len(text) > TEXT_LIMIT else self._text(text, needed=False) or UNHELD
+        if len(text) > TEXT_LIMIT:
+            return UNHELD  # cut off it would be other sizes
+        return self._text(text, needed=False) or UNHELD
 
 
 def sharing_of(
@@ -230,26 +228,21 @@ def sharing_of(
     elements.
     """
     if operation.name in BUNDLES:
-        return Sharing(text, lambda given, _: _bundle(given[operation.own])).of
-    read = {
-        "all_to_all_single": _shares_of_all_to_all_single,
-        "all_to_all": _shares_of_all_to_all,
-        **LISTS,
-    }.get(operation.name)
+        return Sharing(text, lambda given, _: _shares_of_bundle(given[operation.own])).of
+    read = SHARES.get(operation.name)
     return None if read is None else Sharing(text, read).of
 
 
-def _bundle(tensors: Sequence[Any]) -> Shares:
-    return (
-        Shares(gives=tuple(tensor.numel() for tensor in tensors)) if len(tensors) > 1 else Shares()
-    )
+def _shares_of_bundle(tensors: Sequence[Any]) -> Shares:
+    if len(tensors) < 2:
+        return Shares()
+    return Shares(gives=tuple(tensor.numel() for tensor in tensors))
 
 
 def _shares_of_all_to_all_single(given: Arguments, members: int) -> Shares:
     out, sent, _group, out_sizes, sent_sizes = given[:5]
-    return _stated(
-        _share_sizes(sent, sent_sizes, members), _share_sizes(out, out_sizes, members), members
-    )
+    gives = _share_sizes(sent, sent_sizes, members)
+    return _stated(gives, _share_sizes(out, out_sizes, members), members)
 
 
 def _share_sizes(tensor: Any, sizes: Sequence[int], members: int) -> tuple[int, ...]:
@@ -262,32 +255,33 @@ def _share_sizes(tensor: Any, sizes: Sequence[int], members: int) -> tuple[int, 
 
 def _shares_of_all_to_all(given: Arguments, members: int) -> Shares:
     out, sent = given[:2]
-    return _stated(tuple(one.numel() for one in sent), tuple(one.numel() for one in out), members)
+    gives = tuple(tensor.numel() for tensor in sent)
+    return _stated(gives, tuple(tensor.numel() for tensor in out), members)
 
 
 def _shares_of_gather(given: Arguments, members: int) -> Shares:
-    own, many = _lists(given[1], given[0])
-    return _stated(own, many, members) if many else Shares()
+    single, listed = _uneven(given[1], given[0])
+    return _stated(single, listed, members) if listed else Shares()
 
 
 def _shares_of_scatter(given: Arguments, members: int) -> Shares:
-    own, many = _lists(given[0], given[1])
-    return _stated(many, own, members) if many else Shares()
+    single, listed = _uneven(given[0], given[1])
+    return _stated(listed, single, members) if listed else Shares()
 
 
-def _lists(single: Any, lists: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _uneven(single: Any, lists: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the elements of a member's own tensor, and of each of its list.
 
     Of that none where all have as many.
     """
-    own = single[0].numel()
-    many = tuple(one.numel() for one in lists[0]) if lists else ()
-    return (own,), () if all(size == own for size in many) else many
+    size = single[0].numel()
+    listed = tuple(tensor.numel() for tensor in lists[0]) if lists else ()
+    return (size,), () if all(other == size for other in listed) else listed
 
 
 def _stated(gives: tuple[int, ...], takes: tuple[int, ...], members: int) -> Shares:
-    """Both sides of a call. Of sizes that the library does not take it says so itself: they are not
-    stated.
+    """Return both sides of a call. Of sizes that the library does not take it says so itself: they
+    are not stated.
     """
     gives, takes = (
         side if len(side) in (1, members) and min(side) >= 0 else () for side in (gives, takes)
@@ -295,8 +289,10 @@ def _stated(gives: tuple[int, ...], takes: tuple[int, ...], members: int) -> Sha
     return Shares(gives=gives, takes=takes)
 
 
-LISTS: dict[str, Callable[[Arguments, int], Shares]] = {
+SHARES: dict[str, Callable[[Arguments, int], Shares]] = {
     "all_gather": _shares_of_gather,
+    "all_to_all": _shares_of_all_to_all,
+    "all_to_all_single": _shares_of_all_to_all_single,
     "gather": _shares_of_gather,
     "reduce_scatter": _shares_of_scatter,
     "scatter": _shares_of_scatter,

@@ -30,11 +30,11 @@ The shape and type are the same unless the call is to state another.
 
 
 class Unfit(Exception):
-    """A call to which what was ordered cannot be done; the message says why, as a clause."""
+    """Call to which what was ordered cannot be done; the message says why, as a clause."""
 
 
 class StruckCall(Protocol):
-    """A call that a subject makes, before anything was done about it."""
+    """Call that a subject makes, before anything was done about it."""
 
     @property
     def operation(self) -> str:
@@ -50,7 +50,7 @@ class StruckCall(Protocol):
 
     @property
     def library(self) -> Any:
-        """The module whose arrays these are: `torch` or `mlx.core`."""
+        """Module whose arrays these are: `torch` or `mlx.core`."""
 
     def payload(self) -> list[Any]:
         """Return the arrays whose elements it gives to others; none where it only takes.
@@ -88,7 +88,7 @@ class StruckCall(Protocol):
 
 
 class WaitingStrike(Protocol):
-    """A fault that waits for its call."""
+    """Fault that waits for its call."""
 
     def takes(self, call: StruckCall) -> bool:
         """Return whether this is its call; asked once for each, in the order in which they come."""
@@ -99,6 +99,7 @@ class WaitingStrike(Protocol):
 
 waiting: list[WaitingStrike] = []
 """Faults that were ordered; asked before each call of the rank."""
+# A rank's threads call at the same time, and a fault counts the calls that it is asked about.
 _lock = threading.Lock()
 
 
@@ -131,6 +132,7 @@ class TorchCall:
         library: torch.
     """
 
+    # Everything that faults ask of a call, worked out before one is asked.
     def __init__(
         self,
         torch: Any,
@@ -169,10 +171,12 @@ class TorchCall:
         self._returns = returns
 
     def payload(self) -> list[Any]:
-        found = _flat(self._arguments[self._places[-1]]) if self._places and self._gives else []
-        if any(one.layout is not self.library.strided for one in found):
+        if not (self._places and self._gives):
+            return []
+        tensors = _flat(self._arguments[self._places[-1]])
+        if any(tensor.layout is not self.library.strided for tensor in tensors):
             raise Unfit("its tensor is sparse")
-        return found
+        return tensors
 
     def copy(self, array: Any) -> Any:
         return array.detach().clone()
@@ -227,25 +231,26 @@ class TorchCall:
 
 
 class KernelBehindLedger:
-    """A kernel behind the ledger, which a fault may give other arguments than the ledger saw."""
+    """Kernel behind the ledger, which a fault may give other arguments than the ledger saw."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
-        self._sent = threading.local()
+        # Of each thread: another one may call the same kernel meanwhile, unstruck.
+        self._of_thread = threading.local()
 
     def redispatch(self, keys: Any, *arguments: Any) -> Any:
         """Call it."""
-        sent = getattr(self._sent, "by", None)
+        sent = getattr(self._of_thread, "sent", None)
         return self._kernel.redispatch(keys, *(arguments if sent is None else sent(arguments)))
 
     @contextlib.contextmanager
     def sending(self, sent: Callable[..., Any] | None) -> Iterator[None]:
         """Have this thread's call send what `sent` makes of its arguments."""
-        self._sent.by = sent
+        self._of_thread.sent = sent
         try:
             yield
         finally:
-            self._sent.by = None
+            self._of_thread.sent = None
 
 
 def with_faults(
@@ -287,7 +292,7 @@ def with_faults(
                 == torch.distributed.ProcessGroup.unbox(arguments[operation.group]).rank()
             )
         reduces = "" if reduction is None else reduction_of(torch, arguments[reduction].op())
-        found = TorchCall(
+        struck_call = TorchCall(
             torch,
             make,
             arguments,
@@ -298,13 +303,13 @@ def with_faults(
             gives=gives,
             returns=returns,
         )
-        return made(found)
+        return made(struck_call)
 
     return struck
 
 
 def reduction_of(torch: Any, reduction: Any) -> str:
-    """Such as `sum`."""
+    """Return a reduction's name, such as `sum`."""
     kinds = torch.distributed.ReduceOp.RedOpType.__members__
     words = [word.lower() for word, kind in kinds.items() if int(kind) == int(reduction)]
     return words[0] if words else str(reduction)
@@ -313,27 +318,23 @@ def reduction_of(torch: Any, reduction: Any) -> str:
 def torch_elements(tensor: Any) -> bytes:
     """Return a tensor's elements in the order of their indices."""
     whole = tensor.detach().contiguous()
-    return (
-        ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size())
-        if whole.numel()
-        else b""
-    )
+    if not whole.numel():
+        return b""
+    return ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size())
 
 
-def _flat(given: Any) -> list[Any]:
-    return (
-        [tensor for one in given for tensor in _flat(one)]
-        if isinstance(given, list | tuple)
-        else [given]
-    )
+def _flat(tensors: Any) -> list[Any]:
+    """Return the tensors of an argument, however deep its lists are."""
+    if not isinstance(tensors, list | tuple):
+        return [tensors]
+    return [tensor for inner in tensors for tensor in _flat(inner)]
 
 
-def _mapped(given: Any, change: Callable[[Any], Any]) -> Any:
-    return (
-        [_mapped(one, change) for one in given]
-        if isinstance(given, list | tuple)
-        else change(given)
-    )
+def _mapped(tensors: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an argument with its tensors changed, and its lists as they are."""
+    if not isinstance(tensors, list | tuple):
+        return change(tensors)
+    return [_mapped(inner, change) for inner in tensors]
 
 
 class MlxCall:
@@ -346,6 +347,7 @@ class MlxCall:
         library: `mlx.core`.
     """
 
+    # As of a call of torch.
     def __init__(
         self,
         mlx: Any,
@@ -421,6 +423,6 @@ class MlxCall:
 
 def mlx_elements(mlx: Any, array: Any) -> bytes:
     """Return an array's elements in the order of their indices, which evaluates it."""
-    return (
-        bytes(memoryview(mlx.contiguous(array).reshape(-1).view(mlx.uint8))) if array.size else b""
-    )
+    if not array.size:
+        return b""
+    return bytes(memoryview(mlx.contiguous(array).reshape(-1).view(mlx.uint8)))
