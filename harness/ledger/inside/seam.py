@@ -347,7 +347,7 @@ class MlxCall:
         library: `mlx.core`.
     """
 
-    # As of a call of torch.
+    # Everything that faults ask of a call, worked out before one is asked.
     def __init__(
         self,
         mlx: Any,
