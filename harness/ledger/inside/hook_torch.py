@@ -1,4 +1,4 @@
-"""The ledger's place in torch: before the kernels of c10d, through which every call of a process
+"""Hook of the ledger in torch: before the kernels of c10d, through which every call of a process
 group goes.
 
 So `torch.distributed`'s functions, its functional collectives, DTensor, asynchronous and batched
@@ -38,10 +38,10 @@ KEY = "BackendSelect"
 
 
 class TorchHook:
-    """Writes the calls of torch's process groups into a rank's ledger."""
+    """Writer of the calls of torch's process groups into a rank's ledger."""
 
     frames = staticmethod(sys._getframe)  # noqa: SLF001 - what every tracer uses
-    """The frame so many above the one that asks.
+    """Frame so many above the one that asks.
 
     Whoever stands between a kernel and its caller leaves itself out.
     """
@@ -122,9 +122,9 @@ class TorchHook:
         """Why this torch is not understood; empty where it is."""
         torch = self._torch
         schemas = {
-            one.name: one
-            for one in torch._C._jit_get_all_schemas()  # noqa: SLF001
-            if one.name.startswith("c10d::")
+            schema.name: schema
+            for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001
+            if schema.name.startswith("c10d::")
         }
         for name, schema in sorted(schemas.items()):
             short = name.removeprefix("c10d::")
@@ -214,9 +214,9 @@ class TorchHook:
                 frame = frames(1)
                 state = STARTED if comes_back else OPEN
                 # What was met before is written as it was then: see `recorder.c`.
-                found = None if write is None else write(frame, arguments, state)
-                if found is not None:
-                    at, (count, members, word) = found
+                written = None if write is None else write(frame, arguments, state)
+                if written is not None:
+                    at, (count, members, word) = written
                 else:
                     group, order, counter, count, members = group_of(arguments[group_at])
                     peer = -1
@@ -318,18 +318,14 @@ class TorchHook:
             operation.stated != operation.own or sharing_of(operation, self._book.text) is not None
         ):
             return None
-        places = (
-            -1 if is_barrier else operation.own,
-            operation.group,
-            operation.root,
-            operation.tag,
-        )
-        adder = reductions.code if reduces else None
         return recorder.operation(
             self._unbox,
-            adder,
+            reductions.code if reduces else None,
             reductions.sum,
-            *(-1 if place is None else place for place in places),
+            -1 if is_barrier else operation.own,
+            operation.group,
+            -1 if operation.root is None else operation.root,
+            -1 if operation.tag is None else operation.tag,
         )
 
     def _group(self, boxed: Any) -> Known:
@@ -345,8 +341,8 @@ class TorchHook:
         if only is not None and len(members) == 1 and next(iter(members.values())) is only[3].ranks:
             return only
         group = self._unbox(boxed)
-        found = members.get(group)
-        known = None if found is None else self._groups.get(id(found))
+        ranks_there = members.get(group)
+        known = None if ranks_there is None else self._groups.get(id(ranks_there))
         if known is None:
             ranks = self._ranks(group)
             order = tuple(sorted(ranks, key=ranks.__getitem__))
@@ -387,7 +383,7 @@ class TorchHook:
 
 
 class Reductions:
-    """What the calls of one operation reduce by.
+    """Reductions of the calls of one operation.
 
     To ask torch for it takes a third of a call's whole time in the hook, for it goes through the
     interpreter of its scripts. Its own function of the operation's name has what it was given in a
@@ -401,8 +397,8 @@ class Reductions:
         self._known: dict[int, tuple[int, str]] = {}
         self.sum: Any = torch.distributed.ReduceOp.SUM
         self._addition = book.text(SUM), SUM
-        own = getattr(torch.distributed.distributed_c10d, name, None)
-        self.code = getattr(getattr(own, "__wrapped__", None), "__code__", None)
+        function = getattr(torch.distributed.distributed_c10d, name, None)
+        self.code = getattr(getattr(function, "__wrapped__", None), "__code__", None)
         self.is_held = False
 
     def of(self, frame: FrameType, boxed: Any) -> tuple[int, str]:
@@ -429,7 +425,7 @@ class Reductions:
 
 @dataclass
 class Count:
-    """What gloo counts otherwise of a group's calls than the ledger does.
+    """Difference between what gloo counts of a group's calls and what the ledger does.
 
     Attributes:
         name: of the group.
@@ -444,6 +440,7 @@ class Count:
     more: int = 0
     unknown: bool = False
     failed: int = 0
+    # Threads of a rank note calls of one group at the same time, and `+=` is two steps.
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, counted: Counted) -> None:
@@ -466,13 +463,9 @@ at every call.
 
 
 def _elements(given: Any) -> int:
-    """How many elements tensors have together."""
+    """Return how many elements tensors have together, however deep their lists are."""
     if isinstance(given, list):
-        return (
-            int(given[0].numel())
-            if len(given) == 1 and not isinstance(given[0], list)
-            else sum(map(_elements, given))
-        )
+        return sum(map(_elements, given))
     return int(given.numel())
 
 
