@@ -107,35 +107,34 @@ def prepare(
     with KINDS.guarded(name, but=(OSError,)):
         kind = KINDS[name]
         if over is not None:
-            found = kind.prepare_over(
+            rendezvous = kind.prepare_over(
                 addresses=over.addresses, ports=over.ports, interfaces=over.interfaces
             )
         elif addresses is not None:
-            found = kind.prepare_across(addresses=addresses)
+            rendezvous = kind.prepare_across(addresses=addresses)
         else:
-            found = kind.prepare(size=size, ports=ports)
-        if len(found.ranks) != size or len(found.env or found.ranks) != size:
-            raise ValueError(
-                f"its rendezvous is for {len(found.ranks)} ranks, in a world of {size}"
-            )
-        return found
+            rendezvous = kind.prepare(size=size, ports=ports)
+        prepared = len(rendezvous.ranks)
+        if prepared != size or len(rendezvous.env or rendezvous.ranks) != size:
+            raise ValueError(f"its rendezvous is for {prepared} ranks, in a world of {size}")
+        return rendezvous
 
 
 def refusal(name: str, *, size: int) -> Skip | None:
-    """Why a world cannot run on this machine with a backend, or None.
+    """Return why a world cannot run on this machine with a backend, or None.
 
     Raises:
         PluginFailed: a plug-in's backend raised, or gave something else.
     """
     with KINDS.guarded(name):
-        found: object = KINDS[name].refusal(size=size)
-        if not isinstance(found, Skip | None):
-            raise TypeError(f"its refusal is not a Skip: {found}")
-        return found
+        answer: object = KINDS[name].refusal(size=size)
+        if not isinstance(answer, Skip | None):
+            raise TypeError(f"its refusal is not a Skip: {answer}")
+        return answer
 
 
 def hosts_refusal(name: str) -> Skip | None:
-    """Why a backend cannot join ranks on test hosts, or None."""
+    """Return why a backend cannot join ranks on test hosts, or None."""
     if type(KINDS[name]).prepare_across is Backend.prepare_across:
         return Skip(
             SkipCode.BACKEND_HOSTS, "it does not join ranks on test hosts: leave world.hosts at 1"
@@ -144,7 +143,7 @@ def hosts_refusal(name: str) -> Skip | None:
 
 
 def machines_refusal(name: str) -> Skip | None:
-    """Why a backend cannot join ranks on several machines, or None."""
+    """Return why a backend cannot join ranks on several machines, or None."""
     if type(KINDS[name]).prepare_over is Backend.prepare_over:
         return Skip(
             SkipCode.BACKEND_HOSTS,

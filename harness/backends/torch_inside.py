@@ -1,4 +1,4 @@
-"""The half of `gloo` and `nccl` inside a rank."""
+"""Half of `gloo` and `nccl` inside a rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from harness.rank.spec import RankSpec
 
 
 class NcclGroup(torch_group.TorchGroup):
-    """The default process group; this rank's tensors live on its own GPU."""
+    """Default process group; this rank's tensors live on its own GPU."""
 
     def barrier(self) -> None:
         import torch

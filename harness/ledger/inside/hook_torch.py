@@ -94,7 +94,7 @@ class TorchHook:
                 )
 
     def try_to_conclude(self) -> None:
-        """The same, whatever the subject has left of the library."""
+        """Conclude, whatever the subject has left of the library."""
         try:
             self.conclude()
         except Exception as error:  # noqa: BLE001 - see above
@@ -107,7 +107,7 @@ class TorchHook:
             self._digests.conclude()
 
     def _count_before_groups_end(self) -> None:
-        """What gloo has counted of a group is gone with it."""
+        """Conclude before a group is destroyed: what gloo has counted of it is gone with it."""
         original = self._distributed.destroy_process_group
 
         @functools.wraps(original)
