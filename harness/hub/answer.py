@@ -66,7 +66,8 @@ def failure(
 def read_range(text: str | None, size: int) -> tuple[int, int] | None:
     """Read a Range header as (first byte, byte after the last); None: serve the whole.
 
-    Several ranges, and units other than bytes, are ignored, as HTTP allows.
+    Several ranges, units other than bytes, and the end of an empty file are ignored, as HTTP allows:
+    no Content-Range can name bytes of nothing.
 
     Raises:
         ValueError: the range begins after the end (416).
@@ -78,7 +79,7 @@ def read_range(text: str | None, size: int) -> tuple[int, int] | None:
         last = int(match[2])
         if last == 0:
             raise ValueError("an empty range")
-        return max(0, size - last), size
+        return (max(0, size - last), size) if size else None
     first = int(match[1])
     end = min(size, int(match[2]) + 1) if match[2] else size
     if first >= size:
