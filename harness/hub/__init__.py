@@ -1,4 +1,4 @@
-"""A model hub on this machine: the hub's protocol, fault rules as data, and a log of every request.
+"""Model hub on this machine: the hub's protocol, fault rules as data, and a log of every request.
 
 Usable alone: of the harness nothing but its ground floor, `harness.forms`, is imported. See
 docs/hub.md.
@@ -33,11 +33,11 @@ __all__ = [
 
 
 class HubError(Exception):
-    """The hub cannot start, or had to stop; the message says what, where and what to do."""
+    """Refusal to start, or the reason why the hub had to stop; the message says what, where and what to do."""
 
 
 class RulesError(HubError):
-    """A rules file cannot be used.
+    """Refusal of a rules file.
 
     ``problems`` holds one line for each mistake, ``file:line:column: key: message``, in the order
     of the file.
@@ -49,7 +49,7 @@ class RulesError(HubError):
 
 
 class LogLost(HubError):
-    """The access log could not be written.
+    """Failure to write the access log.
 
     The hub stopped, because an answer without its line is not evidence.
     """

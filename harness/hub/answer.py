@@ -1,4 +1,4 @@
-"""The hub's answers as huggingface_hub 1.x and 2.x expect them, what a fault rule makes of one, and
+"""Answers of the hub as huggingface_hub 1.x and 2.x expect them, what a fault rule makes of one, and
 its bytes.
 """
 
@@ -11,11 +11,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
+from harness.forms.strict_json import JSON
 from harness.hub import rules
-from harness.hub.repository import File, Revision, ServedRepository
+from harness.hub.repository import MAIN, File, Revision, ServedRepository
 from harness.hub.request import HubRequest, Target
 from harness.hub.rules import Struck
 
@@ -28,7 +29,7 @@ WHEN = "2026-01-01T00:00:00.000Z"
 
 @dataclass(frozen=True, slots=True)
 class HubAnswer:
-    """What to send.
+    """True answer to a request.
 
     Attributes:
         status: HTTP status.
@@ -125,7 +126,7 @@ def answer(
             return _resolve(revision, target, range_header)
 
 
-def _json(value: Any, **headers: str) -> HubAnswer:
+def _json(value: JSON, **headers: str) -> HubAnswer:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return HubAnswer(200, {"Content-Type": "application/json; charset=utf-8", **headers}, body)
 
@@ -184,58 +185,47 @@ def _tree(repository: ServedRepository, revision: Revision, target: Target, base
     return _json(shown, **headers)
 
 
-def _entry(revision: Revision, path: str, file: File | None, *, expand: bool) -> dict[str, Any]:
+def _entry(revision: Revision, path: str, file: File | None, *, expand: bool) -> dict[str, JSON]:
+    entry: dict[str, JSON]
     if file is None:
-        out: dict[str, Any] = {
-            "type": "directory",
-            "oid": revision.folders[path],
-            "size": 0,
-            "path": path,
-        }
+        entry = {"type": "directory", "oid": revision.folders[path], "size": 0, "path": path}
     else:
-        out = {"type": "file", "oid": file.git, "size": file.size, "path": path}
+        entry = {"type": "file", "oid": file.git, "size": file.size, "path": path}
         if file.lfs:
-            out["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": _pointer_size(file)}
+            pointer = _pointer_size(file)
+            entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": pointer}
     if expand:
-        out["lastCommit"] = {"id": revision.commit, "title": "Served by rankproof", "date": WHEN}
-    return out
+        entry["lastCommit"] = {"id": revision.commit, "title": "Served by rankproof", "date": WHEN}
+    return entry
 
 
 def _pointer_size(file: File) -> int:
     return len(
-        f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.sha256}\nsize {file.size}\n".encode(
-            "ascii"
-        )
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.sha256}\nsize {file.size}\n"
     )
 
 
 def _refs(repository: ServedRepository) -> HubAnswer:
-    def entry(revision: Revision, kind: str) -> dict[str, str]:
-        return {
-            "name": revision.name,
-            "ref": f"refs/{kind}/{revision.name}",
-            "targetCommit": revision.commit,
-        }
-
-    held = repository.revisions.values()
-    return _json(
-        {
-            "branches": [entry(one, "heads") for one in held if one.name == "main"],
-            "tags": [entry(one, "tags") for one in held if one.name != "main"],
-            "converts": [],
-        }
-    )
+    branches: list[JSON] = []
+    tags: list[JSON] = []
+    for revision in repository.revisions.values():
+        is_branch = revision.name == MAIN
+        ref = f"refs/{'heads' if is_branch else 'tags'}/{revision.name}"
+        (branches if is_branch else tags).append(
+            {"name": revision.name, "ref": ref, "targetCommit": revision.commit}
+        )
+    return _json({"branches": branches, "tags": tags, "converts": []})
 
 
 def _commits(revision: Revision) -> HubAnswer:
-    one = {
+    commit: dict[str, JSON] = {
         "id": revision.commit,
         "title": "Served by rankproof",
         "message": "",
         "authors": [],
         "date": WHEN,
     }
-    return _json([one], **{"X-Total-Count": "1"})
+    return _json([commit], **{"X-Total-Count": "1"})
 
 
 def _resolve(revision: Revision, target: Target, range_header: str | None) -> HubAnswer:
@@ -253,9 +243,9 @@ def _resolve(revision: Revision, target: Target, range_header: str | None) -> Hu
     try:
         part = read_range(range_header, file.size)
     except ValueError:
-        no = failure(416, "Range not satisfiable")
-        no.headers["Content-Range"] = f"bytes */{file.size}"
-        return no
+        reply = failure(416, "Range not satisfiable")
+        reply.headers["Content-Range"] = f"bytes */{file.size}"
+        return reply
     if part is None:
         return HubAnswer(200, headers, None, file, 0, file.size)
     headers["Content-Range"] = f"bytes {part[0]}-{part[1] - 1}/{file.size}"
@@ -272,7 +262,7 @@ def _number(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingAnswer:
-    """An answer as it will be sent.
+    """Answer as it will be sent.
 
     Attributes:
         answer: what to send; None: nothing at all.
@@ -326,12 +316,10 @@ def spoiled(
     match struck.rule.answer:
         case rules.Missing() | rules.RateLimit() | rules.ServerError() as wrong:
             return truly(_refusal(wrong, struck, target, commit))
-        case rules.Reset() | rules.Refuse() as wrong:
-            return OutgoingAnswer(
-                None,
-                then="reset",
-                refuse=wrong.lasting if isinstance(wrong, rules.Refuse) else None,
-            )
+        case rules.Reset():
+            return OutgoingAnswer(None, then="reset")
+        case rules.Refuse() as wrong:
+            return OutgoingAnswer(None, then="reset", refuse=wrong.lasting)
         case rules.Close():
             return OutgoingAnswer(None, then="close")
         case rules.Truncate() as wrong:
@@ -361,27 +349,27 @@ def _refusal(
         return failure(404, "Entry not found", code=code, commit=commit if wrong.commit else None)
     if isinstance(wrong, rules.RateLimit):
         return _rate_limited(wrong, struck, target)
-    no = failure(
+    reply = failure(
         wrong.status, "Internal Error - We're working hard to fix this as soon as possible!"
     )
     if wrong.retry_after is not None:
-        no.headers["Retry-After"] = str(math.ceil(wrong.retry_after))
-    return no
+        reply.headers["Retry-After"] = str(math.ceil(wrong.retry_after))
+    return reply
 
 
 def _rate_limited(wrong: rules.RateLimit, struck: Struck, target: Target) -> HubAnswer:
-    no = failure(429, "Too Many Requests")
+    reply = failure(429, "Too Many Requests")
     left = math.ceil(struck.left if struck.left is not None else wrong.reset)
     if wrong.headers in {"ratelimit", "both"}:
         kind = "resolvers" if target.kind == "resolve" else "api"
-        no.headers["RateLimit"] = f'"{kind}";r=0;t={left}'
+        reply.headers["RateLimit"] = f'"{kind}";r=0;t={left}'
         when = struck.rule.when if struck.rule is not None else None
         if when is not None and when.quota is not None and when.window is not None:
             window = math.ceil(when.window)
-            no.headers["RateLimit-Policy"] = f'"fixed window";"{kind}";q={when.quota};w={window}'
+            reply.headers["RateLimit-Policy"] = f'"fixed window";"{kind}";q={when.quota};w={window}'
     if wrong.headers in {"retry-after", "both"}:
-        no.headers["Retry-After"] = str(left)
-    return no
+        reply.headers["Retry-After"] = str(left)
+    return reply
 
 
 def _another_etag(wrong: rules.WrongEtag, answer: HubAnswer) -> HubAnswer:
@@ -397,7 +385,7 @@ def _another_etag(wrong: rules.WrongEtag, answer: HubAnswer) -> HubAnswer:
 
 
 class FileChanged(Exception):
-    """A file has changed since the hub read it at its start."""
+    """File that has changed since the hub read it at its start; the message names it."""
 
 
 def body_chunks(outgoing: OutgoingAnswer) -> list[tuple[int, int]]:
@@ -443,7 +431,7 @@ def read_piece(answer: HubAnswer, first: int, end: int, *, flipped: int | None) 
 
 
 def head_of(outgoing: OutgoingAnswer, answer: HubAnswer, request: HubRequest | None) -> bytes:
-    """Head of the answer. After it the connection stays open only if both sides wish it.
+    """Return the head of the answer. After it the connection stays open only if both sides wish it.
 
     Header values are our own or checked before; none holds a line break.
     """

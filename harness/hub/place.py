@@ -17,7 +17,7 @@ from typing import Protocol
 
 
 class ListeningPlace(Protocol):
-    """A place that a hub can leave for a while, to refuse connections, without losing it."""
+    """Place that a hub can leave for a while, to refuse connections, without losing it."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -25,7 +25,7 @@ class ListeningPlace(Protocol):
 
     @property
     def kernel(self) -> socket.socket | None:
-        """A netlink socket (sock_diag(7)) in the network of the place; None for the network of this
+        """Netlink socket (sock_diag(7)) in the network of the place; None for the network of this
         process.
         """
 
@@ -47,7 +47,7 @@ class ListeningPlace(Protocol):
 
 
 class OwnAddress:
-    """An address of this machine, held by a second socket that is bound and does not listen."""
+    """Address of this machine, held by a second socket that is bound and does not listen."""
 
     kernel = None
 
@@ -80,7 +80,7 @@ class OwnAddress:
 
 
 class GivenSocket:
-    """A TCP socket that is bound already, in whatever network namespace, and one there that tells
+    """TCP socket that is bound already, in whatever network namespace, and one there that tells
     who is connected.
 
     Linux alone lets a socket that has listened listen again.
@@ -181,14 +181,14 @@ class Peers:
     def _inode(
         self, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None
     ) -> int | None:
-        """Inode of the socket bound to ``client`` and connected to ``server``, or None."""
+        """Return the inode of the socket bound to ``client`` and connected to ``server``, or None."""
         self._asked += 1
         question = _question(client, server, number=self._asked)
-        with contextlib.ExitStack() as own:
+        with contextlib.ExitStack() as closing:
             try:
                 if kernel is None:
                     kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG)
-                    own.enter_context(kernel)
+                    closing.enter_context(kernel)
                 kernel.settimeout(1.0)
                 kernel.sendto(question, (0, 0))
                 answer = kernel.recv(4096)

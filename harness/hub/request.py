@@ -1,4 +1,4 @@
-"""What a client asks of the hub: the head of a request of HTTP/1.1, within limits, and what its
+"""Request of a client: the head of a request of HTTP/1.1, within limits, and what its
 address names: repository, revision, file, and the role that fault rules speak of.
 """
 
@@ -17,7 +17,7 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class BadRequest(Exception):
-    """What came is not a request that the hub answers; ``status`` is the answer."""
+    """Refusal of bytes that are no request the hub answers; ``status`` is the answer."""
 
     def __init__(
         self, status: int, message: str, *, method: str | None = None, address: str = ""
@@ -31,7 +31,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may cost.
+    """Bounds of what a client may cost.
 
     Attributes:
         connections: open at the same time; more are answered with 503.
@@ -48,7 +48,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class HubRequest:
-    """The head of a request. Header names are lower-case.
+    """Head of a request. Header names are lower-case.
 
     A repeated header keeps its first value.
     """
@@ -146,7 +146,7 @@ _BY_NAME: dict[str, Role] = {
 
 
 class BadTarget(ValueError):
-    """An address that no client of the hub writes; ``status`` is the answer to give."""
+    """Refusal of an address that no client of the hub writes; ``status`` is the answer to give."""
 
     def __init__(self, message: str, *, status: int = 400) -> None:
         super().__init__(message)
@@ -155,7 +155,7 @@ class BadTarget(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed address.
+    """Parsed address.
 
     Attributes:
         client: the name in ``/client/NAME/…``, or None.
@@ -294,7 +294,7 @@ def _repository(parts: list[str]) -> str:
 
 
 def one_or_list(value: Any) -> Any:
-    """A text alone stands for a list of one."""
+    """Take a text alone for a list of one."""
     return (value,) if isinstance(value, str) else value
 
 

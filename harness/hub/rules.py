@@ -263,12 +263,12 @@ class Rule(Model):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods it is for; by default all whose answer it can change."""
+        """Methods it is for; by default all whose answer it can change."""
         return self.method or (("GET",) if self.answer.kind in OF_A_BODY else ("HEAD", "GET"))
 
 
 class Rules(Model):
-    """A rules file."""
+    """Rules file."""
 
     schema_: SchemaVersion = Field(alias="schema")
     seed: Annotated[str, Field(min_length=1, max_length=64)] = "0"
@@ -313,7 +313,7 @@ def parse_rules(text: bytes | str, *, name: str = "rules") -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """What the rules say about one request.
+    """Verdict of the rules about one request.
 
     Attributes:
         delays: seconds to wait first.
@@ -329,7 +329,7 @@ class Struck:
 
 
 class RuleCounts:
-    """The rules with their counts.
+    """Rules with their counts.
 
     Not thread-safe: the hub asks from its one thread, in the order of arrival.
     """
@@ -341,6 +341,7 @@ class RuleCounts:
         self._same: Counter[tuple[str, str, str]] = Counter()
         self._spent: dict[tuple[str, str], tuple[int, int]] = {}
 
+    # All that rules may ask of a request, and what the server alone knows of it.
     def judge(
         self,
         *,

@@ -1,4 +1,4 @@
-"""The hub's server: one event loop that accepts, answers, strikes and logs."""
+"""Server of the hub: one event loop that accepts, answers, strikes and logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ADDRESS_SHOWN = 512
 
 @dataclass(slots=True)
 class Connection:
-    """A client's connection, with who holds its other end."""
+    """Connection of a client, with who holds its other end."""
 
     number: int
     peer: tuple[str, int]
@@ -60,7 +60,7 @@ class Connection:
 
 @dataclass(slots=True)
 class Exchange:
-    """What is known of a request so far."""
+    """Request that is being answered: what is known of it so far."""
 
     n: int
     connection: Connection
@@ -110,7 +110,7 @@ HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
 class Silent(Exception):
-    """The client went away, or stayed idle, without a request: there is nothing to answer or to
+    """End of a connection whose client went away, or stayed idle, without a request: there is nothing to answer or to
     log.
     """
 
@@ -221,11 +221,11 @@ class Server:
         self._finder.shutdown(wait=True)
 
     def open_connections(self) -> int:
-        """How many connections are open."""
+        """Return how many connections are open."""
         return len(self._open)
 
     def busy(self) -> int:
-        """How many requests have no line in the log yet."""
+        """Return how many requests have no line in the log yet."""
         return sum(not exchange.logged for exchange in self._busy.values())
 
     def _cut(self, why: str, *, keep: asyncio.Task[None] | None = None) -> None:
