@@ -172,9 +172,9 @@ class MlxHook:
             return make(given.with_array(changed), sent=sent)
 
         return MlxCall(
-            self._mlx,
-            again,
-            array,
+            library=self._mlx,
+            function=again,
+            given=array,
             operation=RECEIVE if name == "recv_like" else name,
             reduction=REDUCTIONS.get(name, ""),
             site=self._book.site(),

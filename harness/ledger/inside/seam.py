@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.ledger.call import RECEIVE, SEND
@@ -33,24 +34,21 @@ class Unfit(Exception):
     """Call to which what was ordered cannot be done; the message says why, as a clause."""
 
 
-class StruckCall(Protocol):
-    """Call that a subject makes, before anything was done about it."""
+@dataclass(kw_only=True, eq=False)
+class StruckCall:
+    """Call that a subject makes, before anything was done about it.
 
-    @property
-    def operation(self) -> str:
-        """As the ledger names it."""
+    Attributes:
+        operation: as the ledger names it.
+        reduction: such as `sum`; empty where it reduces nothing.
+        site: `file:line in function` of the caller.
+        library: the module whose arrays these are: `torch` or `mlx.core`.
+    """
 
-    @property
-    def reduction(self) -> str:
-        """Such as `sum`; empty where it reduces nothing."""
-
-    @property
-    def site(self) -> str:
-        """`file:line in function` of the caller."""
-
-    @property
-    def library(self) -> Any:
-        """Module whose arrays these are: `torch` or `mlx.core`."""
+    operation: str
+    reduction: str
+    site: str
+    library: Any
 
     def payload(self) -> list[Any]:
         """Return the arrays whose elements it gives to others; none where it only takes.
@@ -58,21 +56,27 @@ class StruckCall(Protocol):
         Raises:
             Unfit: they are none that can be changed.
         """
+        raise NotImplementedError
 
     def copy(self, array: Any) -> Any:
         """Return the array as it is now, whatever becomes of it."""
+        raise NotImplementedError
 
     def bytes_of(self, arrays: list[Any]) -> bytes:
-        """Their elements in the order of their indices, one array after the other."""
+        """Return their elements in the order of their indices, one array after the other."""
+        raise NotImplementedError
 
     def make(self) -> Any:
         """Make it as it is; returns what the library gives."""
+        raise NotImplementedError
 
     def pretend(self) -> Any:
         """Return what the library would give, with nothing done."""
+        raise NotImplementedError
 
     def give(self, changed: list[Any]) -> Any:
         """Make it with another payload, of which the ledger knows nothing."""
+        raise NotImplementedError
 
     def state(self, change: Change, *, tell: Callable[[], None]) -> Any:
         """Make it with all its arrays changed, for the ledger too.
@@ -82,9 +86,11 @@ class StruckCall(Protocol):
         Raises:
             Unfit: one of them cannot be.
         """
+        raise NotImplementedError
 
     def after(self, first: Any) -> Any:
         """Make it once more behind what the first time gave."""
+        raise NotImplementedError
 
 
 class WaitingStrike(Protocol):
@@ -122,58 +128,29 @@ ROOTED = frozenset({"broadcast", "scatter"})
 """Operations in which the root alone gives something."""
 
 
-class TorchCall:
+@dataclass(kw_only=True, eq=False)
+class TorchCall(StruckCall):
     """One call at its kernel.
 
     Attributes:
-        operation: as the ledger names it.
-        reduction: such as `sum`, else empty.
-        site: `file:line in function` of the caller.
-        library: torch.
+        kernel: writes the ledger and calls the kernel, with the arguments; `sent` makes those that
+            are sent.
+        arguments: of the kernel.
+        places: of the arguments that are tensors; what the rank gives is the last of them.
+        gives: whether this rank gives anything in it.
+        returns: how many values the kernel returns.
     """
 
-    # Everything that faults ask of a call, worked out before one is asked.
-    def __init__(
-        self,
-        torch: Any,
-        make: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        *,
-        operation: str,
-        reduction: str,
-        site: str,
-        places: tuple[int, ...],
-        gives: bool,
-        returns: int,
-    ) -> None:
-        """Take a call.
-
-        Args:
-            torch: the module.
-            make: writes the ledger and calls the kernel, with the arguments; `sent` makes those
-                that are sent.
-            arguments: of the kernel.
-            operation: see the class.
-            reduction: see the class.
-            site: see the class.
-            places: of the arguments that are tensors; what the rank gives is the last of them.
-            gives: whether this rank gives anything in it.
-            returns: how many values the kernel returns.
-        """
-        self.operation = operation
-        self.reduction = reduction
-        self.site = site
-        self.library = torch
-        self._make = make
-        self._arguments = arguments
-        self._places = places
-        self._gives = gives
-        self._returns = returns
+    kernel: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    places: tuple[int, ...]
+    gives: bool
+    returns: int
 
     def payload(self) -> list[Any]:
-        if not (self._places and self._gives):
+        if not (self.places and self.gives):
             return []
-        tensors = _flat(self._arguments[self._places[-1]])
+        tensors = _flat(self.arguments[self.places[-1]])
         if any(tensor.layout is not self.library.strided for tensor in tensors):
             raise Unfit("its tensor is sparse")
         return tensors
@@ -185,25 +162,25 @@ class TorchCall:
         return b"".join(torch_elements(array) for array in arrays)
 
     def make(self) -> Any:
-        return self._make(*self._arguments)
+        return self.kernel(*self.arguments)
 
     def after(self, first: Any) -> Any:
         del first  # made in order, as they are called
         return self.make()
 
     def pretend(self) -> Any:
-        if not self._returns:
+        if not self.returns:
             return None
         future = self.library.futures.Future()
         future.set_result([])
         work = self.library._C._distributed_c10d._create_work_from_future(future).boxed()  # noqa: SLF001
-        return work if self._returns == 1 else (self._arguments[0], work)
+        return work if self.returns == 1 else (self.arguments[0], work)
 
     def give(self, changed: list[Any]) -> Any:
         given = iter(changed)
 
         def sent(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-            place = self._places[-1]
+            place = self.places[-1]
             if self.operation in IN_PLACE:
                 with self.library.no_grad():
                     for old, new in zip(_flat(arguments[place]), given, strict=True):
@@ -215,7 +192,7 @@ class TorchCall:
                 *arguments[place + 1 :],
             )
 
-        return self._make(*self._arguments, sent=sent)
+        return self.kernel(*self.arguments, sent=sent)
 
     def state(self, change: Change, *, tell: Callable[[], None]) -> Any:
         def checked(tensor: Any) -> Any:
@@ -223,11 +200,11 @@ class TorchCall:
                 raise Unfit("its tensor is not contiguous")
             return change(tensor)
 
-        arguments = list(self._arguments)
-        for place in self._places:
+        arguments = list(self.arguments)
+        for place in self.places:
             arguments[place] = _mapped(arguments[place], checked)
         tell()
-        return self._make(*arguments)
+        return self.kernel(*arguments)
 
 
 class KernelBehindLedger:
@@ -293,9 +270,9 @@ def with_faults(
             )
         reduces = "" if reduction is None else reduction_of(torch, arguments[reduction].op())
         struck_call = TorchCall(
-            torch,
-            make,
-            arguments,
+            library=torch,
+            kernel=make,
+            arguments=arguments,
             operation=operation.name,
             reduction=reduces,
             site=book.site(),
@@ -337,53 +314,25 @@ def _mapped(tensors: Any, change: Callable[[Any], Any]) -> Any:
     return [_mapped(inner, change) for inner in tensors]
 
 
-class MlxCall:
+@dataclass(kw_only=True, eq=False)
+class MlxCall(StruckCall):
     """One call of a function.
 
     Attributes:
-        operation: as the ledger names it.
-        reduction: such as `sum`, else empty.
-        site: `file:line in function` of the caller.
-        library: `mlx.core`.
+        function: writes the ledger and calls the function, with the array; `sent` is the one that
+            is sent in its place.
+        given: the array that the rank gives; of a receive, one of the shape that it takes.
+        size: of the group.
+        rank: in the group.
     """
 
-    # Everything that faults ask of a call, worked out before one is asked.
-    def __init__(
-        self,
-        mlx: Any,
-        make: Callable[..., Any],
-        given: Any,
-        *,
-        operation: str,
-        reduction: str,
-        site: str,
-        size: int,
-        rank: int,
-    ) -> None:
-        """Take a call.
-
-        Args:
-            mlx: the module.
-            make: writes the ledger and calls the function, with the array; `sent` is the one that
-                is sent in its place.
-            given: the array that the rank gives; of a receive, one of the shape that it takes.
-            operation: see the class.
-            reduction: see the class.
-            site: see the class.
-            size: of the group.
-            rank: in the group.
-        """
-        self.operation = operation
-        self.reduction = reduction
-        self.site = site
-        self.library = mlx
-        self._make = make
-        self._given = given
-        self._size = size
-        self._rank = rank
+    function: Callable[..., Any]
+    given: Any
+    size: int
+    rank: int
 
     def payload(self) -> list[Any]:
-        return [] if self.operation == RECEIVE else [self._given]
+        return [] if self.operation == RECEIVE else [self.given]
 
     def copy(self, array: Any) -> Any:
         return array  # nothing changes one
@@ -392,31 +341,31 @@ class MlxCall:
         return b"".join(mlx_elements(self.library, array) for array in arrays)
 
     def make(self) -> Any:
-        return self._make(self._given)
+        return self.function(self.given)
 
     def after(self, first: Any) -> Any:
         if self.operation == RECEIVE:
             raise Unfit("it gives no array that could wait for the first time")
-        return self._make(self.library.depends(self._given, first))
+        return self.function(self.library.depends(self.given, first))
 
     def pretend(self) -> Any:
         if self.operation == "all_gather":
-            return self.library.concatenate([self._given] * self._size)
+            return self.library.concatenate([self.given] * self.size)
         if self.operation == "sum_scatter":
-            return self.library.split(self._given, self._size)[self._rank]
-        return self._given
+            return self.library.split(self.given, self.size)[self.rank]
+        return self.given
 
     def give(self, changed: list[Any]) -> Any:
-        return self._make(self._given, sent=changed[0])
+        return self.function(self.given, sent=changed[0])
 
     def state(self, change: Change, *, tell: Callable[[], None]) -> Any:
         if self.operation not in (SEND, "all_sum", "all_max", "all_min"):
             raise Unfit(f"what becomes of the result of {self.operation} is not known")
         mlx = self.library
-        given = self._given
+        given = self.given
         changed = change(given)
         tell()
-        flat = self._make(changed).view(given.dtype).reshape(-1)
+        flat = self.function(changed).view(given.dtype).reshape(-1)
         # The subject gets as much as it asked for: what was not sent stays what it was.
         return mlx.concatenate([flat, given.reshape(-1)[flat.size :]]).reshape(given.shape)
 
