@@ -20,16 +20,7 @@ SECONDS = {
     "d": Decimal(86400),
 }
 BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_MEANT = {
-    "sec": "s",
-    "m": "min",
-    "mins": "min",
-    "hr": "h",
-    "day": "d",
-    "days": "d",
-    "k": "KiB",
-    "m_": "MiB",
-}
+_MEANT = {"m": "min", "day": "d", "days": "d"}
 NUMBER = r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?"
 """As the reader of YAML knows numbers: no leading zero, and digits behind a full stop."""
 
@@ -79,9 +70,9 @@ def _near_unit(unit: str, units: list[str]) -> str | None:
     lowered = unit.lower()
     if lowered in units:
         return lowered
-    return next(
-        (name for name in ("ms", "min", "h", "s") if lowered.startswith(name)), None
-    ) or _MEANT.get(lowered)
+    begun = (name for name in ("ms", "min", "h", "s") if lowered.startswith(name))
+    near = next(begun, _MEANT.get(lowered))
+    return near if near in units else None
 
 
 def duration(value: Any) -> float:
