@@ -1,4 +1,4 @@
-"""The bytes of a file that people write: read within limits, decoded to text that means what an
+"""Bytes of a file that people write: read within limits, decoded to text that means what an
 editor shows.
 """
 

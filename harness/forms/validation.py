@@ -1,4 +1,4 @@
-"""A document read as a closed model: every mistake in plain words, at the key or value that it is
+"""Reading of a document as a closed model: every mistake in plain words, at the key or value that it is
 about.
 """
 

@@ -1,4 +1,4 @@
-"""What the ready subjects that run no inference do, take and emit: `torch-allreduce` and
+"""Ready subjects that run no inference, with what they do, take and emit: `torch-allreduce` and
 `mlx-allreduce` (every collective of a library, each result compared with what it must be),
 `torch-pipeline` (a small transformer split over the ranks) and `tokenizer-load` (a tokenizer on
 every rank).
