@@ -11,6 +11,7 @@ from pydantic import GetPydanticSchema, WithJsonSchema
 from pydantic_core import core_schema
 
 from harness.forms.problem import complaint
+from harness.forms.strict_json import JSON
 
 SECONDS = {
     "ms": Decimal("0.001"),
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 
 def written(
-    parse: Callable[[Any], T], schema: dict[str, Any]
+    parse: Callable[[Any], T], schema: dict[str, JSON]
 ) -> tuple[GetPydanticSchema, WithJsonSchema]:
     """Make a field read by ``parse`` alone, with a JSON Schema of its own."""
 
@@ -42,7 +43,7 @@ def written(
     return GetPydanticSchema(validator), WithJsonSchema(schema)
 
 
-def _quantity(value: Any, units: dict[str, Any], wanted: str, example: str) -> tuple[Decimal, str]:
+def _quantity(value: Any, units: dict[str, JSON], wanted: str, example: str) -> tuple[Decimal, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise complaint(
             f"must carry a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}"

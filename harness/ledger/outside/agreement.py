@@ -364,7 +364,7 @@ def _from_anybody(
     if len(sends) == len(receives):
         return
     more = max(sends, receives, key=len)
-    rank, call = max(more, key=lambda made: (made[1].begin, made[0]))
+    rank, call = max(more, key=lambda end: (end[1].begin, end[0]))
     if more is sends:
         yield _apart(rank, call, wide.destination, None, ledgers)
     else:
