@@ -249,6 +249,15 @@ def test_the_first_reason_stays(book: Book, tmp_path: Path) -> None:
     assert parse(left(tmp_path)).why == "torch is another\\none"
 
 
+def test_a_long_reason_is_cut_off_and_said(book: Book, tmp_path: Path) -> None:
+    """An error of a library may be longer than a text of a ledger: its beginning is the reason."""
+    book.refuse("a call could not be written: " + "x" * 400)
+    book.undigested("its tensor is odd: " + "y" * 400)
+    written = parse(left(tmp_path))
+    assert written.why.startswith("a call could not be written: xxx")
+    assert written.undigested_why.startswith("its tensor is odd: yyy")
+
+
 def test_a_child_writes_nothing_but_that_it_called(book: Book, tmp_path: Path) -> None:
     """A process that the rank forked shares the file: its calls are counted apart."""
     group = book.text(CallGroup("torch", "0", (0, 1)).text())

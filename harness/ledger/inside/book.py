@@ -307,7 +307,8 @@ class Book:
     def _give_reason(self, at: int, why: str) -> None:
         """Write a reason into the header, where none is yet."""
         try:
-            number = self.text(visible(why).decode("ascii"))
+            # An error's text may be long: one that is not shorter than the limit is taken for cut.
+            number = self.text(visible(why)[: TEXT_LIMIT - 1].decode("ascii"))
         except ValueError:
             number = self._full
         with self._lock:
