@@ -87,11 +87,13 @@ class Hub:
         self.repositories = read_folder(self.folder)
         self._log = AccessLog(self._log_path, keep=self._keep)
         self._loop = asyncio.new_event_loop()
+        # A daemon: a program that ends without `stop` is not kept from ending.
         self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
         self._thread.start()
         try:
             self._server = self._call(self._begin(rules, self._log, places))
         except BaseException:
+            # Also on Ctrl-C: nobody has the hub yet who could stop it.
             self._end_thread()
             raise
         return self

@@ -92,7 +92,7 @@ class GivenSocket:
         self.address: tuple[str, int] = bound.getsockname()[:2]
 
     def open(self) -> socket.socket:
-        """Return the socket itself, by another descriptor."""
+        """Return the socket itself, by another descriptor: the listener closes what it is given."""
         return self._bound.dup()
 
     def refuse(self) -> None:
@@ -114,6 +114,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         # A connection of the hub before this one may still be in TIME_WAIT on this port.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # The address is bound twice: by who holds it, and by who listens.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
     except OSError:

@@ -158,11 +158,13 @@ class Server:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.host = ""
         self.port = 0
-        self.requests = self.connections = 0
+        self.requests = 0
+        self.connections = 0
         self._open: dict[asyncio.Task[None], Connection] = {}
         self._busy: dict[int, Exchange] = {}
         self._names: dict[tuple[int, int | None], str] = {}
         self._peers = Peers()
+        # Looking through /proc blocks; one thread, because what was met before is remembered.
         self._finder = ThreadPoolExecutor(1, "hub-peers")
         self._places: Sequence[ListeningPlace] = ()
         self._listeners: list[asyncio.Server] = []
@@ -241,9 +243,11 @@ class Server:
         """Refuse connections for a time, everywhere. The places stay ours."""
         if not self._listeners or self._stopped:
             return
+        # Before the listeners are closed: a socket that was given listens on by another descriptor.
         for place in self._places:
             place.refuse()
         self._leave()
+        # Not the task that is here: it still has to end its own connection.
         self._cut(f"cut by rule {rule}", keep=asyncio.current_task())
         loop = asyncio.get_running_loop()
         self._return = loop.call_later(seconds, lambda: loop.create_task(self._listen_anew()))
@@ -282,6 +286,7 @@ class Server:
         self.connections += 1
         connection = Connection(self.connections, peer[:2], here[:2], place, reader, writer)
         self._open[task] = connection
+        # So that draining waits until everything has left: a client that does not read is noticed.
         writer.transport.set_write_buffer_limits(high=0)
         try:
             await self._converse(connection, crowded=len(self._open) > self.limits.connections)
