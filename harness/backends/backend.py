@@ -2,8 +2,8 @@
 
 A backend has two halves. In the harness, here: `refusal` says why it cannot run on this machine,
 `prepare` makes what the ranks need to find each other. In the rank: the function `join` of the file
-that `inside_file` names makes the group from it. A kind is an instance in a file of its own, named
-in `harness.backends.KINDS` or by an entry point.
+that `inside_file` names makes the group from it. A kind is an instance, named in
+`harness.backends.KINDS` or by an entry point.
 """
 
 from __future__ import annotations
