@@ -147,10 +147,10 @@ def _is_installed() -> bool:
     """Return whether MLX and a library for this machine are there: on Linux, `mlx` alone comes
     without one.
     """
-    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx.core") is None:
+    package = importlib.util.find_spec("mlx")
+    if package is None or importlib.util.find_spec("mlx.core") is None:
         return False
-    folders = importlib.util.find_spec("mlx").submodule_search_locations or []  # type: ignore[union-attr]
-    return any(Path(folder, "lib").is_dir() for folder in folders)
+    return any(Path(folder, "lib").is_dir() for folder in package.submodule_search_locations or ())
 
 
 def _bound(port: int) -> socket.socket:

@@ -250,7 +250,8 @@ def _rendezvous(spec: RankSpec) -> RingRendezvous:
 def _child(do: Callable[[int], None]) -> int:
     """Have a child of this process do something, which ends with it; its pid.
 
-    A process and no thread: what it does goes on while the parent, with all its threads, is stopped.
+    A process and no thread: what it does goes on while the parent, with all its threads, is
+    stopped.
     """
     parent = os.getpid()
     child = os.fork()
@@ -259,7 +260,7 @@ def _child(do: Callable[[int], None]) -> int:
             die_with_parent(parent)
             do(parent)
         finally:
-            # At once: what the parent has registered for its end, and its buffers, are the parent's.
+            # At once: what is registered for the end, and what is buffered, are the parent's.
             _exit(0)
     return child
 

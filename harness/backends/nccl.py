@@ -79,8 +79,8 @@ class Nccl(Backend):
 
 @functools.cache
 def gpus() -> int:
-    """Return how many NVIDIA GPUs the ranks would see: what the driver lists, and CUDA_VISIBLE_DEVICES
-    leaves of it.
+    """Return how many NVIDIA GPUs the ranks would see: what the driver lists, and
+    CUDA_VISIBLE_DEVICES leaves of it.
     """
     if shutil.which("nvidia-smi") is None:
         return 0

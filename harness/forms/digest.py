@@ -32,8 +32,8 @@ def git_blob(size: int) -> hashlib._Hash:
 
 
 def mark(begin: bytes) -> str:
-    """Return which world a rank belongs to, as it is given to every rank and comes back: a digest of the
-    world's first line.
+    """Return which world a rank belongs to, as it is given to every rank and comes back: a digest
+    of the world's first line.
 
     Args:
         begin: the line of `world.begin`, as it stands in `events.jsonl`, without its newline.

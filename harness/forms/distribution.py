@@ -162,8 +162,8 @@ EXTRAS = {
 
 
 def absence(library: str) -> str:
-    """Say that a library is not here, and which extra brings it: `torch is not installed here: pip install
-    'rankproof[torch]'`.
+    """Say that a library is not here, and which extra brings it: `torch is not installed here: pip
+    install 'rankproof[torch]'`.
     """
     return f"{library} is not installed here: pip install 'rankproof[{EXTRAS[library]}]'"
 

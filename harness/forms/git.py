@@ -145,8 +145,8 @@ def complaint(stderr: bytes) -> str:
 
 
 def refusal(stderr: bytes) -> str:
-    """Say why git says nothing at all of a repository that is there, and what to do, by its complaint
-    in the C locale.
+    """Say why git says nothing at all of a repository that is there, and what to do, by its
+    complaint in the C locale.
 
     Names no folder: a record holds none of this machine's. Empty where the complaint is about
     something else.

@@ -21,7 +21,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  (.+)", re.DOTALL)
 
 
 class ManifestMalformed(ValueError):
-    """Refusal of a manifest that is not written the one accepted way; the message names the line."""
+    """Refusal of a manifest that is not written the one accepted way, by line."""
 
 
 def encode(digests: Mapping[str, str]) -> bytes:

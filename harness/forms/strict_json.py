@@ -52,8 +52,10 @@ def _object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise NotStrict(f"not strict JSON: the key {twice[:80]!a} stands twice in one object")
+        for key, _ in pairs:
+            if key in seen:
+                raise NotStrict(f"not strict JSON: the key {key[:80]!a} stands twice in one object")
+            seen.add(key)
     return members
 
 

@@ -39,8 +39,10 @@ _NONCHARACTERS = "".join(
     f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17)
 )
 _INVISIBLE = (
-    "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"
+    "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff" + _NONCHARACTERS
 )
 # A variation selector after another one, or after nothing, selects nothing and can carry hidden
@@ -60,8 +62,8 @@ def bounded(text: str, limit: int | None) -> str:
 
 
 def visible(text: str, limit: int | None = None) -> str:
-    """Return one line in which every invisible character is shown as an escape and no landmark of a report
-    is left.
+    """Return one line in which every invisible character is shown as an escape and no landmark of a
+    report is left.
 
     Args:
         text: anybody's.

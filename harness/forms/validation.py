@@ -1,5 +1,5 @@
-"""Reading of a document as a closed model: every mistake in plain words, at the key or value that it is
-about.
+"""Reading of a document as a closed model: every mistake in plain words, at the key or value that
+it is about.
 """
 
 from __future__ import annotations

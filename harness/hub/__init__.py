@@ -33,7 +33,9 @@ __all__ = [
 
 
 class HubError(Exception):
-    """Refusal to start, or the reason why the hub had to stop; the message says what, where and what to do."""
+    """Refusal to start, or the reason why the hub had to stop; the message says what, where and
+    what to do.
+    """
 
 
 class RulesError(HubError):

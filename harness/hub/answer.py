@@ -1,5 +1,5 @@
-"""Answers of the hub as huggingface_hub 1.x and 2.x expect them, what a fault rule makes of one, and
-its bytes.
+"""Answers of the hub as huggingface_hub 1.x and 2.x expect them, what a fault rule makes of one,
+and its bytes.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def failure(
 def read_range(text: str | None, size: int) -> tuple[int, int] | None:
     """Read a Range header as (first byte, byte after the last); None: serve the whole.
 
-    Several ranges, units other than bytes, and the end of an empty file are ignored, as HTTP allows:
-    no Content-Range can name bytes of nothing.
+    Several ranges, units other than bytes, and the end of an empty file are ignored, as HTTP
+    allows: no Content-Range can name bytes of nothing.
 
     Raises:
         ValueError: the range begins after the end (416).

@@ -182,7 +182,7 @@ class Peers:
     def _inode(
         self, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None
     ) -> int | None:
-        """Return the inode of the socket bound to ``client`` and connected to ``server``, or None."""
+        """Return the inode of the socket bound to ``client``, connected to ``server``, or None."""
         self._asked += 1
         question = _question(client, server, number=self._asked)
         with contextlib.ExitStack() as closing:

@@ -246,8 +246,8 @@ def _lfs_patterns(folder: Path) -> tuple[str, ...]:
 
 
 def _folder_ids(files: Mapping[str, File]) -> dict[str, str]:
-    """Return the ids of all folders; not git's tree objects, which nothing in the protocol lets a client
-    check.
+    """Return the ids of all folders; not git's tree objects, which nothing in the protocol lets a
+    client check.
     """
     held: dict[str, list[str]] = {"": []}
     for path, file in files.items():

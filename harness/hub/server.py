@@ -110,8 +110,8 @@ HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
 class Silent(Exception):
-    """End of a connection whose client went away, or stayed idle, without a request: there is nothing to answer or to
-    log.
+    """End of a connection whose client went away, or stayed idle, without a request: there is
+    nothing to answer or to log.
     """
 
 

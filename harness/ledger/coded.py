@@ -58,8 +58,8 @@ Value = Callable[[int], int]
 
 @functools.cache
 def modulus(dtype: str, size: int) -> int:
-    """Return how many values there are: the largest prime of one byte that leaves a sum exact, with one
-    rank's part twice.
+    """Return how many values there are: the largest prime of one byte that leaves a sum exact, with
+    one rank's part twice.
     """
     most = min(251, MOST[dtype] // (size + 1))
     return next(

@@ -1,5 +1,5 @@
-"""Format of a ledger's file: a header, a table of texts, records of one size, and digests of what the calls
-sent and received. Of records and digests the last ones are kept.
+"""Format of a ledger's file: a header, a table of texts, records of one size, and digests of what
+the calls sent and received. Of records and digests the last ones are kept.
 
 A rank maps the file and writes into it as it calls, so that whatever had begun is there when the
 rank is killed. Rank and subject share a process, and nobody vouches for its bytes: `parse` takes
@@ -217,12 +217,12 @@ class Ledger:
 
     @property
     def overwritten(self) -> int:
-        """Return how many calls are not held any more, because there were more than there was room for."""
+        """Return how many calls are not held any more, for want of room."""
         return max(0, self.made - self.room)
 
     @property
     def torn(self) -> int:
-        """Return how many calls were begun and not written, because the rank was killed meanwhile."""
+        """Return how many calls were begun and not written: the rank was killed meanwhile."""
         return self.made - self.overwritten - len(self.calls)
 
     def standing(self) -> Call | None:
@@ -447,7 +447,7 @@ def _call(
     rank: int,
     size: int,
 ) -> Call:
-    """Read the call of one record; `groups` are those that were read, by the number of their text."""
+    """Read the call of one record; `groups` has those that were read, by their text's number."""
     begin, end, elements, index, peer, tag, *words, thread, state, number = record
     operation, group_text, site, dtype, shape, reduction = (_text(texts, word) for word in words)
     if operation not in OPERATIONS or state >= len(STATES) or index == 0 or not -1 <= peer < size:

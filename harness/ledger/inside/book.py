@@ -230,7 +230,7 @@ class Book:
         return at
 
     def end(self, at: int | None, *, failed: bool = False) -> None:
-        """Write that a call has ended: one write, for an open call with an end is one that ended."""
+        """Write that a call has ended: an open call with an end is one that ended."""
         if at is not None:
             if failed:
                 self._map[at + STATE_AT] = FAILED
@@ -359,7 +359,7 @@ class Book:
             self.recorder.stop()
 
     def _count_a_child(self) -> None:
-        """Count a call of a process that the rank forked: it has the same map, and is not the rank."""
+        """Count a call of a process that the rank forked, which has the same map."""
         NUMBER.pack_into(self._map, CHILDREN_AT, NUMBER.unpack_from(self._map, CHILDREN_AT)[0] + 1)
 
 
@@ -453,7 +453,7 @@ class LedgerRecorder:
         self.stop = self._recorder.stop
 
     def operation(self, *about: Any) -> Quick:
-        """Return an operation: what unboxes groups, torch's function for it, the sum, the places."""
+        """Return an operation: unboxer of groups, torch's function for it, the sum, the places."""
         operation: Quick = self._module.Operation(self._recorder, *about)
         return operation
 

@@ -261,7 +261,8 @@ class TorchDigests:
 
         torch.distributed.Work.wait = wait
         kernel = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001 - where torch has it
-        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
+        key = getattr(torch._C.DispatchKey, KEY)  # noqa: SLF001 - torch has no other name for it
+        below = torch._C._dispatch_keyset_full_after(key)  # noqa: SLF001
         self._library = torch.library.Library("_c10d_functional", "IMPL")
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:

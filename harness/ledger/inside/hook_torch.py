@@ -166,7 +166,8 @@ class TorchHook:
         """
         torch = self._torch
         work = self._distributed.Work
-        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
+        key = getattr(torch._C.DispatchKey, KEY)  # noqa: SLF001 - torch has no other name for it
+        below = torch._C._dispatch_keyset_full_after(key)  # noqa: SLF001
         book = self._book
         place = operation.asynchronous
         redispatch = kernel.redispatch

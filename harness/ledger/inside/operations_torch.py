@@ -1,4 +1,4 @@
-"""Operations of torch's c10d as the ledger knows them: the schema of each, and where in it is what."""
+"""Operations of torch's c10d as the ledger knows them: the schema of each, with its places."""
 
 from __future__ import annotations
 

@@ -173,7 +173,8 @@ class TorchCall(StruckCall):
             return None
         future = self.library.futures.Future()
         future.set_result([])
-        work = self.library._C._distributed_c10d._create_work_from_future(future).boxed()  # noqa: SLF001
+        create = self.library._C._distributed_c10d._create_work_from_future  # noqa: SLF001
+        work = create(future).boxed()
         return work if self.returns == 1 else (self.arguments[0], work)
 
     def give(self, changed: list[Any]) -> Any:

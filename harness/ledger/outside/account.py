@@ -119,7 +119,9 @@ def _read(data: bytes | None, *, rank: int, size: int, world: str) -> Ledger | s
 
 
 def _nothing(ledger: Ledger) -> str:
-    """Return why nothing can be held against a ledger: calls may be missing of it, nobody knows which."""
+    """Return why nothing can be held against a ledger: calls may be missing of it, nobody knows
+    which.
+    """
     if ledger.why:
         return f"its calls were not observed: {ledger.why}"
     if ledger.children:

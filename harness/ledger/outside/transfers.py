@@ -85,7 +85,7 @@ def transfers(ledgers: Mapping[int, Ledger]) -> Transfers:
 
 
 class _TransferComparison:
-    """Parts, calls and senders of some ledgers, looked up by rank, and which calls were compared."""
+    """Parts, calls and senders of some ledgers, by rank, and which calls were compared."""
 
     def __init__(self, ledgers: Mapping[int, Ledger]) -> None:
         self._ledgers = ledgers
@@ -166,7 +166,7 @@ class _TransferComparison:
                 if first.operation in BARRIERS or len(calls) < len(first.group.ranks):
                     continue
                 reduces = first.operation in SUMS or bool(first.reduction)
-                # To its end, though its first damage is enough: what it compared is noted as it goes.
+                # To its end, though the first damage is enough: it notes what it compared.
                 if reduces:
                     damages = list(self._of_reduction(calls, earlier))
                 else:
