@@ -1,18 +1,27 @@
 """Backends: what makes a set of processes one group.
 
-One file per kind, and one beside it for inside a rank.
+A kind has a file, but for `none`, which is here; its half inside a rank is in a file beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
-from harness.backends.backend import Backend, BackendProperties, Opened, PeerGone, Ports, Rendezvous
+from harness.backends.backend import (
+    OF_PYTHON,
+    Backend,
+    BackendProperties,
+    Opened,
+    PeerGone,
+    Ports,
+    Rendezvous,
+)
 from harness.backends.gloo import Gloo
 from harness.backends.mlx_ring import MlxRing
 from harness.backends.nccl import Nccl
-from harness.backends.none import NoBackend
 from harness.reason import Skip, SkipCode
 from harness.registry import Registry
 
@@ -29,6 +38,34 @@ __all__ = [
     "prepare",
     "refusal",
 ]
+
+
+class NoBackend(Backend):
+    """Ranks that do not communicate over anything the harness knows of: programs, independent
+    processes. What they have between them is their own: Python's sockets, pipes, HTTP.
+    """
+
+    description: ClassVar = "no group: programs, and ranks whose channels are their own"
+    properties: ClassVar = BackendProperties(
+        modules=(),
+        makes_a_group=False,
+        portable=True,
+        unbounded="its ranks have no collectives: what they wait for is their own",
+        unobserved="",
+        runs_calls_later="",
+        peer_gone=OF_PYTHON,
+    )
+    inside_file: ClassVar = Path(__file__).with_name("none_inside.py")
+
+    def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
+        return Rendezvous(ranks=[{}] * len(addresses))
+
+    def prepare_over(
+        self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
+    ) -> Rendezvous:
+        del ports, interfaces
+        return Rendezvous(ranks=[{}] * len(addresses))
+
 
 KINDS: Registry[Backend] = Registry(
     "rankproof.backends",
@@ -70,35 +107,34 @@ def prepare(
     with KINDS.guarded(name, but=(OSError,)):
         kind = KINDS[name]
         if over is not None:
-            found = kind.prepare_over(
+            rendezvous = kind.prepare_over(
                 addresses=over.addresses, ports=over.ports, interfaces=over.interfaces
             )
         elif addresses is not None:
-            found = kind.prepare_across(addresses=addresses)
+            rendezvous = kind.prepare_across(addresses=addresses)
         else:
-            found = kind.prepare(size=size, ports=ports)
-        if len(found.ranks) != size or len(found.env or found.ranks) != size:
-            raise ValueError(
-                f"its rendezvous is for {len(found.ranks)} ranks, in a world of {size}"
-            )
-        return found
+            rendezvous = kind.prepare(size=size, ports=ports)
+        prepared = len(rendezvous.ranks)
+        if prepared != size or len(rendezvous.env or rendezvous.ranks) != size:
+            raise ValueError(f"its rendezvous is for {prepared} ranks, in a world of {size}")
+        return rendezvous
 
 
 def refusal(name: str, *, size: int) -> Skip | None:
-    """Why a world cannot run on this machine with a backend, or None.
+    """Return why a world cannot run on this machine with a backend, or None.
 
     Raises:
         PluginFailed: a plug-in's backend raised, or gave something else.
     """
     with KINDS.guarded(name):
-        found: object = KINDS[name].refusal(size=size)
-        if not isinstance(found, Skip | None):
-            raise TypeError(f"its refusal is not a Skip: {found}")
-        return found
+        answer: object = KINDS[name].refusal(size=size)
+        if not isinstance(answer, Skip | None):
+            raise TypeError(f"its refusal is not a Skip: {answer}")
+        return answer
 
 
 def hosts_refusal(name: str) -> Skip | None:
-    """Why a backend cannot join ranks on test hosts, or None."""
+    """Return why a backend cannot join ranks on test hosts, or None."""
     if type(KINDS[name]).prepare_across is Backend.prepare_across:
         return Skip(
             SkipCode.BACKEND_HOSTS, "it does not join ranks on test hosts: leave world.hosts at 1"
@@ -107,7 +143,7 @@ def hosts_refusal(name: str) -> Skip | None:
 
 
 def machines_refusal(name: str) -> Skip | None:
-    """Why a backend cannot join ranks on several machines, or None."""
+    """Return why a backend cannot join ranks on several machines, or None."""
     if type(KINDS[name]).prepare_over is Backend.prepare_over:
         return Skip(
             SkipCode.BACKEND_HOSTS,

@@ -1,9 +1,9 @@
-"""What every backend is: what makes a set of processes one group.
+"""Base of the backends: each makes a set of processes one group.
 
 A backend has two halves. In the harness, here: `refusal` says why it cannot run on this machine,
 `prepare` makes what the ranks need to find each other. In the rank: the function `join` of the file
-that `inside_file` names makes the group from it. A kind is an instance in a file of its own, named
-in `harness.backends.KINDS` or by an entry point.
+that `inside_file` names makes the group from it. A kind is an instance, named in
+`harness.backends.KINDS` or by an entry point.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.reason import Skip
 
 @dataclass(frozen=True)
 class PeerGone:
-    """An error that tells of another rank: its peer is gone, or does not listen.
+    """Error that tells of another rank: its peer is gone, or does not listen.
 
     Attributes:
         type: name of the exception's type.
@@ -33,7 +33,7 @@ class PeerGone:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendProperties:
-    """What a backend is. No property has a default: none can be left out.
+    """Properties of a backend. None has a default: none can be left out.
 
     Attributes:
         modules: what a rank imports for it.
@@ -61,7 +61,7 @@ class BackendProperties:
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """The packages that hold the modules, each once."""
+        """Packages that hold the modules, each once."""
         return tuple(dict.fromkeys(module.partition(".")[0] for module in self.modules))
 
     def says_that_a_peer_is_gone(self, types: Sequence[str], message: str) -> bool:
@@ -90,7 +90,7 @@ class Ports(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """What is opened on a test host before its ranks are there.
+    """Socket or table that is opened on a test host before its ranks are there.
 
     Attributes:
         rank: whose host it is.
@@ -106,7 +106,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Rendezvous:
-    """What a backend prepared for one world.
+    """Meeting of the ranks of one world, as a backend prepared it.
 
     Attributes:
         ranks: per rank, the JSON its `join` will read. A value `{"descriptor": i}` stands for the
@@ -139,7 +139,7 @@ class Backend:
     inside_file: ClassVar[Path]
 
     def refusal(self, *, size: int) -> Skip | None:
-        """Why a world of `size` cannot run on this machine, or None.
+        """Return why a world of `size` cannot run on this machine, or None.
 
         A refused cell is SKIPPED with this reason.
         """

@@ -56,7 +56,7 @@ class Gloo(Backend):
             *OF_TORCHS_STORE,
         ),
     )
-    inside_file: ClassVar = Path(__file__).with_name("gloo_inside.py")
+    inside_file: ClassVar = Path(__file__).with_name("torch_inside.py")
 
     def refusal(self, *, size: int) -> Skip | None:
         del size
@@ -68,8 +68,12 @@ class Gloo(Backend):
         return rendezvous(size, interface="GLOO_SOCKET_IFNAME")
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
-        across = [FIRST_PORT] * len(addresses), [WIRE] * len(addresses)
-        return rendezvous_over(addresses, *across, interface="GLOO_SOCKET_IFNAME")
+        return rendezvous_over(
+            addresses,
+            [FIRST_PORT] * len(addresses),
+            [WIRE] * len(addresses),
+            interface="GLOO_SOCKET_IFNAME",
+        )
 
     def prepare_over(
         self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
@@ -88,6 +92,7 @@ def rendezvous(size: int, *, interface: str) -> Rendezvous:
     port = listener.getsockname()[1]
     return Rendezvous(
         ranks=[_of_rank(rank, address=LOOPBACK, port=port) for rank in range(size)],
+        # Rank 0 serves the store on it; whoever hands it over closes it here.
         descriptors=[listener.detach()],
         env=[{interface: INTERFACE}] * size,
     )

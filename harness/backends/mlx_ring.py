@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from harness.backends.backend import (
     FIRST_PORT,
@@ -30,6 +30,7 @@ from harness.backends.backend import (
     Rendezvous,
 )
 from harness.forms.distribution import absence
+from harness.forms.strict_json import JSON
 from harness.reason import Skip, SkipCode
 
 
@@ -60,41 +61,30 @@ class MlxRing(Backend):
 
     def prepare(self, *, size: int, ports: Ports) -> Rendezvous:
         leased = ports.take(size)
-        turn = sys.platform.startswith("linux")
+        takes_turns = sys.platform.startswith("linux")
+        # Should one of them fail, the others are closed; detached, they are the caller's.
         with contextlib.ExitStack() as half_done:
             held = [half_done.enter_context(_bound(port)) for port in leased]
-            ends = [half_done.enter_context(end) for end in socket.socketpair()] if turn else []
+            ends = [half_done.enter_context(e) for e in socket.socketpair()] if takes_turns else []
             descriptors = [sock.detach() for sock in (*held, *ends)]
-        ranks: list[dict[str, Any]] = [
-            {
-                "places": [(LOOPBACK, port) for port in leased],
-                "held": {"descriptor": rank},
-                "turn": None,
-                "tables": None,
-            }
-            for rank in range(size)
-        ]
-        if turn:
-            ranks[-2]["turn"] = {"descriptor": size}
-            ranks[-1]["turn"] = {"descriptor": size + 1}
+        places = [(LOOPBACK, port) for port in leased]
+        ranks = [_of_rank(places, held=rank) for rank in range(size)]
+        if takes_turns:
+            for rank, descriptor in ((size - 2, size), (size - 1, size + 1)):
+                ranks[rank] = _of_rank(places, held=rank, turn=descriptor)
         return Rendezvous(ranks=ranks, descriptors=descriptors, env=_numbered(size))
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
         # A host's ports are nobody else's: none needs to be held. Who listens is seen in its host's
         # table, because a rank cannot try the ports of another host.
         size = len(addresses)
-        places = [[address, FIRST_PORT + rank] for rank, address in enumerate(addresses)]
-        with contextlib.ExitStack() as half_done:
-            descriptors = [half_done.enter_context(end).detach() for end in socket.socketpair()]
-        ranks: list[dict[str, Any]] = [
-            {"places": places, "held": None, "turn": None, "tables": None} for _ in range(size)
-        ]
+        places = [(address, FIRST_PORT + rank) for rank, address in enumerate(addresses)]
+        descriptors = [end.detach() for end in socket.socketpair()]
+        ranks = [_of_rank(places) for _ in range(size)]
         for position, rank in enumerate((size - 2, size - 1)):
             # One to read for each of the two, for both would move the other's place in it.
-            ranks[rank]["turn"] = {"descriptor": position}
-            ranks[rank]["tables"] = [
-                {"descriptor": 2 + position * size + other} for other in range(size)
-            ]
+            tables = [2 + position * size + other for other in range(size)]
+            ranks[rank] = _of_rank(places, turn=position, tables=tables)
         opened = [Opened(rank=rank) for _ in range(2) for rank in range(size)]
         return Rendezvous(ranks=ranks, descriptors=descriptors, opened=opened, env=_numbered(size))
 
@@ -105,18 +95,48 @@ class MlxRing(Backend):
         # will listen itself.
         del interfaces
         size = len(addresses)
-        places = list(map(list, zip(addresses, ports, strict=True)))
-        across = sys.platform.startswith("linux")
-        shared: dict[str, Any] = {
-            "places": places,
-            "held": None,
-            "turn": None,
-            "tables": None,
-            "across": across,
-        }
-        last = {**shared, "door": {"descriptor": 0}} if across else shared
-        opened = [Opened(rank=size - 1, port=ports[-1], backlog=size)] if across else []
-        return Rendezvous(ranks=[*[shared] * (size - 1), last], opened=opened, env=_numbered(size))
+        places = list(zip(addresses, ports, strict=True))
+        if not sys.platform.startswith("linux"):
+            return Rendezvous(ranks=[_of_rank(places)] * size, env=_numbered(size))
+        others = [_of_rank(places, across=True)] * (size - 1)
+        return Rendezvous(
+            ranks=[*others, _of_rank(places, across=True, door=0)],
+            opened=[Opened(rank=size - 1, port=ports[-1], backlog=size)],
+            env=_numbered(size),
+        )
+
+
+def _of_rank(
+    places: Sequence[tuple[str, int]],
+    *,
+    held: int | None = None,
+    turn: int | None = None,
+    tables: Sequence[int] = (),
+    across: bool = False,
+    door: int | None = None,
+) -> dict[str, JSON]:
+    """Return what a rank reads as it joins; see `mlx_ring_inside.RingRendezvous`.
+
+    Args:
+        places: address and port of each rank.
+        held: which descriptor holds the rank's port.
+        turn: which is the line between the last two ranks.
+        tables: which are the tables of sockets of the ranks' hosts.
+        across: whether the ranks are on several machines, and take turns.
+        door: which is the socket that waits for the other ranks.
+    """
+
+    def descriptor(number: int | None) -> dict[str, JSON] | None:
+        return None if number is None else {"descriptor": number}
+
+    return {
+        "places": [[address, port] for address, port in places],
+        "held": descriptor(held),
+        "turn": descriptor(turn),
+        "tables": [descriptor(table) for table in tables] or None,
+        "across": across,
+        "door": descriptor(door),
+    }
 
 
 def _numbered(size: int) -> list[dict[str, str]]:
@@ -127,10 +147,10 @@ def _is_installed() -> bool:
     """Return whether MLX and a library for this machine are there: on Linux, `mlx` alone comes
     without one.
     """
-    if importlib.util.find_spec("mlx") is None or importlib.util.find_spec("mlx.core") is None:
+    package = importlib.util.find_spec("mlx")
+    if package is None or importlib.util.find_spec("mlx.core") is None:
         return False
-    folders = importlib.util.find_spec("mlx").submodule_search_locations or []  # type: ignore[union-attr]
-    return any(Path(folder, "lib").is_dir() for folder in folders)
+    return any(Path(folder, "lib").is_dir() for folder in package.submodule_search_locations or ())
 
 
 def _bound(port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The half of `mlx-ring` inside a rank.
+"""Half of `mlx-ring` inside a rank.
 
 MLX makes the ring itself: every rank but the last listens, accepts, then connects to the next; the
 last one connects to rank 0 and listens only then. Whoever connects to a rank that does not listen
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from os import _exit
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from harness.rank.process import die_with_parent, inspect
 from harness.rank.spec import RankSpec
@@ -30,6 +30,17 @@ PAUSE = 0.0003
 GREETED_WITHIN = 5.0
 
 
+class RingRendezvous(TypedDict):
+    """Part of one rank in the rendezvous that `mlx_ring.py` prepares, with its descriptors."""
+
+    places: Sequence[tuple[str, int]]
+    held: int | None
+    turn: int | None
+    tables: Sequence[int] | None
+    across: bool
+    door: int | None
+
+
 class NotTheRing(RuntimeError):
     """MLX made another group than this world: going on in it would mean collectives that do
     nothing.
@@ -37,7 +48,7 @@ class NotTheRing(RuntimeError):
 
 
 class RingGroup:
-    """A group of MLX. `native` is its `mlx.core.distributed.Group`: what MLX's collectives take as
+    """Group of MLX. `native` is its `mlx.core.distributed.Group`: what MLX's collectives take as
     `group`.
     """
 
@@ -86,7 +97,7 @@ class RingGroup:
 
 
 class Turn:
-    """The moment in which the last rank turns from connecting to listening, while the rank before
+    """Moment in which the last rank turns from connecting to listening, while the rank before
     it stands still.
 
     MLX connects and listens in one call that cannot be entered, so the rank before the last is
@@ -95,22 +106,23 @@ class Turn:
     """
 
     def __init__(self, spec: RankSpec) -> None:
-        self._last = spec.rank == spec.size - 1
-        self._places: Sequence[tuple[str, int]] = spec.rendezvous["places"]
-        self._tables: Sequence[int] | None = spec.rendezvous["tables"]
-        self._end = socket.socket(fileno=spec.rendezvous["turn"])
+        rendezvous = _rendezvous(spec)
+        self._is_last = spec.rank == spec.size - 1
+        self._places = rendezvous["places"]
+        self._tables = rendezvous["tables"]
+        self._line = socket.socket(fileno=rendezvous["turn"])
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Around joining, in the last rank and the one before it."""
-        with self._end:
-            if self._last:
+        with self._line:
+            if self._is_last:
                 self._await_the_others()
                 yield
                 return
             child = _child(self._hold)
             # The last rank must see the child's end of the line closed when the child is gone.
-            self._end.close()
+            self._line.close()
             try:
                 yield
             except BaseException:
@@ -124,29 +136,25 @@ class Turn:
         for rank in range(len(self._places) - 1):
             while not self._listens(rank):
                 time.sleep(PAUSE)
+        # An error means that the rank before is gone: MLX finds that out by itself.
         with contextlib.suppress(OSError):
-            self._end.sendall(b"?")
-            self._end.recv(1)
+            self._line.sendall(b"?")
+            self._line.recv(1)
 
     def _hold(self, parent: int) -> None:
         """In the child: stop the parent when the last rank asks, until that rank listens or is
         gone.
         """
-        if not self._end.recv(1):
+        if not self._line.recv(1):
             return
         # By descriptor: should the parent be gone, nobody else is hit.
         process = os.pidfd_open(parent)
         if os.getppid() != parent:
             return
-        signal.pidfd_send_signal(process, signal.SIGSTOP)
-        try:
-            while (found := inspect(parent)) is not None and found.state not in "TtZX":
-                time.sleep(PAUSE)
-            self._end.sendall(b"!")
-            while not self._listens(-1) and not select.select([self._end], [], [], PAUSE)[0]:
+        with _stopped(process, parent):
+            self._line.sendall(b"!")
+            while not self._listens(-1) and not select.select([self._line], [], [], PAUSE)[0]:
                 pass
-        finally:
-            signal.pidfd_send_signal(process, signal.SIGCONT)
 
     def _listens(self, rank: int) -> bool:
         address, port = self._places[rank]
@@ -156,7 +164,7 @@ class Turn:
 
 
 class TurnAcross:
-    """The same where ranks are on several machines, of whose sockets a rank sees its own alone.
+    """Turn where ranks are on several machines, of whose sockets a rank sees its own alone.
 
     Where the last rank is going to listen, it keeps a door open before: a child of every other rank
     comes to it once its parent listens, and that of the rank before the last has stopped its parent
@@ -165,20 +173,22 @@ class TurnAcross:
     """
 
     def __init__(self, spec: RankSpec) -> None:
-        self._own = spec.rank, spec.size
-        self._places: Sequence[tuple[str, int]] = spec.rendezvous["places"]
-        self._door: int | None = spec.rendezvous.get("door")
+        rendezvous = _rendezvous(spec)
+        self._rank = spec.rank
+        self._size = spec.size
+        self._places = rendezvous["places"]
+        self._door = rendezvous["door"]
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Around joining, in every rank."""
-        rank, size = self._own
         if self._door is not None:
             before = self._await_the_others(socket.socket(fileno=self._door))
             child = _child(lambda _parent: self._tell_of_listening(before))
             before.close()
         else:
-            child = _child(lambda parent: self._come(parent, stops=rank == size - 2))
+            is_before_last = self._rank == self._size - 2
+            child = _child(lambda parent: self._come(parent, stops=is_before_last))
         try:
             yield
         except BaseException:
@@ -191,22 +201,22 @@ class TurnAcross:
         """In the last rank: return when all others listen, with the line to the one before, which
         stands still.
         """
-        rank, _ = self._own
         come: dict[int, socket.socket] = {}
         with door:
-            while len(come) < rank:
+            while len(come) < self._rank:
                 line, _ = door.accept()
                 # A number of two bytes; who says anything else is none of the others, and is not
                 # waited for.
                 line.settimeout(GREETED_WITHIN)
                 with contextlib.suppress(OSError):
-                    said = line.recv(2, socket.MSG_WAITALL)
-                    if len(said) == 2 and (other := int.from_bytes(said, "big")) < rank:
+                    greeting = line.recv(2, socket.MSG_WAITALL)
+                    other = int.from_bytes(greeting, "big")
+                    if len(greeting) == 2 and other < self._rank:
                         come[other] = line
             # Whoever else holds it, as the process that forked this one does, nobody listens any
             # more.
             door.shutdown(socket.SHUT_RDWR)
-        before = come.pop(rank - 1)
+        before = come.pop(self._rank - 1)
         for line in come.values():
             line.close()
         before.settimeout(None)
@@ -223,27 +233,26 @@ class TurnAcross:
 
         Stop it until that one does.
         """
-        rank, _ = self._own
+        # By descriptor: should the parent be gone, nobody else is hit.
         process = os.pidfd_open(parent)
-        while not listens(*self._places[rank]):
+        while not listens(*self._places[self._rank]):
             time.sleep(PAUSE)
-        with socket.create_connection(self._places[-1]) as line:
-            if not stops:
-                line.sendall(rank.to_bytes(2, "big"))
-                line.recv(1)
-                return
-            signal.pidfd_send_signal(process, signal.SIGSTOP)
-            try:
-                while (found := inspect(parent)) is not None and found.state not in "TtZX":
-                    time.sleep(PAUSE)
-                line.sendall(rank.to_bytes(2, "big"))
-                line.recv(1)
-            finally:
-                signal.pidfd_send_signal(process, signal.SIGCONT)
+        still = _stopped(process, parent) if stops else contextlib.nullcontext()
+        with socket.create_connection(self._places[-1]) as line, still:
+            line.sendall(self._rank.to_bytes(2, "big"))
+            line.recv(1)
+
+
+def _rendezvous(spec: RankSpec) -> RingRendezvous:
+    return cast("RingRendezvous", spec.rendezvous)
 
 
 def _child(do: Callable[[int], None]) -> int:
-    """Have a child of this process do something, which ends with it; its pid."""
+    """Have a child of this process do something, which ends with it; its pid.
+
+    A process and no thread: what it does goes on while the parent, with all its threads, is
+    stopped.
+    """
     parent = os.getpid()
     child = os.fork()
     if child == 0:
@@ -251,8 +260,27 @@ def _child(do: Callable[[int], None]) -> int:
             die_with_parent(parent)
             do(parent)
         finally:
+            # At once: what is registered for the end, and what is buffered, are the parent's.
             _exit(0)
     return child
+
+
+@contextlib.contextmanager
+def _stopped(process: int, pid: int) -> Iterator[None]:
+    """Hold a process stopped meanwhile; begins when it stands still, or is gone.
+
+    Args:
+        process: its descriptor.
+        pid: its number.
+    """
+    signal.pidfd_send_signal(process, signal.SIGSTOP)
+    try:
+        while (state := inspect(pid)) is not None and state.state not in "TtZX":
+            time.sleep(PAUSE)
+        yield
+    finally:
+        # Whatever happened: a rank that stays stopped would look like one that hangs.
+        signal.pidfd_send_signal(process, signal.SIGCONT)
 
 
 def is_listed(table: int, port: int) -> bool:
@@ -262,12 +290,12 @@ def is_listed(table: int, port: int) -> bool:
     # Local address and port in hexadecimal, the remote ones, and the state: 0A is that of a socket
     # that listens.
     listening = re.compile(rb":%04X 0{8}:0000 0A " % port)
-    found = b""
-    place = 0
-    while data := os.pread(table, 65536, place):
-        found = found + data
-        place = place + len(data)
-    return listening.search(found) is not None
+    text = b""
+    # By place, and from the beginning: another look at the same descriptor must not go on where
+    # this one ends.
+    while data := os.pread(table, 65536, len(text)):
+        text += data
+    return listening.search(text) is not None
 
 
 def listens(address: str, port: int) -> bool:
@@ -293,17 +321,16 @@ def join(spec: RankSpec) -> RingGroup:
     """Join the ring; returns when every rank is there."""
     import mlx.core as mx
 
+    rendezvous = _rendezvous(spec)
     hosts = Path(spec.scratch) / "mlx-hosts.json"
-    hosts.write_text(
-        json.dumps([[f"{address}:{port}"] for address, port in spec.rendezvous["places"]])
-    )
+    hosts.write_text(json.dumps([[f"{address}:{port}"] for address, port in rendezvous["places"]]))
     os.environ["MLX_HOSTFILE"] = str(hosts)
     turn: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if spec.rendezvous.get("across"):
+    if rendezvous["across"]:
         turn = TurnAcross(spec).taken()
-    elif spec.rendezvous["turn"] is not None:
+    elif rendezvous["turn"] is not None:
         turn = Turn(spec).taken()
-    held = spec.rendezvous["held"]
+    held = rendezvous["held"]
     with socket.socket(fileno=held) if held is not None else contextlib.nullcontext(), turn:
         # Strict: else MLX answers a setting it cannot use with a group of one.
         group = RingGroup(mx.distributed.init(strict=True, backend="ring"))

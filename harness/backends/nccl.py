@@ -1,7 +1,6 @@
 """nccl: torch.distributed on NVIDIA GPUs, one per rank, over loopback.
 
-Written after gloo and not run yet: no machine with a GPU was at hand. What is tested is its
-refusal.
+Written after gloo and not run yet: no machine with a GPU was at hand. Tested is its refusal alone.
 
 The store's errors are those of gloo, provoked there. NCCL's own are not: they are as torch words
 them (ProcessGroupNCCL.cpp, NCCLUtils.cpp), and mean ncclRemoteError alone: ncclSystemError and
@@ -53,7 +52,7 @@ class Nccl(Backend):
             *OF_TORCHS_STORE,
         ),
     )
-    inside_file: ClassVar = Path(__file__).with_name("nccl_inside.py")
+    inside_file: ClassVar = Path(__file__).with_name("torch_inside.py")
 
     def refusal(self, *, size: int) -> Skip | None:
         if lacks := missing("torch"):
@@ -62,8 +61,9 @@ class Nccl(Backend):
         # harness seconds.
         if (version := importlib.metadata.version("torch")).endswith("+cpu"):
             return Skip(SkipCode.BACKEND_LIBRARY, f"torch {version} is built without CUDA")
-        if (found := gpus()) < size:
-            here = f"{found or 'no'} NVIDIA GPU{'' if found == 1 else 's'} here"
+        count = gpus()
+        if count < size:
+            here = f"{count or 'no'} NVIDIA GPU{'' if count == 1 else 's'} here"
             return Skip(SkipCode.CELL_GPUS, f"nccl needs a GPU per rank: {size} ranks, {here}")
         return None
 
@@ -79,8 +79,8 @@ class Nccl(Backend):
 
 @functools.cache
 def gpus() -> int:
-    """How many NVIDIA GPUs the ranks would see: what the driver lists, and CUDA_VISIBLE_DEVICES
-    leaves of it.
+    """Return how many NVIDIA GPUs the ranks would see: what the driver lists, and
+    CUDA_VISIBLE_DEVICES leaves of it.
     """
     if shutil.which("nvidia-smi") is None:
         return 0
@@ -91,14 +91,10 @@ def gpus() -> int:
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    listed = (
-        sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
-        if answer.returncode == 0
-        else 0
-    )
+    if answer.returncode != 0:
+        return 0
+    listed = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (
-        listed
-        if visible is None
-        else min(listed, len([name for name in visible.split(",") if name.strip()]))
-    )
+    if visible is None:
+        return listed
+    return min(listed, len([name for name in visible.split(",") if name.strip()]))

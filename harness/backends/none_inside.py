@@ -1,4 +1,4 @@
-"""The half of `none` inside a rank."""
+"""Half of `none` inside a rank."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from harness.rank.spec import RankSpec
 
 
 class NoGroup(RuntimeError):
-    """The subject asked ranks without a group to communicate."""
+    """Refusal: the subject asked ranks without a group to communicate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """What a rank without a group is told; `native` is None.
+    """Group of a rank that has none; `native` is None.
 
     No backend could report rank and size: they are what the harness said.
     """

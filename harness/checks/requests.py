@@ -13,7 +13,7 @@ from harness.checks.check import NO_VALUE, RankCheck
 from harness.checks.finding import Finding, RankFinding
 from harness.forms.problem import complaint
 from harness.history import HUB_END, History, hub_log_flaw, hub_requests
-from harness.hub.target import Roles
+from harness.hub.request import Roles
 
 
 class RequestsCheck(RankCheck):

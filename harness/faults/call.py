@@ -22,24 +22,12 @@ from harness.forms.model import Event
 from harness.forms.problem import Draft, Problem, closest
 from harness.forms.strict_json import JSON
 from harness.history import FAULT_IN_CALL, History
-from harness.ledger.file import OPERATIONS, RECEIVE
+from harness.ledger.call import BARRIERS, OPERATIONS, RECEIVE
 
-REDUCING = frozenset(
-    {
-        *(
-            "all_reduce",
-            "all_reduce_coalesced",
-            "reduce",
-            "reduce_scatter",
-            "reduce_scatter_tensor",
-        ),
-        *("reduce_scatter_tensor_coalesced", "all_sum", "sum_scatter"),
-    }
-)
 STATING = frozenset(
     {"all_reduce", "broadcast", "reduce", "all_gather", "send", "all_sum", "all_max", "all_min"}
 )
-GIVING = OPERATIONS - {RECEIVE, "barrier", "monitored_barrier"}
+GIVING = OPERATIONS - BARRIERS - {RECEIVE}
 DIGEST = re.compile(r"[0-9a-f]{64}")
 Line = Annotated[str, StringConstraints(pattern=r"^[^\s:][^\n:]*:[1-9][0-9]{0,6}$", max_length=200)]
 

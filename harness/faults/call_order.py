@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from harness.faults.call import CallFault
 from harness.forms.strict_json import JSON
-from harness.ledger.file import OPERATIONS
+from harness.ledger.call import OPERATIONS
 
 
 # The rank returns from the call at once with what it had, one step ahead of the others.

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from harness.faults.call import GIVING, REDUCING, STATING, CallFault
+from harness.faults.call import GIVING, STATING, CallFault
 from harness.forms.strict_json import JSON
+from harness.ledger.call import SUMS
 
 
 # Like a library that reads a buffer before it was written.
@@ -114,7 +115,7 @@ class LostContributionFault(CallFault):
     effect: ClassVar = "silent"
     what: ClassVar = "lost"
     verb: ClassVar = "added zeros"
-    only: ClassVar = REDUCING
+    only: ClassVar = SUMS
     alters: ClassVar = True
 
     kind: Literal["lost-contribution"]
@@ -131,7 +132,7 @@ class DoubledContributionFault(CallFault):
     effect: ClassVar = "silent"
     what: ClassVar = "doubled"
     verb: ClassVar = "added twice its own"
-    only: ClassVar = REDUCING
+    only: ClassVar = SUMS
     alters: ClassVar = True
 
     kind: Literal["doubled-contribution"]

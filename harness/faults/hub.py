@@ -18,7 +18,7 @@ from harness.faults.proof import Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.model import Line
 from harness.history import History, Seen, all_hub_requests, hub_log_flaw, hub_requests
-from harness.hub import rules, target
+from harness.hub import request, rules
 
 
 class HubFault(Fault):
@@ -39,7 +39,7 @@ class HubFault(Fault):
     )
 
     kind: Literal["hub"]
-    role: target.Roles = Field(
+    role: request.Roles = Field(
         ("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any."
     )
     method: rules.Methods = Field(("HEAD", "GET"), description="The methods that are struck.")

@@ -1,4 +1,4 @@
-"""The ground floor: one of each thing that every other room needs, from strict JSON and digests to
+"""Ground floor: one of each thing that every other room needs, from strict JSON and digests to
 closed models.
 
 It stands on nothing of ours, so that the libraries that are used alone, the hub and the tokenizer,

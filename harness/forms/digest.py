@@ -32,8 +32,8 @@ def git_blob(size: int) -> hashlib._Hash:
 
 
 def mark(begin: bytes) -> str:
-    """Which world a rank belongs to, as it is given to every rank and comes back: a digest of the
-    world's first line.
+    """Return which world a rank belongs to, as it is given to every rank and comes back: a digest
+    of the world's first line.
 
     Args:
         begin: the line of `world.begin`, as it stands in `events.jsonl`, without its newline.
@@ -46,7 +46,7 @@ EMPTY = sha256(b"")
 
 
 def lines(files: Mapping[str, str]) -> bytes:
-    """Files, by path to sha256, as `sha256sum` lists them, sorted.
+    """List files, by path to sha256, as `sha256sum` does, sorted.
 
     Names that are not UTF-8 stay as they are.
     """
@@ -55,5 +55,5 @@ def lines(files: Mapping[str, str]) -> bytes:
 
 
 def fold(files: Mapping[str, str]) -> str:
-    """One digest for many files: the sha256 of their `lines`."""
+    """Return one digest for many files: the sha256 of their `lines`."""
     return sha256(lines(files))

@@ -24,7 +24,7 @@ def normal(name: str) -> str:
 
 
 def wheel_digest(record: str) -> str:
-    """One sha256 over the lines of an installed RECORD that came with the wheel, in hex.
+    """Return one sha256 over the lines of an installed RECORD that came with the wheel, in hex.
 
     Left out: compiled files, which have no digest; what the installer adds; and scripts, whose
     first line names the environment's folder. So the same wheel in two virtual environments and in
@@ -62,7 +62,7 @@ ABOUT = ".dist-info"
 
 
 class WheelError(ValueError):
-    """It is not a wheel, or not in our form; the message says why."""
+    """Refusal of bytes that are no wheel, or not in our form; the message says why."""
 
 
 def pack_wheel(files: Mapping[str, bytes]) -> bytes:
@@ -98,9 +98,9 @@ def unpack_wheel(wheel: bytes, *, most: int) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             listed = [about for about in archive.infolist() if not about.is_dir()]
             held = sum(about.file_size for about in listed)
-            files = (
-                {about.filename: archive.read(about) for about in listed} if held <= most else {}
-            )
+            # Nothing is unpacked of an archive that is refused for its size.
+            wanted = listed if held <= most else []
+            files = {about.filename: archive.read(about) for about in wanted}
     # What zipfile raises for archives that are none, or that somebody made to be read in two ways.
     except (
         zipfile.BadZipFile,
@@ -162,8 +162,8 @@ EXTRAS = {
 
 
 def absence(library: str) -> str:
-    """Say that a library is not here, and which extra brings it: `torch is not installed here: pip install
-    'rankproof[torch]'`.
+    """Say that a library is not here, and which extra brings it: `torch is not installed here: pip
+    install 'rankproof[torch]'`.
     """
     return f"{library} is not installed here: pip install 'rankproof[{EXTRAS[library]}]'"
 
@@ -172,6 +172,7 @@ def missing(*libraries: str) -> str | None:
     """Say which of these libraries is not here, the first of them, without importing any; None if
     all are.
     """
-    return next(
-        (absence(name) for name in libraries if importlib.util.find_spec(name) is None), None
-    )
+    for name in libraries:
+        if importlib.util.find_spec(name) is None:
+            return absence(name)
+    return None

@@ -53,7 +53,7 @@ Tree: TypeAlias = Any
 
 
 class Mark(NamedTuple):
-    """A place: file, and line and column from 1."""
+    """Place: file, and line and column from 1."""
 
     file: str
     line: int
@@ -62,7 +62,7 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Marks:
-    """The places of all keys and values of a document, by path."""
+    """Places of all keys and values of a document, by path."""
 
     root: Mark
     values: dict[Path, Mark] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Marks:
 
 @dataclass(slots=True)
 class Document:
-    """A parsed file: its tree, its marks, the problems that did not stop parsing, and paths whose
+    """Parsed file: its tree, its marks, the problems that did not stop parsing, and paths whose
     value is unknown.
     """
 
@@ -150,7 +150,7 @@ def _built(text: str, origin: Mark, *, flow_only: bool) -> Document:
 
 @dataclass(slots=True)
 class _Frame:
-    """A collection that is still open. ``path`` is None for one that is read but not kept;
+    """Collection that is still open. ``path`` is None for one that is read but not kept;
     ``bracket`` opened it.
     """
 
@@ -267,11 +267,9 @@ class _Builder:
                     mark, "has a key that is not a text; put it in quotes", parent, found=shown_key
                 )
                 return
-        if (
-            not self.encodable(key, mark, parent)
-            or frame.path is None
-            or not isinstance(frame.node, dict)
-        ):
+        if not self.encodable(key, mark, parent):
+            return
+        if frame.path is None or not isinstance(frame.node, dict):
             return
         path = (*frame.path, key)
         if key in frame.node:
@@ -310,14 +308,12 @@ class _Builder:
             self.fatal(mark, f"is nested deeper than {DEPTH_LIMIT} levels")
         node: dict[str, Tree] | list[Tree] = {} if isinstance(event, MappingStartEvent) else []
         self.put(frame, path, node)
+        bracket = ""
         place = event.start_mark
-        first = (
-            self.text[place.index : place.index + 1]
-            if place is not None and event.flow_style
-            else ""
-        )
-        # A single pair in a list is a mapping that nothing opens.
-        bracket = first if first in CLOSING else ""
+        if place is not None and event.flow_style:
+            # A single pair in a list is a mapping that nothing opens.
+            first = self.text[place.index : place.index + 1]
+            bracket = first if first in CLOSING else ""
         self.stack.append(_Frame(node, path, mark, bracket))
 
     def scalar(self, event: ScalarEvent, mark: Mark, path: Path | None) -> Tree:
@@ -393,24 +389,20 @@ class _Builder:
         """Report what is open where it was opened: it is met lines later, on one that nothing is
         wrong with.
         """
-        if (
-            ends
-            and quote is not None
-            and (sign := self.text[quote.index : quote.index + 1]) in ("'", '"')
-        ):
+        opened = "" if quote is None else self.text[quote.index : quote.index + 1]
+        if ends and quote is not None and opened in ("'", '"'):
             self.fatal(
                 self.mark(quote.line, quote.column),
-                f"is not valid YAML: {sign} is opened here and not closed",
+                f"is not valid YAML: {opened} is opened here and not closed",
             )
         frame = next((frame for frame in reversed(self.stack) if frame.bracket), None)
         if frame is not None and (ends or mark.line > frame.mark.line):
             before = "the end" if ends else f"line {mark.line}, column {mark.column}"
-            missing = (
-                f"{CLOSING[frame.bracket]}{'' if ends else ' or a comma'} is missing before"
-                f" {before}"
-            )
+            sign = CLOSING[frame.bracket] + ("" if ends else " or a comma")
             self.fatal(
-                frame.mark, f"is not valid YAML: {frame.bracket} is opened here, and {missing}"
+                frame.mark,
+                f"is not valid YAML: {frame.bracket} is opened here, and {sign} is missing before"
+                f" {before}",
             )
 
     def mark(self, line: int, column: int) -> Mark:

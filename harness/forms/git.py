@@ -79,28 +79,25 @@ def git(
             check=False,
             env={**kept, **OURS, **(variables or {})},
         )
+    except FileNotFoundError:
+        why = "git is not installed here: install it"
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        why = (
-            "git is not installed here: install it"
-            if missing
-            else f"git cannot be run: {error.strerror}"
-        )
+        why = f"git cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
         why = f"git gave no answer within {ANSWER_WITHIN:.0f} s"
     return subprocess.CompletedProcess(command, NO_ANSWER, b"", why.encode())
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A file of a commit. `size` is in bytes; 0 where it was not asked for, and for a submodule."""
+class GitEntry:
+    """File of a commit. `size` is in bytes; 0 where it was not asked for, and for a submodule."""
 
     mode: str
     blob: str
     size: int
 
 
-def entries_of(listing: bytes) -> dict[str, Entry]:
+def entries_of(listing: bytes) -> dict[str, GitEntry]:
     """Return what `git ls-tree -r -z` lists, with `-l` or without.
 
     A file's size is 0 where it is not said.
@@ -108,11 +105,10 @@ def entries_of(listing: bytes) -> dict[str, Entry]:
     entries = {}
     for line in listing.split(b"\0")[:-1]:
         about, _, name = line.partition(b"\t")
-        mode, _, blob, *size = about.decode().split()
+        mode, _, blob, *more = about.decode().split()
         # A submodule has no size, and neither has what a partial clone left behind.
-        entries[os.fsdecode(name)] = Entry(
-            mode, blob, int(size[0]) if size and size[0].isdecimal() else 0
-        )
+        size = int(more[0]) if more and more[0].isdecimal() else 0
+        entries[os.fsdecode(name)] = GitEntry(mode, blob, size)
     return entries
 
 
@@ -140,16 +136,17 @@ def complaint(stderr: bytes) -> str:
     """Return what git's last line says went wrong, or what to do where it refuses the whole
     repository.
     """
+    if why := refusal(stderr):
+        return why
     lines = stderr.decode(errors="replace").strip().splitlines()
-    last = (
-        printable(lines[-1].removeprefix("fatal: "), limit=300) if lines else "git does not say why"
-    )
-    return refusal(stderr) or last
+    if not lines:
+        return "git does not say why"
+    return printable(lines[-1].removeprefix("fatal: "), limit=300)
 
 
 def refusal(stderr: bytes) -> str:
-    """Why git says nothing at all of a repository that is there, and what to do, by its complaint
-    in the C locale.
+    """Say why git says nothing at all of a repository that is there, and what to do, by its
+    complaint in the C locale.
 
     Names no folder: a record holds none of this machine's. Empty where the complaint is about
     something else.

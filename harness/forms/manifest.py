@@ -21,7 +21,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  (.+)", re.DOTALL)
 
 
 class ManifestMalformed(ValueError):
-    """The manifest is not written the one accepted way; the message names the line."""
+    """Refusal of a manifest that is not written the one accepted way, by line."""
 
 
 def encode(digests: Mapping[str, str]) -> bytes:
@@ -33,7 +33,7 @@ def encode(digests: Mapping[str, str]) -> bytes:
 
 
 def parse(data: bytes) -> dict[str, str]:
-    """Path to sha256, in the order of the manifest.
+    """Return path to sha256, in the order of the manifest.
 
     Raises:
         ManifestMalformed: not UTF-8; not `digest, two blanks, path` on every line; not sorted; too
@@ -52,12 +52,10 @@ def parse(data: bytes) -> dict[str, str]:
         digest, path = _entry(number, raw)
         same = path if path.isascii() else unicodedata.normalize("NFC", path)
         same = same.casefold()
+        if path in digests:
+            _refuse(number, f"{path!r} is listed twice")
         if same in alike:
-            _refuse(
-                number,
-                f"{path!r} is"
-                f" {'listed twice' if path in digests else f'too much like {alike[same]!r}'}",
-            )
+            _refuse(number, f"{path!r} is too much like {alike[same]!r}")
         if raw[66:] <= before:
             _refuse(number, "the paths are not sorted by their bytes")
         before = raw[66:]

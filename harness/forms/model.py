@@ -288,7 +288,7 @@ MOST_RANKS = 64
 
 @dataclass(frozen=True, slots=True)
 class RankSet:
-    """A set of ranks that is known before the trial: every rank, every rank but 0, or a list."""
+    """Set of ranks that is known before the trial: every rank, every rank but 0, or a list."""
 
     which: Literal["every", "nonzero"] | tuple[int, ...]
 
@@ -320,13 +320,10 @@ def rank_set(value: Any) -> RankSet:
     if value == "nonzero":
         return RankSet("nonzero")
     wanted = "must be every, nonzero, or a list of ranks like [0, 2]"
+    if type(value) is int and value >= 0:
+        raise complaint(wanted, suggestion=f"[{value}]")
     if not isinstance(value, list | tuple):
-        hint = (
-            f"[{value}]"
-            if type(value) is int and value >= 0
-            else closest(value, ["every", "nonzero"])
-        )
-        raise complaint(wanted, suggestion=hint)
+        raise complaint(wanted, suggestion=closest(value, ["every", "nonzero"]))
     if not value:
         raise complaint(f"is an empty list, so nothing would be asked of any rank; it {wanted}")
     seen: set[int] = set()

@@ -51,8 +51,8 @@ class Problem:
 
 
 class ScenarioError(Exception):
-    """A scenario, a policy or a file of rules cannot be used: the one exception for what such a
-    file says.
+    """Refusal of a scenario, a policy or a file of rules: the one exception for what such a file
+    says.
 
     ``problems`` holds all problems of the file, ordered by position; problems of ``--set``
     overrides follow.
@@ -107,13 +107,13 @@ def shown(value: Any) -> str:
 
 def key_path(path: Path) -> str:
     """Write a path as people do: ``checks[2].kind``."""
-    out = ""
+    text = ""
     for part in path:
         if isinstance(part, int):
-            out += f"[{part}]"
+            text += f"[{part}]"
         else:
-            out += f".{part}" if out else part
-    return out
+            text += f".{part}" if text else part
+    return text
 
 
 def closest(word: object, allowed: Sequence[str]) -> str | None:
@@ -126,7 +126,7 @@ def closest(word: object, allowed: Sequence[str]) -> str | None:
 
 
 class Draft(Protocol):
-    """The parts of a scenario that could be read: a kind's lint asks them of the document it is in."""
+    """Parts of a scenario that could be read: a kind's lint asks them of the document it is in."""
 
     @property
     def checks(self) -> Mapping[int, Any]:

@@ -1,4 +1,4 @@
-"""The bytes of a file that people write: read within limits, decoded to text that means what an
+"""Bytes of a file that people write: read within limits, decoded to text that means what an
 editor shows.
 """
 
@@ -31,7 +31,8 @@ NAMES = {
 # and an editor does not (line numbers would disagree), and the bidi overrides that make a signed
 # text read differently from what it says.
 REFUSED = re.compile(
-    "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]|\r(?!\n)"
+    "[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f"
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]|\r(?!\n)"
 )
 
 

@@ -18,7 +18,7 @@ TOO_DEEP = f"not strict JSON: nested deeper than {DEPTH_LIMIT}"
 
 
 class NotStrict(ValueError):
-    """A text that is not strict JSON; the message says why."""
+    """Refusal of a text that is not strict JSON; the message says why."""
 
 
 def strict_json(text: str | bytes, *, constants: bool = False) -> JSON:
@@ -52,8 +52,10 @@ def _object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     members = dict(pairs)
     if len(members) != len(pairs):
         seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise NotStrict(f"not strict JSON: the key {twice[:80]!a} stands twice in one object")
+        for key, _ in pairs:
+            if key in seen:
+                raise NotStrict(f"not strict JSON: the key {key[:80]!a} stands twice in one object")
+            seen.add(key)
     return members
 
 
@@ -88,13 +90,14 @@ def _decoded(text: str) -> JSON:
 
 
 def _limit_depth(value: JSON) -> None:
+    # Layer by layer, not by calling itself: a hostile text must not run the stack out.
     layer = [value]
     for _ in range(DEPTH_LIMIT + 1):
         layer = [
-            below
-            for one in layer
-            if isinstance(one, dict | list)
-            for below in (one.values() if isinstance(one, dict) else one)
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
         if not layer:
             return

@@ -39,8 +39,10 @@ _NONCHARACTERS = "".join(
     f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17)
 )
 _INVISIBLE = (
-    "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"
+    "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff" + _NONCHARACTERS
 )
 # A variation selector after another one, or after nothing, selects nothing and can carry hidden
@@ -53,15 +55,15 @@ _LANDMARK = r"-----(?:BEGIN|END) SSH SIGNATURE-----|Manifest: `|Made: `"
 
 
 def bounded(text: str, limit: int | None) -> str:
-    """`text`, or its first `limit` characters and how many were left out."""
+    """Return `text`, or its first `limit` characters and how many were left out."""
     if limit is None or len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
 
 
 def visible(text: str, limit: int | None = None) -> str:
-    """One line in which every invisible character is shown as an escape and no landmark of a report
-    is left.
+    """Return one line in which every invisible character is shown as an escape and no landmark of a
+    report is left.
 
     Args:
         text: anybody's.
@@ -73,12 +75,12 @@ def visible(text: str, limit: int | None = None) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Several lines for a terminal. Landmarks stay: nothing looks for them there."""
+    """Return several lines for a terminal. Landmarks stay: nothing looks for them there."""
     return "\n".join(_visible(line) for line in text.split("\n"))
 
 
 def printable(text: str, *, limit: int = SHOWN_LIMIT) -> str:
-    """One line for a message, cut to `limit` characters with an ellipsis."""
+    """Return one line for a message, cut to `limit` characters with an ellipsis."""
     return _visible(text if len(text) <= limit else f"{text[: limit - 1]}…")
 
 
@@ -96,12 +98,12 @@ def listed(words: Iterable[str]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 rank`, `2 ranks`."""
+    """Return `1 rank`, `2 ranks`."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def numbered(noun: str, numbers: Sequence[int]) -> str:
-    """`rank 1`, `ranks 1, 2`, or `no rank`."""
+    """Return `rank 1`, `ranks 1, 2`, or `no rank`."""
     if len(numbers) < 2:
         return f"{noun} {numbers[0]}" if numbers else f"no {noun}"
     return f"{noun}s {', '.join(map(str, numbers))}"
@@ -129,5 +131,5 @@ def _visible(text: str) -> str:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """At first use: most commands print nothing but ASCII."""
+    """Compile at first use: most commands print nothing but ASCII."""
     return re.compile(pattern)

@@ -11,6 +11,7 @@ from pydantic import GetPydanticSchema, WithJsonSchema
 from pydantic_core import core_schema
 
 from harness.forms.problem import complaint
+from harness.forms.strict_json import JSON
 
 SECONDS = {
     "ms": Decimal("0.001"),
@@ -20,16 +21,7 @@ SECONDS = {
     "d": Decimal(86400),
 }
 BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_MEANT = {
-    "sec": "s",
-    "m": "min",
-    "mins": "min",
-    "hr": "h",
-    "day": "d",
-    "days": "d",
-    "k": "KiB",
-    "m_": "MiB",
-}
+_MEANT = {"m": "min", "day": "d", "days": "d"}
 NUMBER = r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?"
 """As the reader of YAML knows numbers: no leading zero, and digits behind a full stop."""
 
@@ -41,7 +33,7 @@ T = TypeVar("T")
 
 
 def written(
-    parse: Callable[[Any], T], schema: dict[str, Any]
+    parse: Callable[[Any], T], schema: dict[str, JSON]
 ) -> tuple[GetPydanticSchema, WithJsonSchema]:
     """Make a field read by ``parse`` alone, with a JSON Schema of its own."""
 
@@ -51,7 +43,7 @@ def written(
     return GetPydanticSchema(validator), WithJsonSchema(schema)
 
 
-def _quantity(value: Any, units: dict[str, Any], wanted: str, example: str) -> tuple[Decimal, str]:
+def _quantity(value: Any, units: dict[str, JSON], wanted: str, example: str) -> tuple[Decimal, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise complaint(
             f"must carry a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}"
@@ -79,9 +71,9 @@ def _near_unit(unit: str, units: list[str]) -> str | None:
     lowered = unit.lower()
     if lowered in units:
         return lowered
-    return next(
-        (name for name in ("ms", "min", "h", "s") if lowered.startswith(name)), None
-    ) or _MEANT.get(lowered)
+    begun = (name for name in ("ms", "min", "h", "s") if lowered.startswith(name))
+    near = next(begun, _MEANT.get(lowered))
+    return near if near in units else None
 
 
 def duration(value: Any) -> float:

@@ -1,5 +1,5 @@
-"""A document read as a closed model: every mistake in plain words, at the key or value that it is
-about.
+"""Reading of a document as a closed model: every mistake in plain words, at the key or value that
+it is about.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from harness.forms.document import Document, parse_document
 from harness.forms.model import in_words
 from harness.forms.problem import PROBLEM_LIMIT, Path, Problem, ScenarioError, closest, shown
+from harness.forms.strict_json import JSON
 from harness.forms.text import listed
 
 M = TypeVar("M", bound=BaseModel)
@@ -167,7 +168,7 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
 
 
 def _narrowed(
-    path: Path, value: Any, context: Mapping[str, Any], document: Document
+    path: Path, value: Any, context: Mapping[str, JSON], document: Document
 ) -> tuple[Path, Any, bool]:
     """Move an error of a whole mapping or list to the key or item that it is about."""
     at = context.get("at")
@@ -177,7 +178,7 @@ def _narrowed(
     return path, value_at(document.tree, path), isinstance(at, str)
 
 
-def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str | None]:
+def _sentence(kind: str, value: Any, context: Mapping[str, JSON]) -> tuple[str, str | None]:
     """Say what is allowed, and what was probably meant."""
     match kind:
         case "string_type" if isinstance(value, bool | int | float):
@@ -196,7 +197,7 @@ def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, s
     return TYPES.get(kind, f"is not allowed ({kind.replace('_', ' ')})").format(**context), None
 
 
-Schema: TypeAlias = dict[str, Any]
+Schema: TypeAlias = dict[str, JSON]
 
 
 def allowed_keys(path: tuple[str | int, ...], tree: Any, root: Schema) -> list[str]:

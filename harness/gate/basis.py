@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from harness.forms.digest import sha256
-from harness.forms.git import Entry
+from harness.forms.git import GitEntry
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
 from harness.gate.objects import NoTrustedRef, Objects
@@ -45,7 +45,7 @@ class TrustedScenario:
     path: str
     sha256: str
     scenario: Scenario
-    files: Mapping[str, Entry]
+    files: Mapping[str, GitEntry]
 
     @property
     def folder(self) -> str:
@@ -96,9 +96,9 @@ class GateBasis:
     signers: SignerPolicy
     scenarios: Mapping[str, TrustedScenario]
     locks: frozenset[str]
-    trusted_files: Mapping[str, Entry]
+    trusted_files: Mapping[str, GitEntry]
     trusted_sha256: Callable[[Sequence[str]], Mapping[str, str]]
-    commit_files: Mapping[str, Entry]
+    commit_files: Mapping[str, GitEntry]
     contains: Callable[[str], bool]
     tree: Callable[[str], Tree]
 

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.forms.git import NO_ANSWER, Entry, batch, contents, entries_of, git, refusal
+from harness.forms.git import NO_ANSWER, GitEntry, batch, contents, entries_of, git, refusal
 from harness.forms.source import real_place
 from harness.forms.text import printable
 
@@ -96,7 +96,7 @@ class Objects:
             )
         return commit
 
-    def files(self, commit: str) -> dict[str, Entry]:
+    def files(self, commit: str) -> dict[str, GitEntry]:
         """Every file of a commit, by its path from the top.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A model hub on this machine: the hub's protocol, fault rules as data, and a log of every request.
+"""Model hub on this machine: the hub's protocol, fault rules as data, and a log of every request.
 
 Usable alone: of the harness nothing but its ground floor, `harness.forms`, is imported. See
 docs/hub.md.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harness.forms.problem import Problem
     from harness.hub.access import Access, count, read_log
     from harness.hub.hub import Hub
-    from harness.hub.protocol import Limits
+    from harness.hub.request import Limits
     from harness.hub.rules import Rules, load_rules, parse_rules
 
 __all__ = [
@@ -33,11 +33,13 @@ __all__ = [
 
 
 class HubError(Exception):
-    """The hub cannot start, or had to stop; the message says what, where and what to do."""
+    """Refusal to start, or the reason why the hub had to stop; the message says what, where and
+    what to do.
+    """
 
 
 class RulesError(HubError):
-    """A rules file cannot be used.
+    """Refusal of a rules file.
 
     ``problems`` holds one line for each mistake, ``file:line:column: key: message``, in the order
     of the file.
@@ -49,7 +51,7 @@ class RulesError(HubError):
 
 
 class LogLost(HubError):
-    """The access log could not be written.
+    """Failure to write the access log.
 
     The hub stopped, because an answer without its line is not evidence.
     """
@@ -59,7 +61,7 @@ class LogLost(HubError):
 _HOMES = {
     "access": ("Access", "count", "read_log"),
     "hub": ("Hub",),
-    "protocol": ("Limits",),
+    "request": ("Limits",),
     "rules": ("Rules", "load_rules", "parse_rules"),
 }
 

@@ -1,4 +1,4 @@
-"""The access log: one JSON line for each request, written before the last byte of its answer
+"""Access log: one JSON line for each request, written before the last byte of its answer
 leaves.
 """
 
@@ -72,7 +72,7 @@ class Access:
     note: str = ""
 
     def line(self) -> str:
-        """One line of ASCII JSON, without a newline."""
+        """Return one line of ASCII JSON, without a newline."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(values, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
@@ -96,15 +96,15 @@ def read_log(path: Path) -> tuple[Access, ...]:
     Raises:
         ValueError: a line that is none, with its number.
     """
-    out = []
+    requests = []
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         if not line:
             continue
         try:
-            out.append(Access.parse(line))
+            requests.append(Access.parse(line))
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path}:{number}: {error}") from error
-    return tuple(out)
+    return tuple(requests)
 
 
 def count(requests: Iterable[Access]) -> Mapping[str, int]:
@@ -112,20 +112,21 @@ def count(requests: Iterable[Access]) -> Mapping[str, int]:
 
     Roles of files are one kind, ``resolve``; so are both kinds of ``tree``.
     """
-    out: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for request in requests:
-        out.update((kind_of(request), "total"))
-    return dict(sorted(out.items()))
+        counted.update((kind_of(request), "total"))
+    return dict(sorted(counted.items()))
 
 
 def kind_of(request: Access) -> str:
-    """The kind a request is counted under."""
-    if request.role in {"model_info", "refs", "commits", "other"}:
-        kind = str(request.role)
+    """Return the kind a request is counted under."""
+    kind = "resolve"
+    if request.role is None:
+        kind = "refused"
+    elif request.role in {"model_info", "refs", "commits", "other"}:
+        kind = request.role
     elif request.role in {"tree", "templates"}:
         kind = "tree"
-    else:
-        kind = "resolve" if request.role else "refused"
     return f"{request.method or '-'} {kind}"
 
 
@@ -148,6 +149,7 @@ class AccessLog:
         self._fd: int | None = None
         if path is not None:
             try:
+                # Appended, so that each line is one write, wherever another process writes too.
                 self._fd = os.open(
                     path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
                 )

@@ -1,4 +1,4 @@
-"""A hub in this process: its server runs in a thread of its own, so that a blocked test or command
+"""Hub in this process: its server runs in a thread of its own, so that a blocked test or command
 cannot stop it.
 """
 
@@ -13,12 +13,11 @@ from typing import Any, Self, TypeVar
 
 from harness.hub import HubError
 from harness.hub.access import Access, AccessLog
-from harness.hub.place import OwnAddress, Place
-from harness.hub.protocol import Limits
+from harness.hub.place import ListeningPlace, OwnAddress
 from harness.hub.repository import ServedRepository, read_folder
+from harness.hub.request import CLIENT, Limits
 from harness.hub.rules import Rules, load_rules
 from harness.hub.server import Server
-from harness.hub.target import CLIENT
 
 T = TypeVar("T")
 
@@ -46,6 +45,7 @@ class Hub:
             ``with``).
     """
 
+    # Each of them is an option of the command too.
     def __init__(
         self,
         folder: Path,
@@ -72,7 +72,7 @@ class Hub:
         self._failure: HubError | None = None
         self._done = threading.Event()
 
-    def start(self, places: Sequence[Place] = ()) -> Self:
+    def start(self, places: Sequence[ListeningPlace] = ()) -> Self:
         """Read the folder and serve it; returns when connections are accepted.
 
         Args:
@@ -81,19 +81,19 @@ class Hub:
         """
         if self._thread is not None:
             raise HubError("this hub was started already; make a new one")
-        rules = (
-            load_rules(self._rules)
-            if isinstance(self._rules, Path)
-            else self._rules or Rules(schema=1)
-        )
+        rules = self._rules or Rules(schema=1)
+        if isinstance(rules, Path):
+            rules = load_rules(rules)
         self.repositories = read_folder(self.folder)
         self._log = AccessLog(self._log_path, keep=self._keep)
         self._loop = asyncio.new_event_loop()
+        # A daemon: a program that ends without `stop` is not kept from ending.
         self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
         self._thread.start()
         try:
             self._server = self._call(self._begin(rules, self._log, places))
         except BaseException:
+            # Also on Ctrl-C: nobody has the hub yet who could stop it.
             self._end_thread()
             raise
         return self
@@ -130,7 +130,7 @@ class Hub:
 
     @property
     def endpoint(self) -> str:
-        """The value for HF_ENDPOINT."""
+        """Value for HF_ENDPOINT."""
         if self._server is None:
             raise HubError("this hub was not started")
         host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
@@ -147,7 +147,7 @@ class Hub:
         return f"{self.endpoint}/client/{client}"
 
     def requests(self) -> tuple[Access, ...]:
-        """All requests so far, in the order in which they were logged.
+        """Return all requests so far, in the order in which they were logged.
 
         Every answer that arrived is among them.
 
@@ -160,7 +160,7 @@ class Hub:
         return tuple(self._log.kept) if self._log is not None else ()
 
     def counts(self) -> Mapping[str, int]:
-        """Requests so far by kind, as ``GET model_info``, and their ``total``.
+        """Return the requests so far by kind, as ``GET model_info``, and their ``total``.
 
         See `harness.hub.access.count`.
         """
@@ -168,11 +168,11 @@ class Hub:
         return dict(sorted(self._log.counted.items())) if self._log is not None else {}
 
     def open_connections(self) -> int:
-        """Connections that are open now."""
+        """Return how many connections are open now."""
         return self._counted(Server.open_connections)
 
     def busy(self) -> int:
-        """Requests that are being answered now."""
+        """Return how many requests are being answered now."""
         return self._counted(Server.busy)
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -198,7 +198,9 @@ class Hub:
         finally:
             self._loop.close()
 
-    async def _begin(self, rules: Rules, log: AccessLog, places: Sequence[Place]) -> Server:
+    async def _begin(
+        self, rules: Rules, log: AccessLog, places: Sequence[ListeningPlace]
+    ) -> Server:
         server = Server(self.repositories, rules, log, self._limits)
         server.failed.add_done_callback(self._failed)
         await server.start(places or [self._own_address()])
@@ -220,11 +222,13 @@ class Hub:
             self._done.set()
 
     def _counted(self, count: Callable[[Server], int]) -> int:
+        # In the loop's thread: what is counted changes there.
         async def counted(server: Server) -> int:
             return count(server)
 
-        alive = self._loop is not None and self._loop.is_running()
-        return self._call(counted(self._server)) if self._server is not None and alive else 0
+        if self._server is None or self._loop is None or not self._loop.is_running():
+            return 0
+        return self._call(counted(self._server))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None

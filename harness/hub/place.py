@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Place(Protocol):
-    """A place that a hub can leave for a while, to refuse connections, without losing it."""
+class ListeningPlace(Protocol):
+    """Place that a hub can leave for a while, to refuse connections, without losing it."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -25,7 +25,7 @@ class Place(Protocol):
 
     @property
     def kernel(self) -> socket.socket | None:
-        """A netlink socket (sock_diag(7)) in the network of the place; None for the network of this
+        """Netlink socket (sock_diag(7)) in the network of the place; None for the network of this
         process.
         """
 
@@ -47,7 +47,7 @@ class Place(Protocol):
 
 
 class OwnAddress:
-    """An address of this machine, held by a second socket that is bound and does not listen."""
+    """Address of this machine, held by a second socket that is bound and does not listen."""
 
     kernel = None
 
@@ -80,7 +80,7 @@ class OwnAddress:
 
 
 class GivenSocket:
-    """A TCP socket that is bound already, in whatever network namespace, and one there that tells
+    """TCP socket that is bound already, in whatever network namespace, and one there that tells
     who is connected.
 
     Linux alone lets a socket that has listened listen again.
@@ -92,7 +92,7 @@ class GivenSocket:
         self.address: tuple[str, int] = bound.getsockname()[:2]
 
     def open(self) -> socket.socket:
-        """Return the socket itself, by another descriptor."""
+        """Return the socket itself, by another descriptor: the listener closes what it is given."""
         return self._bound.dup()
 
     def refuse(self) -> None:
@@ -114,6 +114,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         # A connection of the hub before this one may still be in TIME_WAIT on this port.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # The address is bound twice: by who holds it, and by who listens.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
     except OSError:
@@ -181,14 +182,14 @@ class Peers:
     def _inode(
         self, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None
     ) -> int | None:
-        """Inode of the socket bound to ``client`` and connected to ``server``, or None."""
+        """Return the inode of the socket bound to ``client``, connected to ``server``, or None."""
         self._asked += 1
         question = _question(client, server, number=self._asked)
-        with contextlib.ExitStack() as own:
+        with contextlib.ExitStack() as closing:
             try:
                 if kernel is None:
                     kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG)
-                    own.enter_context(kernel)
+                    closing.enter_context(kernel)
                 kernel.settimeout(1.0)
                 kernel.sendto(question, (0, 0))
                 answer = kernel.recv(4096)

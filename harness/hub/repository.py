@@ -1,4 +1,4 @@
-"""The repositories of a folder, as a hub knows them: files with git and sha256 digests, commits,
+"""Repositories of a folder, as a hub knows them: files with git and sha256 digests, commits,
 branches and tags.
 
 ``FOLDER/org/name/`` is the branch ``main`` of the repository ``org/name``, and
@@ -36,7 +36,7 @@ SKIPPED = frozenset({".git", ".cache", "__pycache__"})
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a revision.
+    """File of a revision.
 
     Attributes:
         path: inside the repository, with ``/``.
@@ -64,7 +64,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A commit: its id follows from paths and bytes, so equal content has an equal id on every
+    """Commit: its id follows from paths and bytes, so equal content has an equal id on every
     machine.
     """
 
@@ -96,7 +96,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class ServedRepository:
-    """A repository: its id ``org/name`` (or ``name``) and its revisions by name."""
+    """Repository: its id ``org/name`` (or ``name``) and its revisions by name."""
 
     id: str
     revisions: Mapping[str, Revision] = field(default_factory=dict)
@@ -107,7 +107,9 @@ class ServedRepository:
             return self.revisions[name]
         if re.fullmatch(r"[0-9a-f]{7,40}", name):
             matching = {
-                one.commit: one for one in self.revisions.values() if one.commit.startswith(name)
+                revision.commit: revision
+                for revision in self.revisions.values()
+                if revision.commit.startswith(name)
             }
             if len(matching) == 1:
                 return next(iter(matching.values()))
@@ -226,7 +228,7 @@ def _read_file(path: Path, *, inside: str, patterns: tuple[str, ...]) -> File:
         raise HubError(f"{path}: cannot be read: {error.strerror}") from error
     name = inside.rsplit("/", 1)[-1]
     lfs = status.st_size > LFS_FROM or any(
-        fnmatch.fnmatchcase(inside if "/" in one else name, one) for one in patterns
+        fnmatch.fnmatchcase(inside if "/" in pattern else name, pattern) for pattern in patterns
     )
     return File(
         inside, path, status.st_size, status.st_mtime_ns, git.hexdigest(), sha.hexdigest(), lfs
@@ -244,8 +246,8 @@ def _lfs_patterns(folder: Path) -> tuple[str, ...]:
 
 
 def _folder_ids(files: Mapping[str, File]) -> dict[str, str]:
-    """Ids of all folders; not git's tree objects, which nothing in the protocol lets a client
-    check.
+    """Return the ids of all folders; not git's tree objects, which nothing in the protocol lets a
+    client check.
     """
     held: dict[str, list[str]] = {"": []}
     for path, file in files.items():
@@ -277,14 +279,14 @@ def _model_tags(folder: Path) -> tuple[str, ...]:
         return ()
     if not isinstance(card, dict):
         return ()
-    base = card.get("base_model")
     tags = card.get("tags")
+    derived = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    bases = card.get("base_model")
+    if isinstance(bases, str):
+        bases = [bases]
+    if isinstance(bases, list):
+        derived += [f"base_model:{name}" for name in bases if isinstance(name, str)]
     licence = card.get("license")
-    if isinstance(base, str):
-        base = [base]
-    bases = base if isinstance(base, list) else []
-    out = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    out += [f"base_model:{name}" for name in bases if isinstance(name, str)]
     if isinstance(licence, str):
-        out.append(f"license:{licence}")
-    return tuple(out)
+        derived.append(f"license:{licence}")
+    return tuple(derived)

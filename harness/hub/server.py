@@ -1,11 +1,10 @@
-"""The hub's server: one event loop that accepts, answers, strikes and logs."""
+"""Server of the hub: one event loop that accepts, answers, strikes and logs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
-import os
 import re
 import socket
 import struct
@@ -13,39 +12,46 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http import HTTPStatus
 
 from harness.hub import HubError, LogLost
 from harness.hub.access import Access, AccessLog, End
-from harness.hub.place import Peers, Place
-from harness.hub.protocol import (
-    HEAD_LIMIT,
-    Answer,
-    BadRequest,
-    Limits,
-    Request,
-    Silent,
+from harness.hub.answer import (
+    FileChanged,
+    OutgoingAnswer,
     answer,
+    body_chunks,
+    changes,
     failure,
-    read_request,
+    head_of,
+    read_piece,
+    spoiled,
+    truly,
 )
+from harness.hub.place import ListeningPlace, Peers
 from harness.hub.repository import ServedRepository
-from harness.hub.rules import Rules
-from harness.hub.strikes import Outgoing, Strikes, changes, spoiled, truly
-from harness.hub.target import BadTarget, Target, parse
+from harness.hub.request import (
+    HEAD_LIMIT,
+    BadRequest,
+    BadTarget,
+    HubRequest,
+    Limits,
+    Target,
+    parse,
+    parse_head,
+)
+from harness.hub.rules import RuleCounts, Rules
 
-CHUNK = 256 * 1024
 ADDRESS_SHOWN = 512
 
 
 @dataclass(slots=True)
 class Connection:
-    """A client's connection, with who holds its other end."""
+    """Connection of a client, with who holds its other end."""
 
     number: int
     peer: tuple[str, int]
     here: tuple[str, int]
-    place: Place
+    place: ListeningPlace
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     pid: int | None = None
@@ -54,7 +60,7 @@ class Connection:
 
 @dataclass(slots=True)
 class Exchange:
-    """What is known of a request so far."""
+    """Request that is being answered: what is known of it so far."""
 
     n: int
     connection: Connection
@@ -100,71 +106,39 @@ class Exchange:
         )
 
 
-class Changed(Exception):
-    """A file has changed since the hub read it at its start."""
+HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
-def body_chunks(outgoing: Outgoing) -> list[tuple[int, int]]:
-    """Return the pieces of the body as (from, to), the last of them last.
-
-    One empty piece for an answer without a body.
+class Silent(Exception):
+    """End of a connection whose client went away, or stayed idle, without a request: there is
+    nothing to answer or to log.
     """
-    ends = [*range(CHUNK, outgoing.sent, CHUNK), outgoing.sent]
-    return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def read_piece(answer: Answer, first: int, end: int, *, flipped: int | None) -> bytes:
-    """Read bytes of the body.
+async def read_request(reader: asyncio.StreamReader, limits: Limits) -> HubRequest:
+    """Read one head; the body, which none of our requests has, is refused.
 
     Raises:
-        Changed: the file changed since the hub started.
+        Silent: nothing came.
+        BadRequest: something came that is not a request, or came too slowly, or is too large.
     """
-    if answer.body is not None:
-        data = answer.body[first:end]
-    elif answer.file is None or first == end:
-        data = b""
-    else:
-        file = answer.file
-        try:
-            with file.source.open("rb") as stream:
-                status = os.fstat(stream.fileno())
-                if (status.st_size, status.st_mtime_ns) != (file.size, file.stamp):
-                    raise Changed(f"{file.path} changed since the hub started; start the hub again")
-                stream.seek(answer.first + first)
-                data = stream.read(end - first)
-        except OSError as error:
-            raise Changed(f"{file.path} cannot be read any more: {error.strerror}") from error
-        if len(data) != end - first:
-            raise Changed(f"{file.path} became shorter since the hub started; start the hub again")
-    if flipped is not None and first <= flipped < end:
-        at = flipped - first
-        data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-    return data
-
-
-def head_of(outgoing: Outgoing, answer: Answer, request: Request | None) -> bytes:
-    """Head of the answer. After it the connection stays open only if both sides wish it.
-
-    Header values are our own or checked before; none holds a line break.
-    """
-    keep = outgoing.then == "keep" and request is not None and request.keep_alive
-    headers = answer.headers | {
-        "Content-Length": str(outgoing.announced),
-        "Connection": "keep-alive" if keep else "close",
-    }
-    reason = (
-        HTTPStatus(answer.status).phrase
-        if answer.status in HTTPStatus._value2member_map_
-        else "Fault"
-    )
-    lines = [
-        f"HTTP/1.1 {answer.status} {reason}",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
-HOST = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
+    try:
+        first = await asyncio.wait_for(reader.read(1), limits.idle)
+    except (TimeoutError, ConnectionError) as error:
+        raise Silent from error
+    if not first:
+        raise Silent
+    try:
+        rest = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), limits.head)
+    except asyncio.LimitOverrunError as error:
+        raise BadRequest(431, f"the head is larger than {HEAD_LIMIT} bytes") from error
+    except asyncio.IncompleteReadError as error:
+        raise BadRequest(400, "the connection ended inside the head") from error
+    except TimeoutError as error:
+        raise BadRequest(408, f"the head took longer than {limits.head:g} s") from error
+    except ConnectionError as error:
+        raise BadRequest(400, "the connection was reset inside the head") from error
+    return parse_head(first + rest)
 
 
 class Server:
@@ -180,17 +154,19 @@ class Server:
         self.repositories = repositories
         self.log = log
         self.limits = limits
-        self.strikes = Strikes(rules)
+        self.strikes = RuleCounts(rules)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.host = ""
         self.port = 0
-        self.requests = self.connections = 0
+        self.requests = 0
+        self.connections = 0
         self._open: dict[asyncio.Task[None], Connection] = {}
         self._busy: dict[int, Exchange] = {}
         self._names: dict[tuple[int, int | None], str] = {}
         self._peers = Peers()
+        # Looking through /proc blocks; one thread, because what was met before is remembered.
         self._finder = ThreadPoolExecutor(1, "hub-peers")
-        self._places: Sequence[Place] = ()
+        self._places: Sequence[ListeningPlace] = ()
         self._listeners: list[asyncio.Server] = []
         self._return: asyncio.TimerHandle | None = None
         self._started = time.monotonic()
@@ -198,7 +174,7 @@ class Server:
 
     # --- listening
 
-    async def start(self, places: Sequence[Place]) -> None:
+    async def start(self, places: Sequence[ListeningPlace]) -> None:
         """Listen at these places, which are closed when it stops, or cannot begin.
 
         Raises:
@@ -247,11 +223,11 @@ class Server:
         self._finder.shutdown(wait=True)
 
     def open_connections(self) -> int:
-        """How many connections are open."""
+        """Return how many connections are open."""
         return len(self._open)
 
     def busy(self) -> int:
-        """How many requests have no line in the log yet."""
+        """Return how many requests have no line in the log yet."""
         return sum(not exchange.logged for exchange in self._busy.values())
 
     def _cut(self, why: str, *, keep: asyncio.Task[None] | None = None) -> None:
@@ -267,9 +243,11 @@ class Server:
         """Refuse connections for a time, everywhere. The places stay ours."""
         if not self._listeners or self._stopped:
             return
+        # Before the listeners are closed: a socket that was given listens on by another descriptor.
         for place in self._places:
             place.refuse()
         self._leave()
+        # Not the task that is here: it still has to end its own connection.
         self._cut(f"cut by rule {rule}", keep=asyncio.current_task())
         loop = asyncio.get_running_loop()
         self._return = loop.call_later(seconds, lambda: loop.create_task(self._listen_anew()))
@@ -297,7 +275,7 @@ class Server:
     # --- connections
 
     async def _accept(
-        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, place: ListeningPlace, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         task = asyncio.current_task()
         peer = writer.get_extra_info("peername")
@@ -308,6 +286,7 @@ class Server:
         self.connections += 1
         connection = Connection(self.connections, peer[:2], here[:2], place, reader, writer)
         self._open[task] = connection
+        # So that draining waits until everything has left: a client that does not read is noticed.
         writer.transport.set_write_buffer_limits(high=0)
         try:
             await self._converse(connection, crowded=len(self._open) > self.limits.connections)
@@ -385,7 +364,7 @@ class Server:
 
     # --- requests
 
-    async def _serve(self, connection: Connection, request: Request) -> bool:
+    async def _serve(self, connection: Connection, request: HubRequest) -> bool:
         """Answer one request; returns whether the connection goes on."""
         try:
             target = parse(request.address)
@@ -427,7 +406,7 @@ class Server:
             if connection.reader.at_eof():
                 raise ConnectionResetError
 
-    def _base(self, request: Request, exchange: Exchange, target: Target) -> str:
+    def _base(self, request: HubRequest, exchange: Exchange, target: Target) -> str:
         host = request.headers.get("host", "")
         shown = host if HOST.fullmatch(host) else f"{self.host}:{self.port}"
         return f"http://{shown}" + (f"/client/{exchange.client}" if target.client else "")
@@ -437,7 +416,9 @@ class Server:
         revision = repository.revision(target.revision) if repository is not None else None
         return revision.commit if revision is not None else None
 
-    async def _send(self, exchange: Exchange, outgoing: Outgoing, request: Request | None) -> bool:
+    async def _send(
+        self, exchange: Exchange, outgoing: OutgoingAnswer, request: HubRequest | None
+    ) -> bool:
         """Send an answer, with its line in the log before its last bytes.
 
         Returns whether the connection goes on.
@@ -456,7 +437,7 @@ class Server:
         flipped = outgoing.flipped
         try:
             data = read_piece(reply, *pieces[0], flipped=flipped)
-        except Changed as error:
+        except FileChanged as error:
             exchange.note = str(error)
             return await self._send(exchange, truly(failure(500, str(error))), request)
         exchange.status = reply.status
@@ -468,7 +449,7 @@ class Server:
             await self._drained(exchange)
             try:
                 data = read_piece(reply, *piece, flipped=flipped)
-            except Changed as error:
+            except FileChanged as error:
                 exchange.note = str(error)
                 self.log.write(exchange.access("truncated"))
                 _reset(writer)

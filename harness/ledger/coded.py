@@ -58,8 +58,8 @@ Value = Callable[[int], int]
 
 @functools.cache
 def modulus(dtype: str, size: int) -> int:
-    """How many values there are: the largest prime of one byte that leaves a sum exact, with one
-    rank's part twice.
+    """Return how many values there are: the largest prime of one byte that leaves a sum exact, with
+    one rank's part twice.
     """
     most = min(251, MOST[dtype] // (size + 1))
     return next(
@@ -70,13 +70,13 @@ def modulus(dtype: str, size: int) -> int:
 @functools.cache
 def _disorder(count: int) -> bytes:
     """Return the numbers below `count` along the first block."""
-    found = bytearray()
+    disorder = bytearray()
     for index in range(BLOCK):
         # The finaliser of MurmurHash3, which spreads neighbours.
         mixed = (index + 1) * 0x85EBCA6B & 0xFFFFFFFF
         mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-        found.append((mixed ^ mixed >> 16) % count)
-    return bytes(found)
+        disorder.append((mixed ^ mixed >> 16) % count)
+    return bytes(disorder)
 
 
 def encoded(value: int, dtype: str) -> bytes:
@@ -88,13 +88,16 @@ def encoded(value: int, dtype: str) -> bytes:
 
 def decoded(data: bytes, dtype: str) -> float | int:
     """Return an element read back."""
-    form, data = ("<f", bytes(2) + data) if dtype == "bfloat16" else (FORMATS[dtype], data)
-    found: float | int = struct.unpack(form, data)[0]
-    return found
+    element: float | int
+    if dtype == "bfloat16":
+        (element,) = struct.unpack("<f", bytes(2) + data)
+    else:
+        (element,) = struct.unpack(FORMATS[dtype], data)
+    return element
 
 
 def width(dtype: str) -> int:
-    """Bytes of an element."""
+    """Return the bytes of an element."""
     return 2 if dtype == "bfloat16" else struct.calcsize(FORMATS[dtype])
 
 
@@ -132,11 +135,11 @@ def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> b
         here = min(BLOCK - place, end - index)
         if here < BLOCK:
             pieces.append(
-                b"".join([table[(one + shift) % count] for one in disorder[place : place + here]])
+                b"".join([table[(at + shift) % count] for at in disorder[place : place + here]])
             )
         else:
             if shift not in blocks:
-                blocks[shift] = b"".join([table[(one + shift) % count] for one in disorder])
+                blocks[shift] = b"".join([table[(at + shift) % count] for at in disorder])
             pieces.append(blocks[shift])
         index += here
     return b"".join(pieces)
@@ -154,7 +157,7 @@ def given(
 
 
 def sources(operation: str, *, size: int, other: int) -> list[int | None]:
-    """Whose elements a rank gets from a call, part by part; None for all ranks' together.
+    """Return whose elements a rank gets from a call, part by part; None for all ranks' together.
 
     Args:
         operation: one of `OPERATIONS`.
@@ -168,6 +171,7 @@ def sources(operation: str, *, size: int, other: int) -> list[int | None]:
     return [other] if operation in ("broadcast", "recv") else list(range(size))
 
 
+# Each of them decides which bytes are right.
 def expected(
     operation: str,
     source: int | None,
@@ -196,10 +200,12 @@ def expected(
     if source is not None:
         value = given_by(source, sequence, count=count)
     else:
-        value = of_all([given_by(one, sequence, count=count) for one in range(size)], reduction)
+        parts = [given_by(giver, sequence, count=count) for giver in range(size)]
+        value = of_all(parts, reduction)
     return fill(value, first=first, elements=elements, dtype=dtype, size=size)
 
 
+# Each of them decides which bytes come out.
 def with_halves_swapped(
     swapped: Value,
     others: Sequence[Value],

@@ -1,28 +1,46 @@
-"""A ledger as a file: a header, a table of texts, and records of one size, of which the last ones
-are kept.
+"""Format of a ledger's file: a header, a table of texts, records of one size, and digests of what
+the calls sent and received. Of records and digests the last ones are kept.
 
 A rank maps the file and writes into it as it calls, so that whatever had begun is there when the
 rank is killed. Rank and subject share a process, and nobody vouches for its bytes: `parse` takes
 nothing that `encode` would not give.
 
-Little-endian. The header (`HEADER`) gives the places of the other two. A text is its length in two
-bytes and ASCII; the first has the number 1, and 0 stands for a text that is not held. A record
+Little-endian. The header (`HEADER`) gives the places of the other three. A text is its length in
+two bytes and ASCII; the first has the number 1, and 0 stands for a text that is not held. A record
 (`RECORD`) ends with the number of its call, from 1, which is written last; 0 is a record that was
-not written. In the place of a tag a collective has how its elements are shared out (`shares.py`).
-Behind the records lie digests (`part.py`).
+not written. In the place of a tag a collective has how its elements are shared out (`call.py`).
+
+A transfer is compared by xxh3 of its bytes. A sum cannot be: what a rank adds is not what it gets.
+So each rank's part and each result have a sketch beside, a sum of the elements with a weight that
+follows from their index: that of a result has to be the sum of those of the parts, exactly for
+whole numbers, and within what rounding allows for others. The weights of floats are 1, 1/2, 1/3 and
+so on in a fixed disorder, eight times each, and of up to 64 elements once, so that two that change
+places are seen; of those of 16 bits 1, 1/4, 1/9. Were they all alike, what rounding allows for many
+elements would be more than what a whole part makes.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.forms.strict_json import JSON
-from harness.ledger.part import DIGESTS, PART, NotAPart, Part, pack, unpack
-from harness.ledger.shares import BUNDLES, NONE, NotShares, Shares, packed, unpacked
+from harness.ledger.call import (
+    COLLECTIVES,
+    NONE,
+    OPERATIONS,
+    SEND,
+    STATES,
+    Call,
+    CallGroup,
+    NotALedger,
+    NotShares,
+    packed,
+    unpacked,
+)
 
 ARTEFACT = "collectives.ledger"
 """Name of the artefact that is a rank's ledger; no rank keeps another one under it."""
@@ -37,6 +55,20 @@ HEADER = struct.Struct("<8sHHHHIIIIIIIQ32sIIHHI")
 RECORD = struct.Struct("<QQQIiiHHHHHHHBxQ")
 NUMBER = struct.Struct("<Q")
 NUMBER_AT = RECORD.size - NUMBER.size
+# digest, sketch (a float, or a whole number as its bits), sum of magnitudes, call, whom, how many
+# parts the call has on this side, side, what the sketch is, number
+PART = struct.Struct("<Q8sdQHHBB2xQ")
+# The same with the sketch as what it is; of NOTHING it is 0.0.
+PART_FLOAT = struct.Struct("<QddQHHBB2xQ")
+PART_WHOLE = struct.Struct("<QQdQHHBB2xQ")
+DIGESTS = 1 << 15
+"""Digests that a rank's file holds: 1.5 MiB. Of more, the last ones."""
+EVERYONE = 0xFFFF
+"""In the place of a rank: all members of the group."""
+Side = Literal["sent", "received"]
+SIDES: tuple[Side, ...] = ("sent", "received")
+NOTHING, FLOAT, WHOLE = range(3)
+FORM_OF_SKETCH = {FLOAT: struct.Struct("<d"), WHOLE: struct.Struct("<Q")}
 SLOTS = 1 << 15
 """Calls that a rank's file holds: 2 MiB. Of more, the last ones."""
 TEXTS_LIMIT = 128 * 1024
@@ -49,160 +81,104 @@ LARGEST_BARE = HEADER.size + TEXTS_LIMIT + SLOTS * RECORD.size
 LARGEST = LARGEST_BARE + DIGESTS * PART.size
 """Bytes of the largest ledger, without and with digests."""
 
-COLLECTIVES = frozenset(
-    {
-        *(
-            "all_reduce",
-            "all_reduce_coalesced",
-            "broadcast",
-            "reduce",
-            "barrier",
-            "monitored_barrier",
-        ),
-        *(
-            "all_gather",
-            "all_gather_coalesced",
-            "all_gather_into_tensor",
-            "all_gather_into_tensor_coalesced",
-        ),
-        *(
-            "gather",
-            "scatter",
-            "reduce_scatter",
-            "reduce_scatter_tensor",
-            "reduce_scatter_tensor_coalesced",
-        ),
-        *("all_to_all", "all_to_all_single", "all_sum", "all_max", "all_min", "sum_scatter"),
-    }
-)
-SEND = "send"
-RECEIVE = "recv"
-OPERATIONS = COLLECTIVES | {SEND, RECEIVE}
 
-State = Literal["open", "ended", "failed", "started"]
-STATES: tuple[State, ...] = ("open", "ended", "failed", "started")
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """Weighted sum that stands for the elements of an array.
 
-
-class NotALedger(ValueError):
-    """Bytes that are not a ledger; the message says why, as the end of a sentence."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """A group of ranks: the library that made it, its name there, its members in the order of their
-    numbers in it.
+    Attributes:
+        total: the weighted sum: a float, or of whole numbers an integer modulo 2**64.
+        size: the same of the magnitudes of elements and weights, for what rounding allows; 0 for
+            whole numbers, and for a result.
     """
 
-    library: str
-    name: str
-    ranks: tuple[int, ...]
-
-    def text(self) -> str:
-        """As it stands in a ledger."""
-        return f"{self.library}|{self.name}|{','.join(map(str, self.ranks))}"
-
-    @classmethod
-    def of(cls, text: str, *, size: int) -> Group:
-        """Read back what `text` gave.
-
-        Raises:
-            NotALedger: it is not a group of a world of `size`.
-        """
-        library, _, rest = text.partition("|")
-        name, _, members = rest.rpartition("|")
-        words = members.split(",")
-        if not library or not all(
-            word.isascii() and word.isdecimal() and len(word) < 6 for word in words
-        ):
-            raise NotALedger(f"{text!r} is not a group")
-        ranks = tuple(map(int, words))
-        if (
-            len(set(ranks)) != len(ranks)
-            or max(ranks) >= size
-            or cls(library, name, ranks).text() != text
-        ):
-            raise NotALedger(f"{text!r} is not a group of a world of {size}")
-        return cls(library, name, ranks)
-
-    def __str__(self) -> str:
-        return f"group {self.name} of {self.library}"
+    total: float | int
+    size: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
-    """One call of a rank.
+class CallPart:
+    """Digest of one array of a call.
 
     Attributes:
-        number: of the rank's calls, from 1.
-        operation: one of `OPERATIONS`.
-        group: the group it was made in.
-        index: from 1, of the collectives that the rank made in this group; of a point-to-point
-            call, of those with the same peer, direction and tag.
-        peer: the root, or the other end of a point-to-point call, as a rank of the world; None
-            where there is none, or a receive takes from anybody.
-        tag: of a point-to-point call, else 0.
-        shape: of the first tensor, such as `2x3`; empty where the ledger could not hold it.
-        dtype: as the library calls it; empty for a barrier.
-        elements: what all members of a collective have to state alike; of a point-to-point call,
-            what is sent.
-        reduction: such as `sum`, else empty.
-        site: `file:line in function` of the caller; empty where the ledger could not hold it.
-        thread: threads of the rank, numbered as they first called.
-        begin: CLOCK_MONOTONIC in nanoseconds.
-        end: the same; None where the call has not ended or its end was not observed.
-        state: open (it had not come back), ended, failed (it raised), started (it came back, and
-            its end is not observed).
-        shares: how the elements of a collective are shared out, where it states that.
+        number: of the rank's digests, from 1.
+        call: the number of the call.
+        side: whether the rank sent it or received it.
+        whom: the rank of the world to which, or from which; None for all members of the group.
+        many: how many arrays the call has on this side.
+        digest: xxh3 of 64 bits, of the bytes of its elements in the order of their indices.
+        sketch: what stands for it in a sum; None where there is none, as for values that are not
+            finite.
     """
 
     number: int
-    operation: str
-    group: Group
-    index: int
-    peer: int | None
-    tag: int
-    shape: str
-    dtype: str
-    elements: int
-    reduction: str
-    site: str
-    thread: int
-    begin: int
-    end: int | None
-    state: State
-    shares: Shares = NONE
+    call: int
+    side: Side
+    whom: int | None
+    many: int
+    digest: int
+    sketch: Sketch | None = None
 
-    @property
-    def is_collective(self) -> bool:
-        """Return whether every member of the group has to make it."""
-        return self.operation in COLLECTIVES
 
-    def values(self) -> dict[str, JSON]:
-        """As JSON, without what differs from run to run."""
-        return {
-            "operation": self.operation,
-            "index": self.index,
-            "group": self.group.text(),
-            "peer": self.peer,
-            "tag": self.tag,
-            "dtype": self.dtype,
-            "shape": self.shape,
-            "elements": self.elements,
-            "reduction": self.reduction,
-            "site": self.site,
-            "call": self.number,
-            "state": self.state,
-            **(
-                {"parts": list(self.shares.gives)}
-                if self.operation in BUNDLES and self.shares.gives
-                else {}
-            ),
-        }
+def pack(part: CallPart) -> bytes:
+    """Return a digest as it lies in a ledger."""
+    kind = NOTHING
+    bits = bytes(8)
+    size = 0.0
+    if part.sketch is not None:
+        size = part.sketch.size
+        total = part.sketch.total
+        kind = WHOLE if isinstance(total, int) else FLOAT
+        bits = FORM_OF_SKETCH[kind].pack(total)
+    whom = EVERYONE if part.whom is None else part.whom
+    side = SIDES.index(part.side)
+    return PART.pack(part.digest, bits, size, part.call, whom, part.many, side, kind, part.number)
+
+
+def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
+    """Read one; None where none was written.
+
+    Args:
+        data: of the ledger.
+        at: its place there.
+        size: world size.
+
+    Raises:
+        NotALedger: it cannot be one.
+    """
+    digest, bits, magnitude, call, whom, many, side, kind, number = PART.unpack_from(data, at)
+    if not number:
+        return None
+    if (
+        not call
+        or not many
+        or side >= len(SIDES)
+        or not (whom < size or whom == EVERYONE)
+        or kind > WHOLE
+    ):
+        raise NotALedger(f"its digest {number} cannot be")
+    sketch = None
+    if kind:
+        (total,) = FORM_OF_SKETCH[kind].unpack(bits)
+        if not (math.isfinite(total) and math.isfinite(magnitude) and magnitude >= 0):
+            raise NotALedger(f"the sketch of its digest {number} cannot be")
+        sketch = Sketch(total=total, size=magnitude)
+    elif magnitude or any(bits):
+        raise NotALedger(f"its digest {number} cannot be")
+    return CallPart(
+        number=number,
+        call=call,
+        side=SIDES[side],
+        whom=None if whom == EVERYONE else whom,
+        many=many,
+        digest=digest,
+        sketch=sketch,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """What one rank called.
+    """Calls of one rank.
 
     Attributes:
         rank: whose it is.
@@ -234,19 +210,19 @@ class Ledger:
     children: int = 0
     lost: int = 0
     digested: bool = False
-    parts: Sequence[Part] = ()
+    parts: Sequence[CallPart] = ()
     undigested: int = 0
     undigested_why: str = ""
     in_c: bool = False
 
     @property
     def overwritten(self) -> int:
-        """How many calls are not held any more, because there were more than there was room for."""
+        """Return how many calls are not held any more, for want of room."""
         return max(0, self.made - self.room)
 
     @property
     def torn(self) -> int:
-        """How many calls were begun and not written, because the rank was killed meanwhile."""
+        """Return how many calls were begun and not written: the rank was killed meanwhile."""
         return self.made - self.overwritten - len(self.calls)
 
     def standing(self) -> Call | None:
@@ -303,7 +279,7 @@ def parse(data: bytes) -> Ledger:
     if rest or rest_of_parts or not 0 <= records <= room or parts > parts_room:
         raise NotALedger(f"it has {len(data)} bytes, which its header does not allow")
     texts = _texts(data[texts_at : texts_at + used])
-    groups: dict[int, Group] = {}
+    groups: dict[int, CallGroup] = {}
     calls: dict[int, Call] = {}
     for at in range(records_at, parts_at, step):
         if NUMBER.unpack_from(data, at + NUMBER_AT)[0]:
@@ -337,14 +313,11 @@ def parse(data: bytes) -> Ledger:
     )
 
 
-def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[Part, ...]:
+def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[CallPart, ...]:
     """Return the digests, by number; of calls that were not written none."""
-    parts: dict[int, Part] = {}
+    parts: dict[int, CallPart] = {}
     for at in range(begin, len(data), PART.size):
-        try:
-            part = unpack(data, at, size=size)
-        except NotAPart as error:
-            raise NotALedger(str(error)) from None
+        part = unpack(data, at, size=size)
         if (
             part is not None
             and part.call <= made
@@ -365,34 +338,49 @@ def encode(ledger: Ledger) -> bytes:
     for call in ledger.calls:
         peer = -1 if call.peer is None else call.peer
         tag = packed(call.shares, texts.number) if call.is_collective else call.tag
-        numbers = (call.begin, call.end or 0, call.elements, call.index, peer, tag)
-        words = (
-            call.operation,
-            call.group.text(),
-            call.site,
-            call.dtype,
-            call.shape,
-            call.reduction,
-        )
-        state = STATES.index(call.state)
         records += RECORD.pack(
-            *numbers, *(texts.number(word) for word in words), call.thread, state, call.number
+            call.begin,
+            call.end or 0,
+            call.elements,
+            call.index,
+            peer,
+            tag,
+            texts.number(call.operation),
+            texts.number(call.group.text()),
+            texts.number(call.site),
+            texts.number(call.dtype),
+            texts.number(call.shape),
+            texts.number(call.reduction),
+            call.thread,
+            STATES.index(call.state),
+            call.number,
         )
     why = texts.number(ledger.why)
     undigested_why = texts.number(ledger.undigested_why)
+    # From here on the table of texts is complete, and the places behind it are known.
     held = bytes(texts.data)
-    places = (HEADER.size, len(held), len(held), HEADER.size + len(held))
-    who = (MAGIC, RECORD.size, ledger.rank, ledger.size, why, ledger.pid, ledger.room)
-    about = (ledger.lost, ledger.children, ledger.world.encode("ascii"))
-    room = DIGESTS if ledger.digested else 0
-    digests = (
-        HEADER.size + len(held) + len(records),
-        room,
+    records_at = HEADER.size + len(held)
+    header = HEADER.pack(
+        MAGIC,
+        RECORD.size,
+        ledger.rank,
+        ledger.size,
+        why,
+        ledger.pid,
+        ledger.room,
+        HEADER.size,
+        len(held),
+        len(held),
+        records_at,
+        ledger.lost,
+        ledger.children,
+        ledger.world.encode("ascii"),
+        records_at + len(records),
+        DIGESTS if ledger.digested else 0,
         undigested_why,
         ledger.in_c,
         ledger.undigested,
     )
-    header = HEADER.pack(*who, *places, *about, *digests)
     return header + held + bytes(records) + b"".join(map(pack, ledger.parts))
 
 
@@ -403,16 +391,15 @@ def visible(text: str) -> bytes:
     return TEXT_HIDDEN.sub(_escaped, text).encode("ascii")[:TEXT_LIMIT]
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "backslashreplace").decode("ascii")
+def _escaped(hidden: re.Match[str]) -> str:
+    return hidden[0].encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 class Texts:
-    """The table of texts while it is written; each text once, and 0 for what it cannot hold."""
+    """Table of texts while it is written; each text once, and 0 for what it cannot hold."""
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.lost = 0
         self._numbers: dict[str, int] = {"": 0}
 
     def number(self, text: str) -> int:
@@ -424,7 +411,6 @@ class Texts:
             return known
         written = visible(text)
         if len(self._numbers) > TEXTS_MOST or len(self.data) + 2 + len(written) > TEXTS_LIMIT:
-            self.lost += 1
             return 0
         self.data += len(written).to_bytes(2, "little") + written
         self._numbers[text] = number = len(self._numbers)
@@ -454,15 +440,20 @@ def _text(texts: Sequence[str], number: int) -> str:
 
 
 def _call(
-    found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Group], rank: int, size: int
+    record: tuple[int, ...],
+    *,
+    texts: Sequence[str],
+    groups: dict[int, CallGroup],
+    rank: int,
+    size: int,
 ) -> Call:
-    """One record."""
-    begin, end, elements, index, peer, tag, *words, thread, state, number = found
+    """Read the call of one record; `groups` has those that were read, by their text's number."""
+    begin, end, elements, index, peer, tag, *words, thread, state, number = record
     operation, group_text, site, dtype, shape, reduction = (_text(texts, word) for word in words)
     if operation not in OPERATIONS or state >= len(STATES) or index == 0 or not -1 <= peer < size:
         raise NotALedger(f"its call {number} cannot be")
     if (group := groups.get(words[1])) is None:
-        group = groups[words[1]] = Group.of(group_text, size=size)
+        group = groups[words[1]] = CallGroup.of(group_text, size=size)
     if rank not in group.ranks or not (peer == -1 or peer in group.ranks):
         raise NotALedger(f"its call {number} is in a group that the rank or its peer is not in")
     if (peer == -1 and operation == SEND) or (end and end < begin):

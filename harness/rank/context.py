@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, CODED, CODED_END, ENVIRONMENT_TOLD, FAULT_IN_CALL
 from harness.ledger import coded
-from harness.ledger.inside import seam_mlx, seam_torch
+from harness.ledger.inside.seam import mlx_elements, torch_elements
 from harness.rank import artefacts
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
@@ -172,8 +172,8 @@ class Coded:
         if isinstance(array, list | tuple):
             return b"".join(map(self.data, array))
         if self._library.__name__ == "torch":
-            return seam_torch.elements(array)
-        return seam_mlx.elements(self._library, array)
+            return torch_elements(array)
+        return mlx_elements(self._library, array)
 
 
 class CodedCall:

@@ -26,10 +26,11 @@ NAME_LIMIT = 200
 FILE_NAME = "error.json"
 RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
 LEDGER = os.path.realpath(Path(inside.__file__).parent) + os.sep
-# What stands between a subject and the library it calls, and is neither.
-WATCHES = (f"{RUNTIME}groups.py", f"{LEDGER}hook_torch.py", f"{LEDGER}hook_mlx.py")
-# A text, as frames name their files.
-BY_NAME = tuple(os.path.basename(file) for file in WATCHES)  # noqa: PTH119
+# What stands between a subject and the library it calls, and is neither. Nothing in the ledger raises
+# by itself: what passes there is the library's error, whichever of its layers the call went through.
+WATCHES = (f"{RUNTIME}groups.py", LEDGER)
+# Parts of their names, as frames have them.
+BY_NAME = ("groups.py", f"ledger{os.sep}inside{os.sep}")
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
 
 
@@ -104,13 +105,13 @@ def _is_ours(trace: TracebackType | None) -> bool:
         if not _is_watch(trace):
             file = trace.tb_frame.f_code.co_filename
         trace = trace.tb_next
-    return bool(file) and os.path.realpath(file).startswith((RUNTIME, LEDGER))
+    return bool(file) and os.path.realpath(file).startswith(RUNTIME)
 
 
 def _is_watch(step: TracebackType) -> bool:
     # By its name first: a stack may be a million frames deep.
     file = step.tb_frame.f_code.co_filename
-    return file.endswith(BY_NAME) and os.path.realpath(file) in WATCHES
+    return any(name in file for name in BY_NAME) and os.path.realpath(file).startswith(WATCHES)
 
 
 def write(scratch: str, description: dict[str, Any]) -> None:

@@ -29,8 +29,7 @@ from typing import Any
 from harness.forms.strict_json import JSON
 from harness.history import ENVIRONMENT_TOLD
 from harness.ledger.file import ARTEFACT
-from harness.ledger.inside.book import Book
-from harness.ledger.inside.recorder import module_of
+from harness.ledger.inside.book import Book, module_of
 from harness.rank import failure
 from harness.rank.arm import LOOKED, look, names_swallowed, parameters, prefer, strays
 from harness.rank.artefacts import BYTES

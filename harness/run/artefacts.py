@@ -33,8 +33,9 @@ from harness.history import (
     NEEDLES_TRIED,
     History,
 )
+from harness.ledger.call import NotALedger
 from harness.ledger.file import ARTEFACT as LEDGER
-from harness.ledger.file import LARGEST, NotALedger, encode, parse
+from harness.ledger.file import LARGEST, encode, parse
 from harness.ledger.outside.account import account
 from harness.numeric.array import NotAnArray, header
 from harness.numeric.arrays import ArrayFile

@@ -20,7 +20,7 @@ from harness.faults.hub import HubFault
 from harness.history import HUB_BEGIN, HUB_END, HUB_REQUEST
 from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
-from harness.hub.place import GivenSocket, Place
+from harness.hub.place import GivenSocket, ListeningPlace
 from harness.world.control.launch import Launch
 from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import World
@@ -103,7 +103,7 @@ class WorldHub:
         pairs = zip(sockets[::2], sockets[1::2], strict=True)
         self._start(world, [GivenSocket(bound, kernel) for bound, kernel in pairs])
 
-    def _start(self, world: World, places: Sequence[Place] = ()) -> None:
+    def _start(self, world: World, places: Sequence[ListeningPlace] = ()) -> None:
         try:
             self._server.start(places)
         except HubError as error:

@@ -18,7 +18,8 @@ from harness.forms.distribution import missing
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, History
-from harness.ledger.file import ARTEFACT, NotALedger, parse
+from harness.ledger.call import NotALedger
+from harness.ledger.file import ARTEFACT, parse
 from harness.ledger.outside.account import in_words
 from harness.numeric.arrays import ArrayFile, spread
 from harness.record.artefacts import PER_TRIAL, path_of

@@ -1,9 +1,9 @@
 """Ready subjects: code that really works over several ranks, for scenarios without Python of their
 own.
 
-A scenario names one with `subject.use`. What each does, takes and emits is in its own file, which
-imports no engine; its code is next to that file, in `KIND_inside.py`. Those that run inference are
-in `harness.engines`. Signed scenarios name them, so none is ever renamed, and arguments are only
+A scenario names one with `subject.use`. What each does, takes and emits is in `ready.py`, which
+imports no engine; its code is in `KIND_inside.py`. Those that run inference are in
+`harness.engines`. Signed scenarios name them, so none is ever renamed, and arguments are only
 added.
 """
 
@@ -18,10 +18,10 @@ READY: Registry[ReadySubject] = Registry(
     Package(
         "harness",
         {
-            "torch-pipeline": "subjects.torch_pipeline:SUBJECT",
-            "torch-allreduce": "subjects.collectives:TORCH",
-            "mlx-allreduce": "subjects.collectives:MLX",
-            "tokenizer-load": "subjects.tokenizer_load:SUBJECT",
+            "torch-pipeline": "subjects.ready:TORCH_PIPELINE",
+            "torch-allreduce": "subjects.ready:TORCH_ALLREDUCE",
+            "mlx-allreduce": "subjects.ready:MLX_ALLREDUCE",
+            "tokenizer-load": "subjects.ready:TOKENIZER_LOAD",
             "hf-single": "engines.inference:HF_SINGLE",
             "hf-tensor": "engines.inference:HF_TENSOR",
             "hf-pipeline": "engines.inference:HF_PIPELINE",

@@ -1,4 +1,4 @@
-"""What a ready subject is: its code, what it is told, and what it tells.
+"""Description of a ready subject: its code, what it is told, and what it tells.
 
 Nothing of it is imported here.
 """
@@ -16,7 +16,7 @@ NO_DEFECT = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """An argument of a ready subject, given in `with` or as an axis of the matrix.
+    """Argument of a ready subject, given in `with` or as an axis of the matrix.
 
     Attributes:
         does: what it changes, in words.
@@ -40,7 +40,7 @@ class Argument:
     of_the_ranks: bool = False
 
     def complaint(self, value: object) -> str:
-        """Why it cannot be this value; empty where it can."""
+        """Return why it cannot be this value; empty where it can."""
         if self.choices:
             return "" if value in self.choices else f"must be one of {', '.join(self.choices)}"
         if isinstance(self.default, tuple):
@@ -65,7 +65,7 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadySubject:
-    """A subject that a scenario names with `use`.
+    """Subject that a scenario names with `use`.
 
     Attributes:
         does: what its ranks do, in words.
@@ -103,13 +103,13 @@ class ReadySubject:
 
     @property
     def module(self) -> str:
-        """The name that its code has in an arm."""
+        """Name that its code has in an arm."""
         name = self.file.stem.removesuffix(INSIDE)
         return f"{self.package}.{name}" if self.package else name
 
     @property
     def package(self) -> str:
-        """The package that its code is a module of; empty where it stands alone."""
+        """Package that its code is a module of; empty where it stands alone."""
         folder = self.file.parent.name
         return folder.removesuffix(INSIDE) if folder.endswith(INSIDE) else ""
 

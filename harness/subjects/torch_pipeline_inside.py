@@ -98,8 +98,8 @@ def _rotate(heads: Tensor, positions: Tensor) -> Tensor:
     )
 
 
-class Share:
-    """What one rank holds of the model, and the group it works with.
+class ModelShare:
+    """Part of the model that one rank holds, and the group it works with.
 
     Attributes:
         sent, received: digests of the hidden states of the last step that went to the next rank and
@@ -195,6 +195,7 @@ def digest(tensor: Tensor) -> str:
     return hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
+# Its arguments are those that a scenario may give.
 def run(
     context: Any,
     *,
@@ -218,7 +219,9 @@ def run(
         )
     with torch.inference_mode():
         context.emit("model.load.begin")
-        share = Share(context, parallel=parallel, layers=layers, seed=model_seed, defect=defect)
+        share = ModelShare(
+            context, parallel=parallel, layers=layers, seed=model_seed, defect=defect
+        )
         context.emit("model.load.end")
         dice = torch.Generator().manual_seed(model_seed)
         tokens = [int(token) for token in torch.randint(VOCABULARY, (prompt,), generator=dice)]
@@ -247,9 +250,10 @@ def run(
         )
 
 
-def _compare_ends(context: Any, share: Share, number: int) -> None:
+def _compare_ends(context: Any, share: ModelShare, number: int) -> None:
     """Hold what this rank received against what the rank before it says that it sent."""
-    digests = [json.loads(one) for one in context.group.all_gather(json.dumps(share.sent).encode())]
+    answers = context.group.all_gather(json.dumps(share.sent).encode())
+    digests = [json.loads(answer) for answer in answers]
     sent = digests[context.rank - 1] if context.rank else ""
     context.emit(
         "hop", number=number, sent=sent, received=share.received, intact=sent == share.received

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from harness.ledger.file import ARTEFACT
 from harness.ledger.inside.book import Book
 from harness.ledger.inside.hook_torch import TorchHook
-from harness.ledger.inside.recorder import module_of
+from harness.ledger.inside.book import module_of
 
 OURS, NOW = [], {"inner": 0.0, "inside": False}
 

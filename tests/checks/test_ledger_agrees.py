@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from harness.checks import AnyCheck, Check, Finding
 from harness.events import Event
 from harness.history import LEDGERS_COMPARED, History
-from harness.ledger.file import Group, Ledger, encode
+from harness.ledger.call import CallGroup
+from harness.ledger.file import Ledger, encode
 from harness.ledger.outside.account import account
 from tests.ledger.made import WORLD, call, last, ledger, receive, send
 
@@ -114,7 +115,7 @@ def test_a_full_ledger_is_not_a_pass() -> None:
 
 def test_calls_of_its_own_are_no_agreement() -> None:
     """Two ranks that made no call together agree on nothing."""
-    alone = [ledger(rank, call(group=Group("torch", "0", (rank,)))) for rank in range(2)]
+    alone = [ledger(rank, call(group=CallGroup("torch", "0", (rank,)))) for rank in range(2)]
     found = noted(*alone)
     assert [part.reason for part in found.ranks] == [
         "none of its 1 calls was made together with another rank"
@@ -126,13 +127,13 @@ def test_a_world_of_one_has_nobody_to_agree_with() -> None:
 
     A ledger that is not there, or not whole, does not.
     """
-    for own in ((call(group=Group("torch", "0", (0,))),), ()):
+    for own in ((call(group=CallGroup("torch", "0", (0,))),), ()):
         found = noted(ledger(0, *own, size=1))
         assert found.passed, found
         assert "a world of one has nobody to agree with" in str(found.ranks[0].observed)
     assert not noted(None).passed
     assert not noted(
-        last(ledger(0, *[call(group=Group("torch", "0", (0,)))] * 5, size=1), kept=2)
+        last(ledger(0, *[call(group=CallGroup("torch", "0", (0,)))] * 5, size=1), kept=2)
     ).passed
 
 

@@ -162,3 +162,13 @@ def test_a_call_that_cannot_be_struck_is_made_as_it_is(live: Live, fault: Make) 
     assert struck.passed, struck.findings
     for one, why in zip(struck.proved, refused.values(), strict=True):
         assert (one.proof.proved, one.proof.description.endswith(why)) == (False, True), one
+
+
+def test_what_a_library_raises_behind_the_seam_is_no_refusal_of_ours(
+    live: Live, fault: Make
+) -> None:
+    """Where calls may be struck, an error of the library is still its own and the subject's."""
+    waits = fault(kind="skip-call", ranks=[0], at="door", operation="all_reduce", nth=2)
+    struck = live(waits, entry="calls:left_alone", observe=True)
+    error = struck.one("rank", 0, "rank.error").values
+    assert (error["type"], error["ours"]) == ("RuntimeError", False)

@@ -74,6 +74,11 @@ def test_percentages_are_fractions(text: str, fraction: float) -> None:
         (percent, 30, "30%"),
         (percent, "0%", None),
         (percent, "100%", None),
+        (percent, "5s", None),
+        (percent, "5k", None),
+        (duration, "5k", None),
+        (duration, "5%", None),
+        (size, "5%", None),
     ],
 )
 def test_what_is_no_quantity_is_refused_with_advice(
@@ -84,5 +89,4 @@ def test_what_is_no_quantity_is_refused_with_advice(
         read(value)
     assert caught.value.context is not None
     assert caught.value.context["message"]
-    if meant is not None:
-        assert caught.value.context["suggestion"] == meant
+    assert caught.value.context["suggestion"] == meant

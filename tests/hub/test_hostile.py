@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.hub import Hub, HubError, Limits, LogLost, parse_rules, read_log
-from harness.hub.target import BadTarget, parse
+from harness.hub.request import BadTarget, parse
 from tests.kit.hub_client import Ask
 
 CONFIG = "/acme/tiny/resolve/main/config.json"

@@ -136,6 +136,7 @@ def test_headers_and_ranges(folder: Path, ask: Ask) -> None:
         last = ask(hub, "/acme/tiny/resolve/main/tokenizer.json", Range="bytes=-5")
         rest = ask(hub, "/acme/tiny/resolve/main/tokenizer.json", Range="bytes=1048570-")
         beyond = ask(hub, "/acme/tiny/resolve/main/tokenizer.json", Range="bytes=1048576-")
+        empty = ask(hub, "/acme/tiny/resolve/main/empty.txt", Range="bytes=-5")
     assert head.headers["Content-Length"] == str(len(BIG))
     assert head.headers["Accept-Ranges"] == "bytes"
     assert head.headers["ETag"] == '"' + git_blob(BIG) + '"'
@@ -150,6 +151,7 @@ def test_headers_and_ranges(folder: Path, ask: Ask) -> None:
     assert middle.headers["Content-Range"] == f"bytes 300000-700000/{len(BIG)}"
     assert (last.body, rest.body) == (BIG[-5:], BIG[1048570:])
     assert (beyond.status, beyond.headers["Content-Range"]) == (416, f"bytes */{len(BIG)}")
+    assert (empty.status, "Content-Range" in empty.headers) == (200, False)
 
 
 def test_commits_follow_from_bytes(folder: Path, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from harness.ledger.file import RECEIVE, SEND, SLOTS, Call, Group, Ledger
-from harness.ledger.part import Part, Sketch
+from harness.ledger.call import RECEIVE, SEND, Call, CallGroup
+from harness.ledger.file import SLOTS, CallPart, Ledger, Sketch
 
 WORLD = "0123456789abcdef"
 
@@ -30,7 +30,7 @@ def call(operation: str = "all_reduce", **rest: Any) -> Call:
     known: dict[str, Any] = {
         "number": 1,
         "operation": operation,
-        "group": Group("torch", "0", (0, 1)),
+        "group": CallGroup("torch", "0", (0, 1)),
         "index": 1,
         "peer": None,
         "tag": 0,
@@ -60,17 +60,17 @@ def last(found: Ledger, *, kept: int) -> Ledger:
     return replace(found, calls=found.calls[-kept:], room=kept)
 
 
-def digested(found: Ledger, *parts: Part) -> Ledger:
+def digested(found: Ledger, *parts: CallPart) -> Ledger:
     """The same with digests, numbered as they come."""
     numbered = tuple(replace(part, number=number) for number, part in enumerate(parts, start=1))
     return replace(found, digested=True, parts=numbered)
 
 
-def part(call: int, side: Any, digest: int, **rest: Any) -> Part:
+def part(call: int, side: Any, digest: int, **rest: Any) -> CallPart:
     """The digest of an array of a call; of a sum with a sketch."""
     known: dict[str, Any] = {"whom": None, "many": 1, "sketch": None, **rest}
-    return Part(number=1, call=call, side=side, digest=digest, **known)
+    return CallPart(number=1, call=call, side=side, digest=digest, **known)
 
 
-def of_sum(call: int, side: Any, total: float, *, size: float = 100.0, **rest: Any) -> Part:
+def of_sum(call: int, side: Any, total: float, *, size: float = 100.0, **rest: Any) -> CallPart:
     return part(call, side, 7, sketch=Sketch(total=total, size=size), **rest)

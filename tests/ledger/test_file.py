@@ -17,21 +17,11 @@ from typing import Any
 import pytest
 
 from harness.ledger import file
-from harness.ledger.file import (
-    ARTEFACT,
-    HEADER,
-    LARGEST,
-    RECORD,
-    SLOTS,
-    Group,
-    NotALedger,
-    encode,
-    parse,
-)
+from harness.ledger.call import CallGroup, NotALedger
+from harness.ledger.file import ARTEFACT, HEADER, LARGEST, PART, RECORD, SLOTS, encode, parse
 from harness.ledger.inside import book as rank_ledger
 from harness.ledger.inside.book import Book
 from harness.ledger.outside.account import account
-from harness.ledger.part import PART
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.rank.spec import RankSpec
 from tests.ledger.made import WORLD, call, digested, ledger, of_sum, part, receive, send
@@ -141,10 +131,13 @@ def test_no_byte_makes_it_raise_anything_else() -> None:
         ({"index": 0}, "cannot be"),
         ({"state": "ended", "end": 5, "begin": 6}, "cannot be"),
         ({"operation": "send", "peer": None}, "cannot be"),
-        ({"group": Group("torch", "0", (1,))}, "that the rank or its peer is not in"),
-        ({"group": Group("torch", "0", (0,)), "peer": 1}, "that the rank or its peer is not in"),
-        ({"group": Group("torch", "0", (0, 7))}, "is not a group of a world of 2"),
-        ({"group": Group("torch", "0", (0, 0))}, "is not a group of a world of 2"),
+        ({"group": CallGroup("torch", "0", (1,))}, "that the rank or its peer is not in"),
+        (
+            {"group": CallGroup("torch", "0", (0,)), "peer": 1},
+            "that the rank or its peer is not in",
+        ),
+        ({"group": CallGroup("torch", "0", (0, 7))}, "is not a group of a world of 2"),
+        ({"group": CallGroup("torch", "0", (0, 0))}, "is not a group of a world of 2"),
     ],
 )
 def test_a_call_that_cannot_be_is_refused(wrong: dict[str, Any], why: str) -> None:
@@ -169,7 +162,7 @@ def test_texts_are_printable_ascii() -> None:
 @pytest.mark.slow
 def test_a_full_ledger_holds_the_last_calls_and_says_so(book: Book, tmp_path: Path) -> None:
     """Of more calls than it has room for the first are gone, which is counted."""
-    group = book.text(Group("torch", "0", (0, 1)).text())
+    group = book.text(CallGroup("torch", "0", (0, 1)).text())
     for _ in range(SLOTS + 10):
         book.end(begin(book, "barrier", group))
     found = parse(left(tmp_path))
@@ -190,7 +183,7 @@ def test_a_full_ledger_holds_the_last_calls_and_says_so(book: Book, tmp_path: Pa
 
 def test_a_record_that_was_cut_off_is_counted(book: Book, tmp_path: Path) -> None:
     """A rank that is killed while one of its threads writes leaves a gap, and the rest."""
-    group = book.text(Group("torch", "0", (0, 1)).text())
+    group = book.text(CallGroup("torch", "0", (0, 1)).text())
     for _ in range(3):
         begin(book, "all_reduce", group)
     data = bytearray(left(tmp_path))
@@ -204,7 +197,7 @@ def test_a_record_that_was_cut_off_is_counted(book: Book, tmp_path: Path) -> Non
 
 def test_threads_take_a_record_each(book: Book, tmp_path: Path) -> None:
     """Calls of eight threads are all there, each once, and counted by group without a gap."""
-    group = book.text(Group("torch", "0", (0, 1)).text())
+    group = book.text(CallGroup("torch", "0", (0, 1)).text())
 
     together = threading.Barrier(8)
 
@@ -230,7 +223,7 @@ def test_a_table_that_is_full_is_said(book: Book, tmp_path: Path) -> None:
 
     A name that a record needs makes it not observed.
     """
-    group = book.text(Group("torch", "0", (0, 1)).text())
+    group = book.text(CallGroup("torch", "0", (0, 1)).text())
     for number in range(5000):
         shape = book.text(f"{number}x" * 8, needed=False)
         book.end(begin(book, "all_reduce", group, shape))
@@ -241,7 +234,7 @@ def test_a_table_that_is_full_is_said(book: Book, tmp_path: Path) -> None:
 
     def fill() -> None:
         for number in range(2000):
-            book.text(Group("torch", f"{number}-" * 20, (0, 1)).text())
+            book.text(CallGroup("torch", f"{number}-" * 20, (0, 1)).text())
 
     with pytest.raises(ValueError, match="no room"):
         fill()
@@ -256,9 +249,18 @@ def test_the_first_reason_stays(book: Book, tmp_path: Path) -> None:
     assert parse(left(tmp_path)).why == "torch is another\\none"
 
 
+def test_a_long_reason_is_cut_off_and_said(book: Book, tmp_path: Path) -> None:
+    """An error of a library may be longer than a text of a ledger: its beginning is the reason."""
+    book.refuse("a call could not be written: " + "x" * 400)
+    book.undigested("its tensor is odd: " + "y" * 400)
+    written = parse(left(tmp_path))
+    assert written.why.startswith("a call could not be written: xxx")
+    assert written.undigested_why.startswith("its tensor is odd: yyy")
+
+
 def test_a_child_writes_nothing_but_that_it_called(book: Book, tmp_path: Path) -> None:
     """A process that the rank forked shares the file: its calls are counted apart."""
-    group = book.text(Group("torch", "0", (0, 1)).text())
+    group = book.text(CallGroup("torch", "0", (0, 1)).text())
     book.end(begin(book, "barrier", group))
     if (child := os.fork()) == 0:
         try:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.file import Group, NotALedger, encode, parse
+from harness.ledger.call import UNHELD, CallGroup, NotALedger, NotShares, Shares, packed, unpacked
+from harness.ledger.file import encode, parse
 from harness.ledger.outside.account import account, in_words
 from harness.ledger.outside.agreement import LedgerDifference, agree
-from harness.ledger.shares import UNHELD, NotShares, Shares, packed, unpacked
 from tests.ledger.made import WORLD, call, ledger
 
-THREE = Group("torch", "0", (0, 1, 2))
+THREE = CallGroup("torch", "0", (0, 1, 2))
 # Row by row what each of three ranks gives the others, and itself.
 GIVEN = ((1, 3, 1), (2, 4, 2), (3, 1, 3))
 

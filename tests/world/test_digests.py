@@ -169,3 +169,12 @@ def test_two_of_one_shape_in_each_others_place_are_seen_by_coded_payloads_alone(
     reasons = [part.reason for part in check.judge(lived.history).ranks]
     assert reasons[0] == ""
     assert "it is what rank 0 gave in call 2; the same call of rank 0 at astray.py:" in reasons[1]
+
+
+def test_what_a_library_raises_as_somebody_waits_is_no_refusal_of_ours(
+    digested: Callable[..., Any],
+) -> None:
+    """The error of an asynchronous call whose end is seen is still the library's."""
+    lived, _ = digested("sending:lost_meanwhile")
+    error = lived.error(0)
+    assert (error["type"], error["ours"]) == ("RuntimeError", False)

@@ -226,9 +226,8 @@ def test_another_group_than_the_world_is_refused(
     monkeypatch.setenv("MLX_RANK", "")
     held = mlx_ring._bound(0)
     port = held.getsockname()[1]
-    spec = _spec(
-        tmp_path, {"places": [["127.0.0.1", port]] * 2, "held": held.detach(), "turn": None}
-    )
+    rendezvous = {"places": [["127.0.0.1", port]] * 2, "held": held.detach(), "across": False}
+    spec = _spec(tmp_path, {**rendezvous, "turn": None, "tables": None, "door": None})
     with pytest.raises(
         mlx_ring_inside.NotTheRing, match=f"{found[0]} of {found[1]}; it was started as 1 of 2"
     ):

@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from harness.forms import manifest
 from harness.forms.digest import fold, sha256, sha256_of
+from harness.forms.strict_json import JSON
 from harness.forms.variables import cache_folder
 from harness.hub import HubError
 from harness.hub.layouts.files import (
@@ -82,12 +82,9 @@ def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
 
 def digest() -> str:
     """Return what names the layouts of this version: sha256 over everything that makes them."""
-    entries = (
-        one
-        for one in resources.files("harness.hub.layouts").iterdir()
-        if one.name.endswith((".py", ".txt"))
-    )
-    return fold({one.name: sha256(one.read_bytes()) for one in entries})
+    entries = resources.files("harness.hub.layouts").iterdir()
+    sources = [entry for entry in entries if entry.name.endswith((".py", ".txt"))]
+    return fold({source.name: sha256(source.read_bytes()) for source in sources})
 
 
 def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> Path:
@@ -112,6 +109,7 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
     root.mkdir(parents=True, exist_ok=True)
     from filelock import FileLock  # a scenario that names one of these is read without it
 
+    # One process makes it; others that want the same wait for it, and find it whole.
     with FileLock(root / f"{key}.lock"):
         if not _is_whole(place):  # another process may have been first
             shutil.rmtree(place, ignore_errors=True)
@@ -134,7 +132,7 @@ def _digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}
 
 
-Files = dict[str, bytes | dict[str, Any]]
+Files = dict[str, bytes | dict[str, JSON]]
 """What a layout is made of: path to bytes, or to what a JSON file holds."""
 
 LARGE = 101_000

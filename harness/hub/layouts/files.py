@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.forms.strict_json import JSON
+
 LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
 WORDS = (
     "the", "and", "of", "to", "in", "is", "that", "for", "with", "as", "not", "are", "this",
@@ -112,7 +114,7 @@ def _where_patterns_differ(
 
 
 def _chain(text: str) -> Iterator[tuple[str, str]]:
-    """The merges that build a text from its left end."""
+    """Yield the merges that build a text from its left end."""
     for end in range(1, len(text)):
         yield text[:end], text[end]
 
@@ -209,7 +211,7 @@ def as_json(value: Any, *, indent: int | None = 2) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=indent) + "\n").encode()
 
 
-def added(text: str, number: int, *, special: bool = True) -> dict[str, Any]:
+def added(text: str, number: int, *, special: bool = True) -> dict[str, JSON]:
     """Return an added token of tokenizer.json."""
     return {
         "id": number,
@@ -227,7 +229,7 @@ def numbered(texts: Sequence[str], *, first: int) -> dict[str, int]:
     return {text: first + number for number, text in enumerate(texts)}
 
 
-def byte_level_step(*, prefix: bool = False, regex: bool = False) -> dict[str, Any]:
+def byte_level_step(*, prefix: bool = False, regex: bool = False) -> dict[str, JSON]:
     """Return the ByteLevel step of a pre-tokenizer, post-processor or decoder."""
     return {
         "type": "ByteLevel",
@@ -237,7 +239,7 @@ def byte_level_step(*, prefix: bool = False, regex: bool = False) -> dict[str, A
     }
 
 
-def split_then_bytes(pattern: str) -> dict[str, Any]:
+def split_then_bytes(pattern: str) -> dict[str, JSON]:
     """Return a pre-tokenizer that splits by a pattern, then maps bytes."""
     split = {
         "type": "Split",
@@ -248,27 +250,28 @@ def split_then_bytes(pattern: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, byte_level_step()]}
 
 
-def begin_with(text: str, number: int) -> dict[str, Any]:
+def begin_with(text: str, number: int) -> dict[str, JSON]:
     """Return a post-processor that puts one token before every text."""
     first = {"SpecialToken": {"id": text, "type_id": 0}}
-    one = {"Sequence": {"id": "A", "type_id": 0}}
-    two = {"Sequence": {"id": "B", "type_id": 1}}
+    text_a = {"Sequence": {"id": "A", "type_id": 0}}
+    text_b = {"Sequence": {"id": "B", "type_id": 1}}
     return {
         "type": "TemplateProcessing",
-        "single": [first, one],
-        "pair": [first, one, {"SpecialToken": {"id": text, "type_id": 1}}, two],
+        "single": [first, text_a],
+        "pair": [first, text_a, {"SpecialToken": {"id": text, "type_id": 1}}, text_b],
         "special_tokens": {text: {"id": text, "ids": [number], "tokens": [text]}},
     }
 
 
+# Each of them is a part of the file that a layout may have otherwise.
 def tokenizer_json(
     vocabulary: Vocabulary,
     *,
     special: Mapping[str, int],
     plain: Mapping[str, int] | None = None,
-    pre_tokenizer: Mapping[str, Any] | None = None,
-    post_processor: Mapping[str, Any] | None = None,
-    normalizer: Mapping[str, Any] | None = None,
+    pre_tokenizer: Mapping[str, JSON] | None = None,
+    post_processor: Mapping[str, JSON] | None = None,
+    normalizer: Mapping[str, JSON] | None = None,
     ignore_merges: bool = False,
 ) -> bytes:
     """Return a tokenizer.json of the BPE kind.
@@ -316,7 +319,7 @@ def merges_txt(vocabulary: Vocabulary) -> bytes:
     ).encode()
 
 
-def decoder_entries(special: Mapping[str, int]) -> dict[str, Any]:
+def decoder_entries(special: Mapping[str, int]) -> dict[str, JSON]:
     """``added_tokens_decoder`` of tokenizer_config.json."""
     entries = (added(text, number) for text, number in special.items())
     return {str(entry.pop("id")): entry for entry in entries}

@@ -1,4 +1,4 @@
-"""The digests of a rank's calls, for either library: what is taken of arrays, and the parts that a
+"""Digests of a rank's calls, for either library: what is taken of arrays, and the parts that a
 ledger gets.
 
 xxhash is asked for only where digests are: `harness.rank` needs nothing else beside the standard
@@ -12,21 +12,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from harness.ledger.file import FLOAT, NOTHING, WHOLE
 from harness.ledger.inside.book import Book, Taking
-from harness.ledger.part import FLOAT, NOTHING, WHOLE
 
-REDUCING = frozenset(
-    {
-        *(
-            "all_reduce",
-            "all_reduce_coalesced",
-            "reduce",
-            "reduce_scatter",
-            "reduce_scatter_tensor",
-        ),
-        *("reduce_scatter_tensor_coalesced", "all_sum", "all_max", "all_min", "sum_scatter"),
-    }
-)
 SKETCHED = "sum"
 """The reduction that can be worked out again from sketches."""
 EVERY = 2**64
@@ -53,7 +41,7 @@ class NotDigested(Exception):
 
 @dataclass(slots=True)
 class Taken:
-    """What is known of a call that is digested.
+    """Call that is digested: what is known of it until it is done.
 
     Attributes:
         sketches: whether its arrays are parts of a sum.
@@ -96,30 +84,27 @@ def sketched(digest: int, total: float, size: float = 0.0) -> Taking:
     """Return what the ledger gets of an array that has a sketch, which has to be finite."""
     if isinstance(total, int):
         return digest, WHOLE, total % EVERY, 0.0
-    return (
-        (digest, FLOAT, total, size)
-        if isfinite(total) and isfinite(size)
-        else (digest, NOTHING, 0.0, 0.0)
-    )
+    if isfinite(total) and isfinite(size):
+        return digest, FLOAT, total, size
+    return digest, NOTHING, 0.0, 0.0
 
 
 def weight_power(width: int) -> int:
-    """How fast the weights of floats of so many bytes fall: see `harness.ledger.part`."""
+    """Return how fast the weights of floats of so many bytes fall: see `harness.ledger.part`."""
     return 2 if width < 4 else 1
 
 
 def few_weights(count: int, *, power: int) -> list[float]:
     """Return the weights of up to `FEW` floats, all different, in the disorder of those of more."""
-    found = [0.0] * count
-    for place, index in enumerate(
-        sorted(range(count), key=lambda index: index * STEP % 2**32), start=1
-    ):
-        found[index] = float(place) ** -power
-    return found
+    weights = [0.0] * count
+    disorder = sorted(range(count), key=lambda index: index * STEP % 2**32)
+    for place, index in enumerate(disorder, start=1):
+        weights[index] = float(place) ** -power
+    return weights
 
 
 def hasher() -> Callable[[Any], int]:
-    """xxh3 of 64 bits.
+    """Return xxh3 of 64 bits.
 
     Raises:
         NotDigested: xxhash is not installed where the rank runs.
@@ -128,5 +113,5 @@ def hasher() -> Callable[[Any], int]:
         import xxhash
     except ImportError:
         raise NotDigested("xxhash is not installed where the rank runs") from None
-    found: Callable[[Any], int] = xxhash.xxh3_64_intdigest
-    return found
+    digest: Callable[[Any], int] = xxhash.xxh3_64_intdigest
+    return digest

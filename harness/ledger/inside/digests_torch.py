@@ -17,10 +17,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from harness.ledger.call import SUMS
+from harness.ledger.file import NOTHING
 from harness.ledger.inside.book import Book, Taking
 from harness.ledger.inside.digests import (
     FEW,
-    REDUCING,
     SKETCHED,
     STEP,
     TOGETHER,
@@ -33,8 +34,7 @@ from harness.ledger.inside.digests import (
     weight_power,
 )
 from harness.ledger.inside.operations_torch import Operation
-from harness.ledger.inside.sides_torch import Members, sides_of
-from harness.ledger.part import NOTHING
+from harness.ledger.inside.payload_torch import Members, sides_of
 
 WAIT = "_c10d_functional::wait_tensor"
 KEY = "BackendSelect"
@@ -48,7 +48,7 @@ BLOCK = 1 << 15
 
 
 class TorchDigests:
-    """Takes the digests of one rank's calls.
+    """Digests of one rank's calls, as they are taken.
 
     Attributes:
         wait: waits for a `Work`, as torch does.
@@ -107,7 +107,7 @@ class TorchDigests:
                 raise NotDigested(self._why)  # noqa: TRY301 - said of each call
             sent, received = sides_of(operation, arguments, members)
             # Those that state no reduction add.
-            sketches = operation.name in REDUCING and reduction in ("", SKETCHED)
+            sketches = operation.name in SUMS and reduction in ("", SKETCHED)
             call = self._book.number(at)
             if sent:
                 self._digester.write(call, 0, sent, sketches=sketches)
@@ -192,8 +192,8 @@ class TorchDigests:
         """Return the type of so many bytes."""
         if len(self._sizes) >= MOST_SIZES:
             self._sizes.clear()
-        found = self._sizes[size] = ctypes.c_char * size
-        return found
+        kind = self._sizes[size] = ctypes.c_char * size
+        return kind
 
     def _kind(self, dtype: Any) -> NumberForm:
         """Return what is known of the elements of a type."""
@@ -206,30 +206,29 @@ class TorchDigests:
 
             form = functools.partial(_as_numbers, np.frombuffer, np.dtype(SUMMED[name]))
         power = weight_power(dtype.itemsize) if dtype.is_floating_point else 0
-        found = self._kinds[dtype] = NumberForm(dtype.itemsize, not dtype.is_complex, form, power)
-        return found
+        kind = self._kinds[dtype] = NumberForm(dtype.itemsize, not dtype.is_complex, form, power)
+        return kind
 
     def _weights_of(self, count: int, *, power: int) -> tuple[list[Any], list[Any]]:
-        """In blocks, with a list of memory for them: between -1 and 1, or odd whole numbers.
+        """Return weights in blocks, with a list of memory for them: between -1 and 1, or odd whole
+        numbers.
 
         Each follows from its index and the number of elements alone.
         """
         import numpy as np
 
         self._absolute = np.absolute
-        found = np.arange(count, dtype=np.int64) * STEP
+        weights = np.arange(count, dtype=np.int64) * STEP
         if power and count <= FEW:
-            found = np.array(few_weights(count, power=power))
+            weights = np.array(few_weights(count, power=power))
         elif power:
-            found = (np.floor((found % 2**32) * (count / 2**32 / TOGETHER)) + 1.0) ** -power
+            weights = (np.floor((weights % 2**32) * (count / 2**32 / TOGETHER)) + 1.0) ** -power
         else:
-            found |= 1
+            weights |= 1
         if len(self._weights) >= MOST_WEIGHTS:
             self._weights.clear()
-        known = self._weights[count, power] = (
-            [found[at : at + BLOCK] for at in range(0, max(count, 1), BLOCK)],
-            [],
-        )
+        blocks = [weights[at : at + BLOCK] for at in range(0, max(count, 1), BLOCK)]
+        known = self._weights[count, power] = (blocks, [])
         return known
 
     def _give_up(self, work: int) -> None:
@@ -262,7 +261,8 @@ class TorchDigests:
 
         torch.distributed.Work.wait = wait
         kernel = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001 - where torch has it
-        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
+        key = getattr(torch._C.DispatchKey, KEY)  # noqa: SLF001 - torch has no other name for it
+        below = torch._C._dispatch_keyset_full_after(key)  # noqa: SLF001
         self._library = torch.library.Library("_c10d_functional", "IMPL")
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:
@@ -277,7 +277,7 @@ class TorchDigests:
 
 
 class PendingDigests(NamedTuple):
-    """A call for which somebody is to wait.
+    """Call for which somebody is to wait.
 
     Attributes:
         work: what it gave.
@@ -291,7 +291,7 @@ class PendingDigests(NamedTuple):
 
 
 class NumberForm(NamedTuple):
-    """What is known of the elements of a type.
+    """Form of the elements of a type.
 
     Attributes:
         width: bytes.

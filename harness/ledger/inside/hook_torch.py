@@ -1,4 +1,4 @@
-"""The ledger's place in torch: before the kernels of c10d, through which every call of a process
+"""Hook of the ledger in torch: before the kernels of c10d, through which every call of a process
 group goes.
 
 So `torch.distributed`'s functions, its functional collectives, DTensor, asynchronous and batched
@@ -18,20 +18,19 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from harness.ledger.file import SEND, TEXTS_MOST, Group
+from harness.ledger.call import BARRIERS, SEND, CallGroup
+from harness.ledger.file import TEXTS_MOST
 from harness.ledger.inside.book import OPEN, STARTED, Book
 from harness.ledger.inside.digests import SKETCHED as SUM
 from harness.ledger.inside.digests_torch import TorchDigests
 from harness.ledger.inside.operations_torch import (
-    BARRIERS,
     NOT_CALLS,
     OPERATIONS,
     Counted,
     Operation,
 )
-from harness.ledger.inside.seam_torch import KernelBehindLedger, reduction_of, with_faults
-from harness.ledger.inside.shares_torch import sharing_of
-from harness.ledger.inside.sides_torch import Members
+from harness.ledger.inside.payload_torch import Members, sharing_of
+from harness.ledger.inside.seam import KernelBehindLedger, reduction_of, with_faults
 
 # What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are:
 # below autograd and fake tensors, and not left out under inference_mode.
@@ -39,10 +38,10 @@ KEY = "BackendSelect"
 
 
 class TorchHook:
-    """Writes the calls of torch's process groups into a rank's ledger."""
+    """Writer of the calls of torch's process groups into a rank's ledger."""
 
     frames = staticmethod(sys._getframe)  # noqa: SLF001 - what every tracer uses
-    """The frame so many above the one that asks.
+    """Frame so many above the one that asks.
 
     Whoever stands between a kernel and its caller leaves itself out.
     """
@@ -95,7 +94,7 @@ class TorchHook:
                 )
 
     def try_to_conclude(self) -> None:
-        """The same, whatever the subject has left of the library."""
+        """Conclude, whatever the subject has left of the library."""
         try:
             self.conclude()
         except Exception as error:  # noqa: BLE001 - see above
@@ -108,7 +107,7 @@ class TorchHook:
             self._digests.conclude()
 
     def _count_before_groups_end(self) -> None:
-        """What gloo has counted of a group is gone with it."""
+        """Conclude before a group is destroyed: what gloo has counted of it is gone with it."""
         original = self._distributed.destroy_process_group
 
         @functools.wraps(original)
@@ -123,9 +122,9 @@ class TorchHook:
         """Why this torch is not understood; empty where it is."""
         torch = self._torch
         schemas = {
-            one.name: one
-            for one in torch._C._jit_get_all_schemas()  # noqa: SLF001
-            if one.name.startswith("c10d::")
+            schema.name: schema
+            for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001
+            if schema.name.startswith("c10d::")
         }
         for name, schema in sorted(schemas.items()):
             short = name.removeprefix("c10d::")
@@ -167,7 +166,8 @@ class TorchHook:
         """
         torch = self._torch
         work = self._distributed.Work
-        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
+        key = getattr(torch._C.DispatchKey, KEY)  # noqa: SLF001 - torch has no other name for it
+        below = torch._C._dispatch_keyset_full_after(key)  # noqa: SLF001
         book = self._book
         place = operation.asynchronous
         redispatch = kernel.redispatch
@@ -215,9 +215,9 @@ class TorchHook:
                 frame = frames(1)
                 state = STARTED if comes_back else OPEN
                 # What was met before is written as it was then: see `recorder.c`.
-                found = None if write is None else write(frame, arguments, state)
-                if found is not None:
-                    at, (count, members, word) = found
+                written = None if write is None else write(frame, arguments, state)
+                if written is not None:
+                    at, (count, members, word) = written
                 else:
                     group, order, counter, count, members = group_of(arguments[group_at])
                     peer = -1
@@ -319,18 +319,14 @@ class TorchHook:
             operation.stated != operation.own or sharing_of(operation, self._book.text) is not None
         ):
             return None
-        places = (
-            -1 if is_barrier else operation.own,
-            operation.group,
-            operation.root,
-            operation.tag,
-        )
-        adder = reductions.code if reduces else None
         return recorder.operation(
             self._unbox,
-            adder,
+            reductions.code if reduces else None,
             reductions.sum,
-            *(-1 if place is None else place for place in places),
+            -1 if is_barrier else operation.own,
+            operation.group,
+            -1 if operation.root is None else operation.root,
+            -1 if operation.tag is None else operation.tag,
         )
 
     def _group(self, boxed: Any) -> Known:
@@ -346,13 +342,13 @@ class TorchHook:
         if only is not None and len(members) == 1 and next(iter(members.values())) is only[3].ranks:
             return only
         group = self._unbox(boxed)
-        found = members.get(group)
-        known = None if found is None else self._groups.get(id(found))
+        ranks_there = members.get(group)
+        known = None if ranks_there is None else self._groups.get(id(ranks_there))
         if known is None:
             ranks = self._ranks(group)
             order = tuple(sorted(ranks, key=ranks.__getitem__))
             name = group.group_name
-            number = self._book.text(Group("torch", name, order).text())
+            number = self._book.text(CallGroup("torch", name, order).text())
             counter = self._book.counter((number,))
             count = Count(name=name, ranks=ranks)
             known = self._groups[id(ranks)] = (
@@ -388,7 +384,7 @@ class TorchHook:
 
 
 class Reductions:
-    """What the calls of one operation reduce by.
+    """Reductions of the calls of one operation.
 
     To ask torch for it takes a third of a call's whole time in the hook, for it goes through the
     interpreter of its scripts. Its own function of the operation's name has what it was given in a
@@ -402,8 +398,8 @@ class Reductions:
         self._known: dict[int, tuple[int, str]] = {}
         self.sum: Any = torch.distributed.ReduceOp.SUM
         self._addition = book.text(SUM), SUM
-        own = getattr(torch.distributed.distributed_c10d, name, None)
-        self.code = getattr(getattr(own, "__wrapped__", None), "__code__", None)
+        function = getattr(torch.distributed.distributed_c10d, name, None)
+        self.code = getattr(getattr(function, "__wrapped__", None), "__code__", None)
         self.is_held = False
 
     def of(self, frame: FrameType, boxed: Any) -> tuple[int, str]:
@@ -430,7 +426,7 @@ class Reductions:
 
 @dataclass
 class Count:
-    """What gloo counts otherwise of a group's calls than the ledger does.
+    """Difference between what gloo counts of a group's calls and what the ledger does.
 
     Attributes:
         name: of the group.
@@ -445,6 +441,7 @@ class Count:
     more: int = 0
     unknown: bool = False
     failed: int = 0
+    # Threads of a rank note calls of one group at the same time, and `+=` is two steps.
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, counted: Counted) -> None:
@@ -467,13 +464,9 @@ at every call.
 
 
 def _elements(given: Any) -> int:
-    """How many elements tensors have together."""
+    """Return how many elements tensors have together, however deep their lists are."""
     if isinstance(given, list):
-        return (
-            int(given[0].numel())
-            if len(given) == 1 and not isinstance(given[0], list)
-            else sum(map(_elements, given))
-        )
+        return sum(map(_elements, given))
     return int(given.numel())
 
 

@@ -1,20 +1,18 @@
-"""The operations of torch's c10d as the ledger knows them: the schema of each, and where in it is
-what.
-"""
+"""Operations of torch's c10d as the ledger knows them: the schema of each, with its places."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.ledger.file import RECEIVE, SEND
+from harness.ledger.call import BARRIERS, RECEIVE, SEND
 
 Counted = Literal[1, "members"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """An operation of c10d.
+    """Operation of c10d.
 
     Attributes:
         name: as `torch.distributed` calls it.
@@ -38,45 +36,37 @@ class Operation:
     @property
     def reduction(self) -> int | None:
         """Place of the reduction."""
-        places = [
-            place
-            for place, one in enumerate(self.arguments.split(", "))
-            if one.startswith("ReduceOp ")
-        ]
-        return places[0] if places else None
+        return self._place("ReduceOp ")
 
     @property
     def tensors(self) -> tuple[int, ...]:
         """Places of the tensors; what the rank gives to others is the last of them."""
-        words = [one.partition(" ")[0] for one in self.arguments.split(", ")]
-        found = [
-            place
-            for place, word in enumerate(words)
-            if word in ("Tensor", "Tensor[]", "Tensor[][]")
-        ]
-        return () if self.name in BARRIERS else tuple(found)
+        if self.name in BARRIERS:
+            return ()
+        kinds = ("Tensor ", "Tensor[] ", "Tensor[][] ")
+        arguments = enumerate(self.arguments.split(", "))
+        return tuple(place for place, argument in arguments if argument.startswith(kinds))
 
     @property
     def group(self) -> int:
         """Place of the group."""
-        return next(
-            place
-            for place, one in enumerate(self.arguments.split(", "))
-            if one.startswith("ProcessGroup ")
-        )
+        place = self._place("ProcessGroup ")
+        assert place is not None
+        return place
 
     @property
     def asynchronous(self) -> int | None:
         """Place of `async_op`; None where the operation always comes back at once."""
-        places = [
-            place
-            for place, one in enumerate(self.arguments.split(", "))
-            if one.startswith("bool async_op")
-        ]
-        return places[0] if places else None
+        return self._place("bool async_op")
+
+    def _place(self, begin: str) -> int | None:
+        """Return the place of the argument whose type, or type and name, begin so."""
+        for place, argument in enumerate(self.arguments.split(", ")):
+            if argument.startswith(begin):
+                return place
+        return None
 
 
-BARRIERS = frozenset({"barrier", "monitored_barrier"})
 _GROUP = "ProcessGroup process_group"
 _OP = "ReduceOp reduce_op"
 _ASYNC = "bool async_op=True"
@@ -151,66 +141,56 @@ OPERATIONS = {
         own=1,
     ),
     "gather_": _operation(
-        *(
-            "gather",
-            "Tensor[][] output_tensors",
-            "Tensor[] input_tensors",
-            _GROUP,
-            "int root_rank",
-            _ASYNC,
-            _TIMEOUT,
-        ),
+        "gather",
+        "Tensor[][] output_tensors",
+        "Tensor[] input_tensors",
+        _GROUP,
+        "int root_rank",
+        _ASYNC,
+        _TIMEOUT,
         own=1,
         stated=1,
         root=3,
     ),
     "scatter_": _operation(
-        *(
-            "scatter",
-            "Tensor[] output_tensors",
-            "Tensor[][] input_tensors",
-            _GROUP,
-            "int root_rank",
-            _ASYNC,
-            _TIMEOUT,
-        ),
+        "scatter",
+        "Tensor[] output_tensors",
+        "Tensor[][] input_tensors",
+        _GROUP,
+        "int root_rank",
+        _ASYNC,
+        _TIMEOUT,
         root=3,
     ),
     "reduce_scatter_": _operation(
-        *(
-            "reduce_scatter",
-            "Tensor[] output_tensors",
-            "Tensor[][] input_tensors",
-            _GROUP,
-            _OP,
-            _ASYNC,
-            _TIMEOUT,
-        ),
+        "reduce_scatter",
+        "Tensor[] output_tensors",
+        "Tensor[][] input_tensors",
+        _GROUP,
+        _OP,
+        _ASYNC,
+        _TIMEOUT,
         stated=1,
         counted="members",
     ),
     "_reduce_scatter_base_": _operation(
-        *(
-            "reduce_scatter_tensor",
-            "Tensor output_tensor",
-            "Tensor input_tensor",
-            _GROUP,
-            _OP,
-            _ASYNC,
-            _TIMEOUT,
-        ),
+        "reduce_scatter_tensor",
+        "Tensor output_tensor",
+        "Tensor input_tensor",
+        _GROUP,
+        _OP,
+        _ASYNC,
+        _TIMEOUT,
         stated=1,
     ),
     "reduce_scatter_tensor_coalesced_": _operation(
-        *(
-            "reduce_scatter_tensor_coalesced",
-            "Tensor[] outputs",
-            "Tensor[] inputs",
-            _GROUP,
-            _OP,
-            _ASYNC,
-            _TIMEOUT,
-        ),
+        "reduce_scatter_tensor_coalesced",
+        "Tensor[] outputs",
+        "Tensor[] inputs",
+        _GROUP,
+        _OP,
+        _ASYNC,
+        _TIMEOUT,
         stated=1,
     ),
     "alltoall_": _operation(
@@ -223,20 +203,24 @@ OPERATIONS = {
         own=1,
     ),
     "alltoall_base_": _operation(
-        *("all_to_all_single", "Tensor output", "Tensor input", _GROUP),
-        *("int[] output_split_sizes", "int[] input_split_sizes", _ASYNC, _TIMEOUT),
+        "all_to_all_single",
+        "Tensor output",
+        "Tensor input",
+        _GROUP,
+        "int[] output_split_sizes",
+        "int[] input_split_sizes",
+        _ASYNC,
+        _TIMEOUT,
         own=1,
     ),
     "barrier": _operation("barrier", "Tensor tensor", _GROUP, "int[] device_ids", _ASYNC, _TIMEOUT),
     "monitored_barrier_": _operation(
-        *(
-            "monitored_barrier",
-            "Tensor tensor",
-            _GROUP,
-            "int[] device_ids",
-            "int timeout",
-            "bool wait_all_ranks",
-        ),
+        "monitored_barrier",
+        "Tensor tensor",
+        _GROUP,
+        "int[] device_ids",
+        "int timeout",
+        "bool wait_all_ranks",
         counted=None,
     ),
     "send": _operation(SEND, "Tensor[] tensors", _GROUP, "int dst", "int tag", root=2, tag=3),

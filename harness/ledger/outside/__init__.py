@@ -1,3 +1,3 @@
-"""What reads the ledgers of a world, outside its ranks: whether they agree, and whether transfers
+"""Reading the ledgers of a world, outside its ranks: whether they agree, and whether transfers
 arrived intact.
 """

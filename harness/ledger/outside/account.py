@@ -1,8 +1,7 @@
-"""What the harness notes of the ledgers of a world, as values of one event.
+"""Account of the ledgers of a world, as values of the event that the harness notes.
 
-Worked out again by whoever has the files.
-
-Pure, and the same for the run that makes the evidence and for everybody who verifies it.
+Pure, and the same for the run that makes the evidence and for everybody who verifies it: whoever
+has the files works it out again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.ledger.file import Group, Ledger, NotALedger, parse
+from harness.ledger.call import RECEIVE, SEND, CallGroup, NotALedger
+from harness.ledger.file import Ledger, parse
 from harness.ledger.outside.agreement import agree
 from harness.ledger.outside.transfers import transfers
 
@@ -49,40 +49,23 @@ def account(
     ledgers: dict[int, Ledger] = {}
     ranks = list[JSON]()
     for rank in range(size):
-        found = _read(files.get(rank), rank=rank, size=size, world=world)
-        if isinstance(found, str):
+        ledger = _read(files.get(rank), rank=rank, size=size, world=world)
+        if isinstance(ledger, str):
             ranks.append(
                 {
                     "calls": 0,
                     "overwritten": 0,
                     "open": None,
                     "libraries": [],
-                    "why": found,
+                    "why": ledger,
                     "partly": "",
                 }
             )
             continue
-        standing = found.standing()
-        why = _nothing(found)
-        summary: dict[str, JSON] = {
-            "calls": found.made,
-            "overwritten": found.overwritten,
-            "open": standing.values() if standing else None,
-            "libraries": list[JSON](sorted({call.group.library for call in found.calls})),
-            "why": why,
-            "partly": "" if why else _partly(found),
-        }
-        if found.in_c:
-            summary["in_c"] = True
-        ranks.append(summary)
-        if found.digested:
-            told: dict[str, JSON] = {
-                "undigested": found.undigested,
-                "undigested_why": found.undigested_why,
-            }
-            ranks[-1] = {**summary, **told}
+        why = _nothing(ledger)
+        ranks.append(_summary(ledger, why=why))
         if not why:
-            ledgers[rank] = found
+            ledgers[rank] = ledger
     checks: dict[str, JSON] = {}
     for check, wanted in asked.items():
         agreement = agree({rank: ledgers[rank] for rank in wanted if rank in ledgers})
@@ -92,15 +75,34 @@ def account(
             "difference": difference.values() if difference else None,
         }
     for check, wanted in (transferred or {}).items():
-        found_of = transfers(
+        arrived = transfers(
             {rank: ledgers[rank] for rank in wanted if rank in ledgers and ledgers[rank].digested}
         )
         checks[check] = {
-            "compared": [found_of.compared.get(rank, 0) for rank in wanted],
-            "left": [found_of.left.get(rank, 0) for rank in wanted],
-            "damage": found_of.damage.values() if found_of.damage else None,
+            "compared": [arrived.compared.get(rank, 0) for rank in wanted],
+            "left": [arrived.left.get(rank, 0) for rank in wanted],
+            "damage": arrived.damage.values() if arrived.damage else None,
         }
     return {"ranks": ranks, "checks": checks}
+
+
+def _summary(ledger: Ledger, *, why: str) -> dict[str, JSON]:
+    """Sum up the ledger of a rank."""
+    standing = ledger.standing()
+    summary: dict[str, JSON] = {
+        "calls": ledger.made,
+        "overwritten": ledger.overwritten,
+        "open": standing.values() if standing else None,
+        "libraries": list[JSON](sorted({call.group.library for call in ledger.calls})),
+        "why": why,
+        "partly": "" if why else _partly(ledger),
+    }
+    if ledger.in_c:
+        summary["in_c"] = True
+    if ledger.digested:
+        summary["undigested"] = ledger.undigested
+        summary["undigested_why"] = ledger.undigested_why
+    return summary
 
 
 def _read(data: bytes | None, *, rank: int, size: int, world: str) -> Ledger | str:
@@ -117,7 +119,9 @@ def _read(data: bytes | None, *, rank: int, size: int, world: str) -> Ledger | s
 
 
 def _nothing(ledger: Ledger) -> str:
-    """Why nothing can be held against a ledger: calls may be missing of it, nobody knows which."""
+    """Return why nothing can be held against a ledger: calls may be missing of it, nobody knows
+    which.
+    """
     if ledger.why:
         return f"its calls were not observed: {ledger.why}"
     if ledger.children:
@@ -126,7 +130,7 @@ def _nothing(ledger: Ledger) -> str:
 
 
 def _partly(ledger: Ledger) -> str:
-    """Why a ledger does not show all: what is missing is known."""
+    """Return why a ledger does not show all: what is missing is known."""
     if ledger.overwritten:
         return (
             f"its ledger was full: the first {ledger.overwritten} of {ledger.made} calls are not"
@@ -135,11 +139,9 @@ def _partly(ledger: Ledger) -> str:
     if ledger.torn:
         return f"{plural(ledger.torn, 'record')} of its ledger were cut off as it was killed"
     unheld = sum(call.shares.unheld for call in ledger.calls)
-    return (
-        f"its ledger could not hold how {plural(unheld, 'call')} share out their elements"
-        if unheld
-        else ""
-    )
+    if unheld:
+        return f"its ledger could not hold how {plural(unheld, 'call')} share out their elements"
+    return ""
 
 
 def in_words(call: object) -> str:
@@ -150,38 +152,42 @@ def in_words(call: object) -> str:
         return "no call"
     text = f"{call.get('operation')} #{call.get('index')}"
     peer = call.get("peer")
-    if call.get("operation") in ("send", "recv"):
-        direction = "to" if call.get("operation") == "send" else "from"
+    if call.get("operation") in (SEND, RECEIVE):
+        direction = "to" if call.get("operation") == SEND else "from"
         text += f" {direction} {'whoever sends' if peer is None else f'rank {peer}'}"
-        text += f" with tag {call['tag']}" if call.get("tag") else ""
+        if call.get("tag"):
+            text += f" with tag {call['tag']}"
     elif peer is not None:
         text += f" with root {peer}"
-    what = " ".join(str(call[key]) for key in ("shape", "dtype") if call.get(key))
-    text += f" of {what}" if what else ""
+    if payload := [str(call[key]) for key in ("shape", "dtype") if call.get(key)]:
+        text += f" of {' '.join(payload)}"
     parts = call.get("parts")
-    text += f" in parts of {', '.join(map(str, parts))}" if isinstance(parts, list) else ""
-    text += f" ({call['reduction']})" if call.get("reduction") else ""
+    if isinstance(parts, list):
+        text += f" in parts of {', '.join(map(str, parts))}"
+    if call.get("reduction"):
+        text += f" ({call['reduction']})"
     library, name = _group(call.get("group"))
-    text += f" in group {name} of {library}" if name not in ("0", "world") else ""
+    if name not in ("0", "world"):
+        text += f" in group {name} of {library}"
     place = str(call.get("site") or "").rpartition(" in ")[0]
     return f"{text} at {place or 'a place that is not known'}"
 
 
 def standing(values: Mapping[str, JSON], rank: int) -> str:
-    """Where a rank stood by its ledger, from the values of the event: `in barrier #41 at
+    """Return where a rank stood by its ledger, from the values of the event: `in barrier #41 at
     step.py:9`. Empty: nowhere.
     """
     ranks = values.get("ranks")
     summary = ranks[rank] if isinstance(ranks, list) and rank < len(ranks) else None
-    found = summary.get("open") if isinstance(summary, dict) else None
-    if not isinstance(found, dict):
+    call = summary.get("open") if isinstance(summary, dict) else None
+    if not isinstance(call, dict):
         return ""
-    return f"{'in' if found.get('state') == 'open' else 'after it called'} {in_words(found)}"
+    return f"{'in' if call.get('state') == 'open' else 'after it called'} {in_words(call)}"
 
 
 def _group(text: object) -> tuple[str, str]:
     try:
-        group = Group.of(str(text), size=1 << 16)
+        group = CallGroup.of(str(text), size=1 << 16)
     except NotALedger:
         return "", "that is not one"
     return group.library, group.name

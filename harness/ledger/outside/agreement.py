@@ -16,25 +16,33 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.forms.strict_json import JSON
-from harness.ledger.file import RECEIVE, SEND, Call, Group, Ledger
-from harness.ledger.shares import BUNDLES, SPLIT, Contradiction, Stated, contradiction
+from harness.ledger.call import (
+    BUNDLES,
+    RECEIVE,
+    SEND,
+    SPLIT,
+    Call,
+    CallGroup,
+    ShareContradiction,
+    contradiction,
+)
+from harness.ledger.file import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What one of two ranks did: its call, or where there was none the last it made."""
+    """One of two ranks that differ: its call, or where there was none the last it made."""
 
     rank: int
     call: Call | None
     last: Call | None = None
 
     def values(self) -> dict[str, JSON]:
-        """As JSON."""
-        given: dict[str, JSON] = {
-            "rank": self.rank,
-            "call": self.call.values() if self.call else None,
-        }
-        return given if self.call else {**given, "last": self.last.values() if self.last else None}
+        """Return the side as JSON."""
+        if self.call is not None:
+            return {"rank": self.rank, "call": self.call.values()}
+        last = None if self.last is None else self.last.values()
+        return {"rank": self.rank, "call": None, "last": last}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,28 +60,29 @@ class LedgerDifference:
     ranks: tuple[int, ...]
     one: Side
     other: Side
-    split: Contradiction | None = None
+    split: ShareContradiction | None = None
 
     def values(self) -> dict[str, JSON]:
-        """As JSON."""
-        split = {"split": self.split.values()} if self.split else {}
-        return {
+        """Return the difference as JSON."""
+        values: dict[str, JSON] = {
             "ranks": list(self.ranks),
             "one": self.one.values(),
             "other": self.other.values(),
-            **split,
         }
+        if self.split is not None:
+            values["split"] = self.split.values()
+        return values
 
     @property
     def order(self) -> tuple[int, int]:
         """Return what comes first in the ranks' own numbering."""
-        calls = [(side.call.number, side.rank) for side in (self.one, self.other) if side.call]
-        return min(calls)
+        sides = (self.one, self.other)
+        return min((side.call.number, side.rank) for side in sides if side.call is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What the ledgers of some ranks give.
+    """Comparison of the ledgers of some ranks.
 
     Attributes:
         difference: the first; None where there is none.
@@ -92,10 +101,9 @@ def agree(ledgers: Mapping[int, Ledger]) -> Agreement:
     lacks would be a difference.
     """
     matched: Counter[int] = Counter(dict.fromkeys(ledgers, 0))
-    found = [*_collectives(ledgers, matched), *_pairs(ledgers, matched)]
-    return Agreement(
-        difference=min(found, key=lambda one: one.order, default=None), matched=dict(matched)
-    )
+    differences = [*_collectives(ledgers, matched), *_pairs(ledgers, matched)]
+    first = min(differences, key=lambda difference: difference.order, default=None)
+    return Agreement(difference=first, matched=dict(matched))
 
 
 def calls_together(ledgers: Mapping[int, Ledger]) -> list[list[dict[int, Call]]]:
@@ -114,7 +122,7 @@ def calls_together(ledgers: Mapping[int, Ledger]) -> list[list[dict[int, Call]]]
 def _collectives(
     ledgers: Mapping[int, Ledger], matched: Counter[int]
 ) -> Iterator[LedgerDifference]:
-    """The first difference of each group."""
+    """Yield the first difference of each group."""
     for steps in _steps(ledgers):
         for there in steps:
             if len(there) < 2:
@@ -126,11 +134,11 @@ def _collectives(
 
 
 def _steps(ledgers: Mapping[int, Ledger]) -> Iterator[Iterator[Mapping[int, Call | None]]]:
-    """Of each group, call by call, what each member made.
+    """Yield of each group, call by call, what each member made.
 
     Those of which nobody knows are left out.
     """
-    groups: defaultdict[Group, dict[int, dict[int, Call]]] = defaultdict(dict)
+    groups: defaultdict[CallGroup, dict[int, dict[int, Call]]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
         for call in ledger.calls:
             if call.is_collective:
@@ -162,49 +170,43 @@ def _of_group(
 def _difference(
     there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]
 ) -> LedgerDifference | None:
-    """Return whether the calls of one index differ."""
+    """Return how the calls of one index differ; None where they are alike."""
     # What one ledger could not hold is not known to differ.
     held = not any(call is not None and call.shares.unheld for call in there.values())
     facts = {rank: _demanded(call, bundled=held) for rank, call in there.items()}
     usual, many = Counter(facts.values()).most_common(1)[0]
     if many == len(facts):
         return _contradiction({rank: call for rank, call in there.items() if call is not None})
-    odd = [rank for rank, fact in facts.items() if fact != usual]
-    first = (
-        next(rank for rank, fact in facts.items() if fact == usual)
-        if 2 * many > len(facts)
-        else min(facts)
-    )
+    # Without a majority nobody can say who is wrong: all of them differ, from the first rank on.
+    first = min(facts)
+    ranks = list(facts)
+    if 2 * many > len(facts):
+        first = next(rank for rank, fact in facts.items() if fact == usual)
+        ranks = [rank for rank, fact in facts.items() if fact != usual]
     second = next(rank for rank, fact in facts.items() if fact != facts[first])
-    ranks = odd if 2 * many > len(facts) else list(facts)
-    one, other = (
-        Side(rank=rank, call=there[rank], last=_last(ledgers[rank])) for rank in (first, second)
+    return LedgerDifference(
+        ranks=tuple(sorted(ranks)),
+        one=Side(rank=first, call=there[first], last=_last(ledgers[first])),
+        other=Side(rank=second, call=there[second], last=_last(ledgers[second])),
     )
-    return LedgerDifference(ranks=tuple(sorted(ranks)), one=one, other=other)
 
 
 def _contradiction(calls: Mapping[int, Call]) -> LedgerDifference | None:
-    """Return whether calls that are alike in all else differ in what ranks give each other."""
-    stated = {
-        rank: Stated(
-            operation=call.operation, elements=call.elements, root=call.peer, shares=call.shares
-        )
-        for rank, call in calls.items()
-    }
-    order = next(iter(calls.values())).group.ranks if calls else ()
-    found = contradiction(stated, order)
-    if found is None or all(
+    """Return how calls that are alike in all else differ in what ranks give each other."""
+    split = contradiction(calls)
+    if split is None or all(
         # Each contradicts itself, and was refused for it, alike on every rank: nothing went out.
-        call.state == "failed" and contradiction({rank: stated[rank]}, order) is not None
+        call.state == "failed" and contradiction({rank: call}) is not None
         for rank, call in calls.items()
     ):
         return None
-    one, other = (Side(rank=rank, call=calls[rank]) for rank in (found.source, found.destination))
-    return LedgerDifference(ranks=found.ranks, one=one, other=other, split=found)
+    source = Side(rank=split.source, call=calls[split.source])
+    destination = Side(rank=split.destination, call=calls[split.destination])
+    return LedgerDifference(ranks=split.ranks, one=source, other=destination, split=split)
 
 
 class Demanded(NamedTuple):
-    """What all members of a group have to state alike."""
+    """Facts of a collective that all members of the group have to state alike."""
 
     operation: str
     dtype: str
@@ -223,9 +225,9 @@ def _demanded(call: Call | None, *, bundled: bool) -> Demanded | None:
 
 
 class PairChannel(NamedTuple):
-    """What sends and receives have in common that belong together."""
+    """Facts that a send and the receive that takes it have in common."""
 
-    group: Group
+    group: CallGroup
     source: int | None
     destination: int
     tag: int
@@ -233,7 +235,7 @@ class PairChannel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A send and the receive that took it."""
+    """Send and the receive that took it."""
 
     source: int
     send: Call
@@ -263,7 +265,7 @@ OfChannels = Mapping[PairChannel, Mapping[int, Call]]
 
 
 def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[LedgerDifference]:
-    """The first difference of each channel."""
+    """Yield the first difference of each channel."""
     sent, received = _channels(ledgers)
     for wide in [channel for channel in received if channel.source is None]:
         yield from _from_anybody(wide, sent, received, ledgers, matched)
@@ -308,7 +310,7 @@ def _of_channel(
     received: OfChannels,
     ledgers: Mapping[int, Ledger],
 ) -> Iterator[tuple[Call | None, Call | None]]:
-    """Send and receive of a channel, one after the other.
+    """Yield the send and the receive of a channel, one pair after the other.
 
     Those of which nobody knows are left out.
     """
@@ -340,31 +342,29 @@ def _from_anybody(
     ledgers: Mapping[int, Ledger],
     matched: Counter[int],
 ) -> Iterator[LedgerDifference]:
-    """A rank that takes from whoever sends: which belong together nobody can say, how many there
-    have to be all can.
+    """Count the calls of a rank that takes from whoever sends: which of them belong together nobody
+    can say, how many there have to be all can.
     """
     members = [rank for rank in wide.group.ranks if rank in ledgers]
     if len(members) < len(wide.group.ranks) or any(ledgers[rank].overwritten for rank in members):
         return
-
-    def of(known: OfChannels) -> list[tuple[int, Call]]:
-        return [
-            (
-                wide.destination if known is received or channel.source is None else channel.source,
-                call,
-            )
-            for channel, calls in known.items()
-            if channel._replace(source=None) == wide
-            for call in calls.values()
-        ]
-
-    sends = of(sent)
-    receives = of(received)
+    sends = [
+        (channel.source, call)
+        for channel, calls in sent.items()
+        if channel.source is not None and channel._replace(source=None) == wide
+        for call in calls.values()
+    ]
+    receives = [
+        (wide.destination, call)
+        for channel, calls in received.items()
+        if channel._replace(source=None) == wide
+        for call in calls.values()
+    ]
     matched.update(rank for rank, _ in [*sends, *receives])
     if len(sends) == len(receives):
         return
     more = max(sends, receives, key=len)
-    rank, call = max(more, key=lambda one: (one[1].begin, one[0]))
+    rank, call = max(more, key=lambda end: (end[1].begin, end[0]))
     if more is sends:
         yield _apart(rank, call, wide.destination, None, ledgers)
     else:
@@ -379,15 +379,18 @@ def _apart(
     receive: Call | None,
     ledgers: Mapping[int, Ledger],
 ) -> LedgerDifference:
-    """The two ends of a channel; the one that made a call comes first."""
+    """Return the two ends of a channel; the one that made a call comes first."""
     sides = [
-        Side(rank=rank, call=call, last=_last(ledgers[rank]))
-        for rank, call in ((source, send), (destination, receive))
+        Side(rank=source, call=send, last=_last(ledgers[source])),
+        Side(rank=destination, call=receive, last=_last(ledgers[destination])),
     ]
-    one, other = sides if send is not None else sides[::-1]
-    return LedgerDifference(ranks=tuple(sorted({source, destination})), one=one, other=other)
+    if send is None:
+        sides.reverse()
+    return LedgerDifference(
+        ranks=tuple(sorted({source, destination})), one=sides[0], other=sides[1]
+    )
 
 
 def _last(ledger: Ledger) -> Call | None:
-    """Where a rank stood that did not make a call: its last."""
+    """Return where a rank stood that did not make a call: its last."""
     return ledger.standing() or (ledger.calls[-1] if ledger.calls else None)

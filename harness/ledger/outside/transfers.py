@@ -1,4 +1,4 @@
-"""What ranks sent held against what others received, by the digests in their ledgers: the first
+"""Hold what ranks sent against what others received, by the digests in their ledgers: the first
 that differs. Pure.
 
 What one rank gives and another takes has one digest at both ends. A sum has none: there the sketch
@@ -14,24 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.forms.strict_json import JSON
-from harness.ledger.file import RECEIVE, SEND, Call, Ledger
+from harness.ledger.call import BARRIERS, GATHERS, RECEIVE, SEND, SPLIT, SUMS, Call
+from harness.ledger.file import CallPart, Ledger, Sketch
 from harness.ledger.outside.agreement import Pair, calls_together, pairs_together
-from harness.ledger.part import Part, Sketch
 
-WITHOUT_PAYLOAD = frozenset({"barrier", "monitored_barrier"})
-SUMS = frozenset(
-    {
-        *(
-            "all_reduce",
-            "all_reduce_coalesced",
-            "reduce",
-            "reduce_scatter",
-            "reduce_scatter_tensor",
-        ),
-        *("reduce_scatter_tensor_coalesced", "all_sum", "sum_scatter"),
-    }
-)
-GATHERS = frozenset({"all_gather", "all_gather_into_tensor", "all_gather_into_tensor_coalesced"})
 EXACT = frozenset({"max", "min", "band", "bor", "bxor"})
 """Reductions in which every order gives the same elements, so that all results are alike."""
 # The largest relative error of one addition, by type; and that of the arithmetic of the sketches.
@@ -39,21 +25,12 @@ ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "floa
 OF_SKETCHES = 2.0**-53
 CLEARLY = 16
 """So many times what rounding allows has a sum to be off, before one rank is blamed for it."""
-WHOLE_BITS = {
-    "int8": 8,
-    "uint8": 8,
-    "int16": 16,
-    "uint16": 16,
-    "int32": 32,
-    "uint32": 32,
-    "int64": 64,
-    "uint64": 64,
-}
+WHOLE_BITS = {f"{sign}int{bits}": bits for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """Something that did not arrive as it was sent.
+    """Payload that did not arrive as it was sent.
 
     Attributes:
         ranks: those of which one is to blame, ascending.
@@ -72,7 +49,7 @@ class Damage:
     like: str
 
     def values(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the damage as JSON."""
         return {
             "ranks": list(self.ranks),
             "sender": self.sender,
@@ -85,7 +62,7 @@ class Damage:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfers:
-    """What the digests of some ranks give.
+    """Comparison of the digests of some ranks.
 
     Attributes:
         damage: the first; None where there is none.
@@ -104,16 +81,16 @@ def transfers(ledgers: Mapping[int, Ledger]) -> Transfers:
     Calls with ranks that are not among them are left out. So is what follows the first call in
     which two ranks of a group are out of step, or that was not digested: it counts as not compared.
     """
-    return _TransferComparison(ledgers).made()
+    return _TransferComparison(ledgers).compare()
 
 
 class _TransferComparison:
-    """One comparison."""
+    """Parts, calls and senders of some ledgers, by rank, and which calls were compared."""
 
     def __init__(self, ledgers: Mapping[int, Ledger]) -> None:
         self._ledgers = ledgers
-        self._parts: dict[tuple[int, int, str], list[Part]] = defaultdict(list)
-        self._senders: dict[int, list[tuple[int, Part]]] = defaultdict(list)
+        self._parts: dict[tuple[int, int, str], list[CallPart]] = defaultdict(list)
+        self._senders: dict[int, list[tuple[int, CallPart]]] = defaultdict(list)
         self._calls = {
             rank: {call.number: call for call in ledger.calls} for rank, ledger in ledgers.items()
         }
@@ -124,10 +101,12 @@ class _TransferComparison:
                     self._senders[part.digest].append((rank, part))
         self._compared: dict[int, set[int]] = {rank: set() for rank in ledgers}
 
-    def made(self) -> Transfers:
+    def compare(self) -> Transfers:
         """Compare all of it."""
-        found = [*self._of_groups(), *self._of_pairs()]
-        first = min(found, key=lambda one: (one.received.number, one.receiver), default=None)
+        damages = [*self._of_groups(), *self._of_pairs()]
+        first = min(
+            damages, key=lambda damage: (damage.received.number, damage.receiver), default=None
+        )
         left: Counter[int] = Counter()
         for rank, ledger in self._ledgers.items():
             for call in ledger.calls:
@@ -145,12 +124,12 @@ class _TransferComparison:
             return call.peer is None or call.peer in self._ledgers
         members = call.group.ranks
         return (
-            call.operation not in WITHOUT_PAYLOAD
+            call.operation not in BARRIERS
             and len(members) > 1
             and all(member in self._ledgers for member in members)
         )
 
-    def _side(self, rank: int, call: Call, side: str) -> list[Part]:
+    def _side(self, rank: int, call: Call, side: str) -> list[CallPart]:
         """Return the parts of one side of a call; none where they are not all held."""
         parts = self._parts.get((rank, call.number, side), [])
         return parts if parts and len(parts) == parts[0].many else []
@@ -168,7 +147,7 @@ class _TransferComparison:
                 if sent[0].digest != received[0].digest:
                     yield self._damage(pair, received[0])
 
-    def _damage(self, pair: Pair, part: Part) -> Damage:
+    def _damage(self, pair: Pair, part: CallPart) -> Damage:
         return Damage(
             ranks=tuple(sorted((pair.source, pair.destination))),
             sender=pair.source,
@@ -184,37 +163,38 @@ class _TransferComparison:
             earlier: list[Mapping[int, Call]] = []
             for calls in group:
                 first = next(iter(calls.values()))
-                if first.operation in WITHOUT_PAYLOAD or len(calls) < len(first.group.ranks):
+                if first.operation in BARRIERS or len(calls) < len(first.group.ranks):
                     continue
                 reduces = first.operation in SUMS or bool(first.reduction)
-                found = list(
-                    self._of_reduction(calls, earlier) if reduces else self._of_transfer(calls)
-                )
-                yield from found[:1]
+                # To its end, though the first damage is enough: it notes what it compared.
+                if reduces:
+                    damages = list(self._of_reduction(calls, earlier))
+                else:
+                    damages = list(self._of_transfer(calls))
+                yield from damages[:1]
                 earlier.append(calls)
 
     def _of_transfer(self, calls: Mapping[int, Call]) -> Iterator[Damage]:
         """Yield what each rank received, held against what the rank it came from sent."""
-        wrong: list[tuple[int, int, Part]] = []
+        wrong: list[tuple[int, int, CallPart]] = []
         whole = True
         expected = 0
         for rank, call in calls.items():
             for part in self._side(rank, call, "received"):
-                sent = self._sent(
-                    part.whom, to=rank, call=calls.get(part.whom if part.whom is not None else -1)
-                )
-                whole = whole and sent is not None
-                expected = expected + 1
-                if sent is not None and part.whom is not None and sent.digest != part.digest:
+                expected += 1
+                sent = None
+                if part.whom is not None:
+                    sent = self._sent(part.whom, to=rank, call=calls.get(part.whom))
+                if sent is None:
+                    whole = False
+                elif part.whom is not None and sent.digest != part.digest:
                     wrong.append((part.whom, rank, part))
-        if expected < _receives(calls):
-            whole = False
-        if whole or wrong:
+        if wrong or (whole and expected >= _receives(calls)):
             for rank, call in calls.items():
                 self._compared[rank].add(call.number)
         # Where a rank got its own part wrong too, another one's end says more.
-        for source, rank, part in sorted(wrong, key=lambda one: one[0] == one[1])[:1]:
-            got = {one: found.digest for giver, one, found in wrong if giver == source}
+        for source, rank, part in sorted(wrong, key=lambda ends: ends[0] == ends[1])[:1]:
+            got = {taker: held.digest for giver, taker, held in wrong if giver == source}
             others = set(calls) - {source}
             # What the sender has of it itself, or every other rank alike, went wrong where it came
             # from.
@@ -230,9 +210,9 @@ class _TransferComparison:
                 like=self._like(part.digest, near=source, call=calls[source]),
             )
 
-    def _sent(self, source: int | None, *, to: int, call: Call | None) -> Part | None:
-        """Return what a rank sent to another one in a call."""
-        if source is None or call is None:
+    def _sent(self, source: int, *, to: int, call: Call | None) -> CallPart | None:
+        """Return what a rank sent to another one in a call; None where that is not held."""
+        if call is None:
             return None
         return next(
             (part for part in self._side(source, call, "sent") if part.whom in (None, to)), None
@@ -259,18 +239,18 @@ class _TransferComparison:
                 ranks = tuple(odd) if 2 * many > len(results) else tuple(results)
                 yield _of_sum(ranks, odd[0], calls[odd[0]], "what the other ranks did not get")
             return
-        given = {rank: self._given(calls, to=rank) for rank in results}
-        if first.reduction != "sum" or any(
-            found is None or results[rank].sketch is None for rank, found in given.items()
-        ):
+        if first.reduction != "sum":
             return
+        sums: list[tuple[int, Sketch, Mapping[int, Sketch]]] = []
+        for rank, part in results.items():
+            given = self._given(calls, to=rank)
+            if given is None or part.sketch is None:
+                return  # nothing to hold against each other
+            sums.append((rank, part.sketch, given))
         for rank, call in calls.items():
             self._compared[rank].add(call.number)
-        for rank, part in results.items():
-            sketches = given[rank]
-            assert sketches is not None
-            assert part.sketch is not None
-            off = _off(part.sketch, sketches, dtype=first.dtype, elements=calls[rank].elements)
+        for rank, result, sketches in sums:
+            off = _off(result, sketches, dtype=first.dtype, elements=calls[rank].elements)
             if off is None:
                 continue
             blamed = self._blamed(off, sketches, earlier, kind=_kind(calls), to=rank)
@@ -280,13 +260,13 @@ class _TransferComparison:
 
     def _given(self, calls: Mapping[int, Call], *, to: int) -> dict[int, Sketch] | None:
         """Return the sketch of what each rank gave to one; None where one of them has none."""
-        found = {rank: self._sent(rank, to=to, call=call) for rank, call in calls.items()}
-        sketches = {
-            rank: part.sketch
-            for rank, part in found.items()
-            if part is not None and part.sketch is not None
-        }
-        return sketches if len(sketches) == len(calls) else None
+        sketches = {}
+        for rank, call in calls.items():
+            part = self._sent(rank, to=to, call=call)
+            if part is None or part.sketch is None:
+                return None
+            sketches[rank] = part.sketch
+        return sketches
 
     def _blamed(
         self,
@@ -302,38 +282,35 @@ class _TransferComparison:
         """
         if off.tolerance * CLEARLY > abs(off.total):
             return None
-        found = []
+        explained = []
         same = [calls for calls in reversed(earlier) if _kind(calls) == kind]
-        before = self._given(same[0], to=to) if same else None
+        before = (self._given(same[0], to=to) if same else None) or {}
         for rank, sketch in sketches.items():
             if off.is_by(-sketch.total):
-                found.append((rank, f"the sum without what rank {rank} gave"))
+                explained.append((rank, f"the sum without what rank {rank} gave"))
             if off.is_by(sketch.total):
-                found.append((rank, f"the sum with what rank {rank} gave twice"))
-            if (
-                before is not None
-                and rank in before
-                and off.is_by(before[rank].total - sketch.total)
-            ):
-                found.append((rank, f"the sum with what rank {rank} gave in the call before"))
-        return found[0] if len(found) == 1 else None
+                explained.append((rank, f"the sum with what rank {rank} gave twice"))
+            if rank in before and off.is_by(before[rank].total - sketch.total):
+                explained.append((rank, f"the sum with what rank {rank} gave in the call before"))
+        return explained[0] if len(explained) == 1 else None
 
     def _like(self, digest: int, *, near: int, call: Call) -> str:
         """Return what was received in place of what was sent, if somebody sent that at all.
 
         The sender's own comes first.
         """
-        found = [
-            (rank, self._calls[rank].get(part.call)) for rank, part in self._senders.get(digest, ())
+        known = [
+            (rank, self._calls[rank][part.call])
+            for rank, part in self._senders.get(digest, ())
+            if part.call in self._calls[rank]
         ]
-        known = [(rank, part) for rank, part in found if part is not None]
         if not known:
             return ""
-        rank, one = min(
+        rank, other = min(
             known, key=lambda item: (item[0] != near, abs(item[1].number - call.number), item[0])
         )
-        place = one.site.partition(" in ")[0] or "a place that is not known"
-        return f"what rank {rank} sent in {one.operation} #{one.index} at {place}"
+        place = other.site.partition(" in ")[0] or "a place that is not known"
+        return f"what rank {rank} sent in {other.operation} #{other.index} at {place}"
 
 
 def _kind(calls: Mapping[int, Call]) -> tuple[str, str, int]:
@@ -349,22 +326,22 @@ def _of_sum(ranks: tuple[int, ...], rank: int, call: Call, like: str) -> Damage:
 
 
 def _receives(calls: Mapping[int, Call]) -> int:
-    """How many parts are received in a call, by all its ranks together."""
-    first = next(iter(calls.values()))
+    """Return how many parts are received in a call, by all its ranks together."""
+    operation = next(iter(calls.values())).operation
     size = len(calls)
-    if first.operation == "broadcast":
+    if operation == "broadcast":
         return size - 1
-    if first.operation in ("reduce", "gather"):
-        return 1 if first.operation == "reduce" else size
-    if first.operation in GATHERS or first.operation in ("all_to_all", "all_to_all_single"):
+    if operation == "reduce":
+        return 1
+    if operation in GATHERS or operation in SPLIT:
         return size * size
     return size
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Off:
-    """By how much a sum is off: a weighted float with its tolerance, or whole numbers modulo a
-    power of two.
+    """Distance of a sum from what it should be: a weighted float with its tolerance, or whole
+    numbers modulo a power of two.
     """
 
     total: float | int
@@ -374,12 +351,12 @@ class _Off:
     def is_by(self, other: float) -> bool:
         """Return whether it is by so much."""
         if self.modulus:
-            return int(other) % self.modulus == self.total and int(other) % self.modulus != 0
+            return int(other) % self.modulus == self.total != 0
         return abs(self.total - other) <= self.tolerance < abs(other)
 
 
 def _off(result: Sketch, given: Mapping[int, Sketch], *, dtype: str, elements: int) -> _Off | None:
-    """By how much a result is off what its parts give; None where it is right."""
+    """Return by how much a result is off what its parts give; None where it is right."""
     if dtype in WHOLE_BITS:
         modulus = 1 << WHOLE_BITS[dtype]
         off = (int(result.total) - sum(int(sketch.total) for sketch in given.values())) % modulus
@@ -391,6 +368,4 @@ def _off(result: Sketch, given: Mapping[int, Sketch], *, dtype: str, elements: i
     # for each element.
     tolerance = size * (terms / (1 - terms) + 4 * (elements + len(given)) * OF_SKETCHES)
     total = result.total - sum(sketch.total for sketch in given.values())
-    return (
-        _Off(total=total, tolerance=tolerance, modulus=0) if not abs(total) <= tolerance else None
-    )
+    return None if abs(total) <= tolerance else _Off(total=total, tolerance=tolerance, modulus=0)

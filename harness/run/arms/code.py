@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from harness.forms.git import Entry, batch, complaint, contents, entries_of, git
+from harness.forms.git import GitEntry, batch, complaint, contents, entries_of, git
 from harness.forms.problem import closest
 from harness.forms.text import printable
 
@@ -220,11 +220,11 @@ class GitRepository:
         """Return the id of a commit's tree."""
         return self._demand("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
 
-    def entries(self, commit: str) -> dict[str, Entry]:
+    def entries(self, commit: str) -> dict[str, GitEntry]:
         """Every file of a commit, by its path from the top."""
         return entries_of(self._demand("ls-tree", "-r", "-z", "-l", "--full-tree", commit))
 
-    def read(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
+    def read(self, entries: Mapping[str, GitEntry]) -> dict[str, bytes]:
         """Return the content of files, as git stores it.
 
         Raises:
@@ -260,7 +260,7 @@ class GitRepository:
                 )
         return {path: content[entry.blob] for path, entry in entries.items()}
 
-    def read_there(self, entries: Mapping[str, Entry]) -> dict[str, bytes]:
+    def read_there(self, entries: Mapping[str, GitEntry]) -> dict[str, bytes]:
         """As `read`, without the files that cannot be had: a pointer of git-lfs, an object that is
         not here.
         """
@@ -273,7 +273,7 @@ class GitRepository:
                     content |= self.read({path: entry})
             return content
 
-    def lay_out(self, entries: Mapping[str, Entry], target: Path) -> list[str]:
+    def lay_out(self, entries: Mapping[str, GitEntry], target: Path) -> list[str]:
         """Write files into a folder, as far as they can be had.
 
         Links stay links where they lead to one of them.
@@ -351,8 +351,8 @@ class GitRepository:
         return git(*arguments, folder=self._path, given=given)
 
 
-def _batches(entries: Mapping[str, Entry]) -> Iterator[dict[str, Entry]]:
-    some: dict[str, Entry] = {}
+def _batches(entries: Mapping[str, GitEntry]) -> Iterator[dict[str, GitEntry]]:
+    some: dict[str, GitEntry] = {}
     size = 0
     for path, entry in entries.items():
         if some and size + entry.size > BATCH:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.forms.digest import sha256
-from harness.forms.git import Entry
+from harness.forms.git import GitEntry
 from harness.forms.source import real_place
 from harness.forms.strict_json import JSON
 from harness.record.facts import PATCH_FOLDER, SOURCE_FOLDER, RevisionFacts
@@ -96,7 +96,7 @@ class _LaidOut:
 
     repository: GitRepository
     commit: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, GitEntry]
     patch: bytes | None
 
     def paths(self) -> set[str]:

@@ -44,3 +44,17 @@ def one_sided(context):
     dist.all_gather([torch.zeros(4) for _ in range(context.size)], same)
     os.environ["CALLS"] = "done"
     context.emit("after")
+
+
+def left_alone(context):
+    """Rank 1 is gone, and its peer stands in a call."""
+    import signal
+
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    context.emit("door")
+    if context.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from harness.ledger.file import RECORD, SLOTS
-from harness.ledger.inside.book import OPEN, STARTED
-from harness.ledger.inside.recorder import module_of, recorder_of
+from harness.ledger.inside.book import OPEN, STARTED, module_of, recorder_of
 from harness.world.control.rank_environment import compiled_recorder
 
 pytestmark = pytest.mark.skipif(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.file import Call, Group
+from harness.ledger.call import Call, CallGroup
 from harness.ledger.outside.agreement import Agreement, agree
 from tests.ledger.made import call, last, ledger, receive, send
 
-FOUR = Group("torch", "0", (0, 1, 2, 3))
-PAIR = Group("torch", "1", (0, 1))
+FOUR = CallGroup("torch", "0", (0, 1, 2, 3))
+PAIR = CallGroup("torch", "1", (0, 1))
 
 
 def of(*ranks: list[Call]) -> Agreement:
@@ -174,7 +174,7 @@ def test_of_full_ledgers_what_both_hold_is_compared() -> None:
     assert sides(found) == [(0, "barrier", 7), (1, "broadcast", 7)]
     # Of the group it holds nothing any more: nobody knows how many calls there were.
     full = last(
-        ledger(1, *[call() for _ in range(7)], send(1, group=Group("torch", "2", (1,)))), kept=1
+        ledger(1, *[call() for _ in range(7)], send(1, group=CallGroup("torch", "2", (1,)))), kept=1
     )
     assert agree({0: whole, 1: full}).matched[0] == 0
 

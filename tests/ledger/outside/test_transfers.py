@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.file import Group, Ledger, encode, parse
+from harness.ledger.call import CallGroup
+from harness.ledger.file import DIGESTS, CallPart, Ledger, Sketch, encode, parse
 from harness.ledger.inside.digests import FEW, few_weights
 from harness.ledger.outside.transfers import ROUNDING, Transfers, transfers
-from harness.ledger.part import DIGESTS, Part, Sketch
 from tests.ledger.made import call, digested, ledger, of_sum, part, receive, send
 
-THREE = Group("torch", "0", (0, 1, 2))
+THREE = CallGroup("torch", "0", (0, 1, 2))
 
 
 def of(*ledgers: Ledger) -> Transfers:
@@ -32,7 +32,7 @@ def gathered(*given: list[int], got: dict[tuple[int, int, int], int] | None = No
     """
     found = []
     for rank in range(3):
-        parts: list[Part] = []
+        parts: list[CallPart] = []
         for number, sent in enumerate(given, start=1):
             parts.append(part(number, "sent", sent[rank]))
             for source in range(3):
@@ -51,7 +51,7 @@ def added(
     """
     found = []
     for rank in range(3):
-        parts = list[Part]()
+        parts = list[CallPart]()
         for number, given in enumerate(totals, start=1):
             (values,) = given.values()
             parts.append(of_sum(number, "sent", values[rank]))
@@ -271,7 +271,7 @@ def test_what_nobody_knows_is_not_compared() -> None:
     assert of(*bare).left == dict.fromkeys(range(3), 1)
     stepped = [*whole[:2], digested(ledger(2, call("barrier", group=THREE), size=3))]
     assert of(*stepped).compared == dict.fromkeys(range(3), 0)
-    alone = ledger(0, call(group=Group("torch", "0", (0,))), call("barrier"))
+    alone = ledger(0, call(group=CallGroup("torch", "0", (0,))), call("barrier"))
     assert of(digested(alone), digested(ledger(1, call("barrier")))).left == {0: 0, 1: 0}
 
 

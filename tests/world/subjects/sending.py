@@ -95,3 +95,17 @@ def over_the_ring(context):
     if rank == 1:
         mx.eval(mx.distributed.recv_like(mx.ones((2, 2)), 0, group=group))
     context.group.barrier()
+
+
+def lost_meanwhile(context):
+    """Rank 1 is gone, and its peer waits for an asynchronous call."""
+    import os
+    import signal
+
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    if context.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4), async_op=True).wait()

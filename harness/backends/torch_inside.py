@@ -1,4 +1,4 @@
-"""The half of `nccl` inside a rank."""
+"""Half of `gloo` and `nccl` inside a rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from harness.rank.spec import RankSpec
 
 
 class NcclGroup(torch_group.TorchGroup):
-    """The default process group; this rank's tensors live on its own GPU."""
+    """Default process group; this rank's tensors live on its own GPU."""
 
     def barrier(self) -> None:
         import torch
@@ -18,8 +18,14 @@ class NcclGroup(torch_group.TorchGroup):
         torch.cuda.synchronize(device)
 
 
-def join(spec: RankSpec) -> NcclGroup:
-    """Join the group with the GPU of the rank's number; returns when every rank is there."""
+def join(spec: RankSpec) -> torch_group.TorchGroup:
+    """Join the group; returns when every rank is there.
+
+    With nccl this rank takes the GPU of its number.
+    """
+    if spec.backend != "nccl":
+        torch_group.join("gloo", spec)
+        return torch_group.TorchGroup()
     import torch
 
     device = torch.device("cuda", spec.rank)

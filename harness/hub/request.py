@@ -1,15 +1,104 @@
-"""What an address of the hub asks for: repository, revision, file, and the role that fault rules
-speak of.
+"""Request of a client: the head of a request of HTTP/1.1, within limits, and what its
+address names: repository, revision, file, and the role that fault rules speak of.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from pydantic import BeforeValidator, Field, Strict
+
+HEAD_LIMIT = 32 * 1024
+HEADER_LIMIT = 100
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class BadRequest(Exception):
+    """Refusal of bytes that are no request the hub answers; ``status`` is the answer."""
+
+    def __init__(
+        self, status: int, message: str, *, method: str | None = None, address: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.method = method
+        self.address = address
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of what a client may cost.
+
+    Attributes:
+        connections: open at the same time; more are answered with 503.
+        idle: seconds an open connection may wait for its next request.
+        head: seconds for the head of a request, from its first byte.
+        send: seconds in which a client must take the next part of an answer (256 KiB).
+    """
+
+    connections: int = 512
+    idle: float = 120.0
+    head: float = 10.0
+    send: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubRequest:
+    """Head of a request. Header names are lower-case.
+
+    A repeated header keeps its first value.
+    """
+
+    method: str
+    address: str
+    headers: dict[str, str] = field(default_factory=dict)
+    keep_alive: bool = True
+
+
+def parse_head(data: bytes) -> HubRequest:
+    """Read the head of a request, up to and with its empty line.
+
+    Raises:
+        BadRequest: it is not one that the hub answers.
+    """
+    lines = data[:-4].decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if (
+        len(words) != 3
+        or not TOKEN.fullmatch(words[0])
+        or not re.fullmatch(r"HTTP/1\.[01]", words[2])
+    ):
+        raise BadRequest(400, "the first line is not an HTTP/1.1 request")
+    method = words[0]
+    address = words[1]
+    if len(lines) - 1 > HEADER_LIMIT:
+        raise BadRequest(
+            431, f"there are more than {HEADER_LIMIT} headers", method=method, address=address
+        )
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if (
+            not colon
+            or not TOKEN.fullmatch(name)
+            or not all(char.isprintable() or char == "\t" for char in value)
+        ):
+            raise BadRequest(400, "a header cannot be read", method=method, address=address)
+        headers.setdefault(name.lower(), value.strip())
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        raise BadRequest(
+            413, "a request with a body; the hub only reads", method=method, address=address
+        )
+    if method not in {"GET", "HEAD"}:
+        raise BadRequest(405, "the hub answers GET and HEAD only", method=method, address=address)
+    wish = headers.get("connection", "").lower()
+    keep = "close" not in wish if words[2] == "HTTP/1.1" else "keep-alive" in wish
+    return HubRequest(method, address, headers, keep)
+
 
 Kind = Literal["model_info", "tree", "resolve", "refs", "commits", "other"]
 Role = Literal[
@@ -57,7 +146,7 @@ _BY_NAME: dict[str, Role] = {
 
 
 class BadTarget(ValueError):
-    """An address that no client of the hub writes; ``status`` is the answer to give."""
+    """Refusal of an address that no client of the hub writes; ``status`` is the answer to give."""
 
     def __init__(self, message: str, *, status: int = 400) -> None:
         super().__init__(message)
@@ -66,7 +155,7 @@ class BadTarget(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed address.
+    """Parsed address.
 
     Attributes:
         client: the name in ``/client/NAME/…``, or None.
@@ -205,7 +294,7 @@ def _repository(parts: list[str]) -> str:
 
 
 def one_or_list(value: Any) -> Any:
-    """A text alone stands for a list of one."""
+    """Take a text alone for a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
