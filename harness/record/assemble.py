@@ -18,7 +18,6 @@ from harness.history import History
 from harness.plugins import PluginFailed
 from harness.record import facts as facts_module
 from harness.record import sources
-from harness.record.accounts import Accounts
 from harness.record.arms import (
     arm_environments,
     changed_environment,
@@ -30,7 +29,8 @@ from harness.record.arms import (
 )
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
-from harness.record.changed import Changed
+from harness.record.changed import FOLDER as LIBRARY_FOLDER
+from harness.record.changed import Changed, Libraries
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
     HOME_INPUT,
@@ -41,11 +41,7 @@ from harness.record.facts import (
     RunFacts,
 )
 from harness.record.farmed import demand_farmed, demand_over_machines
-from harness.record.frames import Frames
-from harness.record.hangs import Hangs
-from harness.record.ledgers import Ledgers
-from harness.record.library import FOLDER as LIBRARY_FOLDER
-from harness.record.library import Libraries
+from harness.record.hangs import Frames, Hangs
 from harness.record.model import (
     ArmSummary,
     Record,
@@ -53,9 +49,9 @@ from harness.record.model import (
     Unknown,
     read_model,
 )
-from harness.record.planned import demand_strikes, planned_cells
+from harness.record.planned import demand_strikes, planned_cells, summary
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
-from harness.record.question import summary
+from harness.record.recomputed import Accounts, Ledgers
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
 from harness.record.sources import recipe
 from harness.record.trial_reader import TrialReader

@@ -12,8 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from harness.reason import Skip, SkipCode
-from harness.record.elsewhere import MachinesFacts
-from harness.record.facts import RunFacts
+from harness.record.facts import MachinesFacts, RunFacts
 from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.matrix import machines_of
 from harness.subjects import READY

@@ -20,8 +20,7 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import RefusalWord
-from harness.record.elsewhere import MachinesFacts
-from harness.record.facts import RunFacts
+from harness.record.facts import MachinesFacts, RunFacts
 from harness.record.farmed import Places, clock_of, demand_kind, lanes_of, replaced
 from harness.record.model import Contradiction, RecordError
 from harness.record.sources import KEY as RECIPE

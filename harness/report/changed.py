@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from harness.forms.text import numbered, plural
 from harness.record import facts
 from harness.record.arms import compared
+from harness.record.changed import RUN_LINES, text_path
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
-from harness.record.library import RUN_LINES, text_path
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import LibraryChange, ModuleChange, Record, ScenarioSummary
 from harness.report.blocks import (

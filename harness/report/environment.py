@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from harness.forms.text import plural
 from harness.record import facts
 from harness.record.arms import installed
-from harness.record.elsewhere import MachineFacts
-from harness.record.facts import ArmEnvironmentFacts, Environment, RunFacts
+from harness.record.facts import ArmEnvironmentFacts, Environment, MachineFacts, RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,

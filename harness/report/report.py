@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from harness.forms.text import plural
 from harness.record import facts
+from harness.record.changed import FOLDER as LIBRARY_FOLDER
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
-from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report.blocks import (

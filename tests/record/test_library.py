@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.record.library import (
+from harness.record.changed import (
     BUDGET,
     LINE_LIMIT,
     LINES_COMPARED,

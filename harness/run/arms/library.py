@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.forms.digest import sha256_of
 from harness.forms.regular_file import read_regular
-from harness.record.library import TEXT_LIMIT, Loaded, chosen, text_path
+from harness.record.changed import TEXT_LIMIT, Loaded, chosen, text_path
 from harness.record.results import ResultsFolder
 from harness.run.arms.provenance import installed_folder
 from harness.run.environments.cache import ArmEnvironment

@@ -23,8 +23,7 @@ from harness.events import Event
 from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural, printable
-from harness.record.elsewhere import FarmFacts, NodeFacts
-from harness.record.facts import Environment
+from harness.record.facts import Environment, FarmFacts, NodeFacts
 from harness.record.farmed import digest_of
 from harness.run.farm import cargo
 from harness.run.farm.node import BEAT, Answer, AnswerRefused, Node, take
