@@ -23,8 +23,8 @@ from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
 from harness.run.arms.revision import RevisionError
 from harness.scenario import parse_scenario
-from harness.stats.counterparts import Counterparts, counterpart, spread, top_of
-from harness.stats.provenance import Source, judge, path_of
+from harness.stats.counterparts import Counterparts, Source, counterpart, spread, top_of
+from harness.stats.provenance import judge, path_of
 from harness.subjects import READY
 from harness.trust.replay import Read
 

@@ -29,16 +29,8 @@ from harness.record.facts import (
 from harness.record.model import Contradiction, RecordError
 from harness.scenario import Environment, Scenario, ScenarioError
 from harness.scenario.environment import bare, parse_requirements, unmet_requirements
-from harness.stats.counterparts import Counterparts, spread
-from harness.stats.provenance import (
-    FOLDER,
-    TOOL,
-    ArmEnvironment,
-    Checkout,
-    Source,
-    path_of,
-    releases,
-)
+from harness.stats.counterparts import Checkout, Counterparts, Source, spread
+from harness.stats.provenance import FOLDER, TOOL, ArmEnvironment, path_of, releases
 from harness.stats.verdict import Judgement
 
 

@@ -14,8 +14,8 @@ from pydantic import Field, JsonValue
 from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.plugins import Imported, Plugin
-from harness.stats.cell_facts import CellFacts
 from harness.stats.counterparts import InstalledCopy
+from harness.stats.outcome import CellFacts
 
 PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"

@@ -21,8 +21,7 @@ from harness.record.farmed import most_at_once
 from harness.record.model import Contradiction, FaultSummary, RecordError, ScenarioSummary
 from harness.record.skips import contradiction, lacks_machines, unmet
 from harness.scenario import CALLED, Cell, End, MustFail, Scenario, SeesDefects, cells
-from harness.stats.cell_facts import CellFacts
-from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
+from harness.stats.outcome import EVENTS, Arm, CellFacts, reference_folders, trial_folder
 
 
 def planned_cells(

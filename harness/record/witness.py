@@ -27,8 +27,7 @@ from harness.record.sources import KEY as RECIPE
 from harness.record.trial_reader import TrialReader
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.scenario.matrix import machines_of
-from harness.stats.cell_facts import CellFacts
-from harness.stats.outcome import EVENTS, LOST, reference_folders, trial_folder
+from harness.stats.outcome import EVENTS, LOST, CellFacts, reference_folders, trial_folder
 from harness.stats.verdict import Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies

@@ -48,7 +48,7 @@ from harness.run.replay import RecordReplay
 from harness.run.trials import MadeTrials, make
 from harness.run.worlds import Interrupt, interruptible
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
-from harness.stats.cell_facts import CellFacts
+from harness.stats.outcome import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender

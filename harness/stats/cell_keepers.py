@@ -23,9 +23,9 @@ from harness.stats.attribution import Attribution, attribute
 from harness.stats.hang import LineOf
 from harness.stats.outcome import Arm, Trial
 from harness.stats.stated import StatedEnd, stated_ends
+from harness.stats.tally import Watches
 from harness.stats.teeth import Teeth
 from harness.stats.unshown import Unshown
-from harness.stats.watches import Watches
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from harness.forms.model import Model
 
@@ -140,6 +141,82 @@ class Counterparts:
         absolute = [file for file in files if file.startswith("/")]
         found = dict(_copies(absolute, names))
         return {**found, **dict(_copies([file for file in files if file not in found], names))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkout:
+    """A package that was built from a commit.
+
+    Attributes:
+        commit: its full id.
+        files: path in the commit's tree to sha256, of every file that a module of the package may
+            be.
+        wheel: sha256 of every module that was built.
+    """
+
+    commit: str
+    files: Mapping[str, str]
+    wheel: Collection[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What an arm's code under test is, as far as it was not staged.
+
+    Attributes:
+        declared: normal names of the distributions that the repository's own files declare.
+        files: path in the repository to sha256, of every file that one of those in question may be.
+        inputs: sha256 of the files of the run's inputs: a model may bring code.
+        plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their
+            digests.
+        named: packages that the scenario itself names for the arm's own environment, by normal
+            name.
+        checkouts: those of them that were built from a commit.
+        installed: whether the scenario says that the subject is what is installed.
+        differing: normal names of the distributions that differ between the arms, whose files are
+            told in full.
+        counterparts: what the files of installed packages have to equal.
+    """
+
+    declared: Collection[str]
+    files: Mapping[str, str]
+    inputs: Collection[str] = ()
+    plugins: Collection[str] = ()
+    named: Collection[str] = ()
+    checkouts: Mapping[str, Checkout] = field(default_factory=dict)
+    installed: bool = False
+    differing: Collection[str] = ()
+    counterparts: Counterparts = field(
+        default_factory=lambda: Counterparts(roots={}, files={}, installed=())
+    )
+
+    def holds(self, file: str, sha256: str) -> bool:
+        """Return whether the repository has this content under a path that ends like this one."""
+        return any(self.files[path] == sha256 for path in self.like(file))
+
+    def holds_alone(self, file: str, sha256: str) -> bool:
+        """Return whether it has no other content under such a path: nobody knows which of them a
+        file was copied from.
+        """
+        return self.holds(file, sha256) and all(
+            self.files[path] == sha256 for path in self.like(file)
+        )
+
+    def like(self, file: str) -> list[str]:
+        """Paths of the repository that end like this one."""
+        ends = f"/{file}"
+        return [
+            path
+            for path in self._by_name.get(posixpath.basename(file), ())
+            if f"/{path}".endswith(ends)
+        ]
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[str]]:
+        paths: dict[str, list[str]] = {}
+        for path in self.files:
+            paths.setdefault(posixpath.basename(path), []).append(path)
+        return paths
 
 
 def counterpart(file: str, place: Place) -> str | None:

@@ -1,9 +1,11 @@
-"""One trial judged: pass, fail or void, and for a control whether it failed as stated."""
+"""One trial judged: pass, fail or void, and for a control whether it failed as stated; and where the
+evidence of a cell's trials is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -13,7 +15,7 @@ from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.text import numbered
 from harness.history import FaultOnRank, History, ended, machine_of
-from harness.reason import Deviation, DeviationCode, Void, VoidCode
+from harness.reason import Deviation, DeviationCode, Skip, Void, VoidCode
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
@@ -92,6 +94,20 @@ class Trial(Model):
     strikes: list[Strike] = Field(default_factory=list)
     node: int | None = None
     apart: bool = False
+
+
+class CellFacts(Model):
+    """How many trials of a cell there are, or why there are none."""
+
+    id: str
+    skipped: Skip | None
+    candidate: Annotated[int, Field(ge=0)]
+    control: Annotated[int, Field(ge=0)]
+
+    @property
+    def trials(self) -> Mapping[Arm, int]:
+        """How many there are, by arm."""
+        return {"candidate": self.candidate, "control": self.control}
 
 
 def trial_folder(slug: str, arm: str, index: int) -> str:

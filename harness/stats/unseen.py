@@ -1,21 +1,27 @@
-"""What a run leaves open about logits that it compared: how small a defect, which prompts, whose
-word it rests on.
+"""What one trial leaves open, read from its events and its logs.
 
-An honest slip passes where nobody looks at what was compared: prompts that are one prompt, a single
-position of each, noise that was measured of another thing, a model that is hardly split.
+Of logits that it compared: how small a defect, which prompts, whose word it rests on. An honest
+slip passes where nobody looks at what was compared: prompts that are one prompt, a single position
+of each, noise that was measured of another thing, a model that is hardly split. Of its ranks:
+whether they exchanged anything, what they reported, and a traceback that one printed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from harness.checks.agree import AgreeCheck, is_nothing
+from harness.checks.equal import EqualCheck
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
+from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
 from harness.checks.shards_cover import ShardsCoverCheck, plan_of, shards_of
+from harness.forms.digest import sha256
+from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
-from harness.history import ARTEFACT_FOUND, History
+from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
 from harness.scenario.lint.sufficiency import wide
@@ -28,6 +34,13 @@ HALF = {"BF16": "bfloat16", "F16": "float16"}
 """The dtypes of a checkpoint that round more than float32 does."""
 MOSTLY = 0.5
 """The share of a checkpoint that lies on several ranks from which it is told."""
+
+# What the runtime and the harness say of every rank; the rest is what the subject reports.
+OF_EVERY_RANK = ("rank.", "backend.", "subject.", "fault.", "group.")
+TRACEBACKS = (b"Traceback (most recent call last):", b"Fatal Python error: ")
+LINES_MOST = 20
+LINES_READ = 1000
+LINE_LIMIT = 300
 
 
 def unseen(
@@ -259,3 +272,100 @@ def _files(history: History, rank: int) -> Iterator[tuple[str, str]]:
         for one in modules if isinstance(modules, Sequence) else ():
             if isinstance(one, dict):
                 yield str(one.get("file")), str(one.get("sha256"))
+
+
+def has_called(history: History) -> bool:
+    """Return whether ledgers hold calls of ranks that no check held against another rank's: made
+    together, or each alone.
+    """
+    noted = history.noted(LEDGERS_COMPARED)
+    ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
+    are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
+    return not are_held and any(
+        isinstance(many := one.get("calls"), int) and many > 0 for one in ranks
+    )
+
+
+def has_talked(history: History) -> bool:
+    """Return whether an exchange between ranks is shown: calls held against another rank's, or
+    payloads that say whose.
+    """
+    counts = [
+        seen.event.values.get("calls")
+        for rank in range(history.size)
+        for seen in history.said(rank, CODED_END)
+    ]
+    for seen in history.noted(LEDGERS_COMPARED):
+        counts += [many for some in _held(seen.event.values.get("checks")) for many in some]
+    return any(isinstance(many, int) and many > 0 for many in counts)
+
+
+def _held(checks: object) -> list[list[JSON]]:
+    """How many calls of each rank were held against another rank's, by each check that does so."""
+    found = [one.get(key) for one in _mappings(checks) for key in ("matched", "compared")]
+    return [some for some in found if isinstance(some, list)]
+
+
+def says_nothing(check: object, history: History, rank: int) -> bool:
+    """Return whether all that a rank reported of what a check looks at is null or empty, where that
+    is not asked for.
+    """
+    if not isinstance(check, AgreeCheck | EqualCheck) or check.empty is not None:
+        return False
+    values = [value for value, _ in history.values(rank, check.event, check.key)]
+    return bool(values) and all(is_nothing(value) for value in values)
+
+
+def _mappings(values: object) -> list[dict[str, JSON]]:
+    every = (
+        values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    )
+    return [one for one in every if isinstance(one, dict)]
+
+
+def texts(values: object) -> Iterable[str]:
+    """Return the texts among some values of an event; nothing where they are no list."""
+    return [name for name in values if isinstance(name, str)] if isinstance(values, list) else []
+
+
+def reported(history: History) -> str:
+    """One digest of what the subject reported on every rank, each in its order."""
+    reports: list[list[object]] = [[] for _ in range(history.size)]
+    for seen in history.seen:
+        event = seen.event
+        if (
+            event.by == "rank"
+            and event.rank is not None
+            and not event.name.startswith(OF_EVERY_RANK)
+        ):
+            reports[event.rank].append([event.name, dict(event.values)])
+    return sha256(canonical(reports).encode())
+
+
+def traceback_of(log: bytes) -> tuple[int, str] | None:
+    """Return the first traceback of a log: its line, from 1, and its text; None where there is
+    none.
+    """
+    places = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
+    if not places:
+        return None
+    place, mark = min(places)
+    begin = log.rfind(b"\n", 0, place) + 1
+    before = log.rfind(b"\n", 0, max(0, begin - 1)) + 1
+    if begin and log.startswith(b"Exception ", before):
+        begin = before  # "Exception in thread Thread-1 (work):"
+    number = log.count(b"\n", 0, begin) + 1
+    lines = log[begin:].decode("utf-8", "backslashreplace").splitlines()[:LINES_READ]
+    head = next(index for index, line in enumerate(lines) if mark.decode() in line)
+    # What a library writes before each of its lines, `[rank1]: ` for one, hides which are indented.
+    prefix = lines[head].partition(mark.decode())[0]
+    inner = [line.removeprefix(prefix) for line in lines[head + 1 :]]
+    end = next(
+        (index for index, line in enumerate(inner) if line and not line[0].isspace()),
+        len(inner) - 1,
+    )
+    kept = lines[: head + 2 + end] if mark == TRACEBACKS[0] else lines[:LINES_MOST]
+    if len(kept) > LINES_MOST:
+        half = LINES_MOST // 2
+        kept = [*kept[:half], f"... ({len(kept) - LINES_MOST} more lines)", *kept[-half:]]
+    return number, "\n".join(line[:LINE_LIMIT] for line in kept).rstrip()

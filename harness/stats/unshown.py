@@ -11,34 +11,34 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from harness.checks import Finding
-from harness.checks.agree import AgreeCheck, is_nothing
+from harness.checks.agree import AgreeCheck
 from harness.checks.arrays import A, AgainstCheck
-from harness.checks.equal import EqualCheck
 from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
 from harness.checks.ledgers import LedgerAgreesCheck, TransfersIntactCheck
 from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
-from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.forms.problem import closest
-from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History, artefact_found
+from harness.history import ARTEFACT_FOUND, History, artefact_found
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint.sufficiency import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, Trial
 from harness.stats.shown_trial import log_path
-from harness.stats.unseen import left_out, unseen
+from harness.stats.unseen import (
+    has_called,
+    has_talked,
+    left_out,
+    reported,
+    says_nothing,
+    texts,
+    traceback_of,
+    unseen,
+)
 
-# What the runtime and the harness say of every rank; the rest is what the subject reports.
-OF_EVERY_RANK = ("rank.", "backend.", "subject.", "fault.", "group.")
-TRACEBACKS = (b"Traceback (most recent call last):", b"Fatal Python error: ")
 PRINTED_MOST = 3
 CELLS_MOST = 6
-LINES_MOST = 20
-LINES_READ = 1000
-LINE_LIMIT = 300
 
 
 class Printed(Model):
@@ -117,7 +117,7 @@ class Unshown:
         self._take_artefacts(history)
         self._take_values(history)
         if self._axes and (cell.id, arm) not in self._reported:
-            self._reported[cell.id, arm] = _reported(history)
+            self._reported[cell.id, arm] = reported(history)
         if arm == "candidate" and not self._values.issuperset(self._scenario.show):
             said = (seen.event for seen in history.seen if seen.event.by == "rank")
             self._values.update(f"{event.name}.{key}" for event in said for key in event.values)
@@ -131,8 +131,8 @@ class Unshown:
             self._take_strikes(trial, history)
             self._take_alike(history)
             if cell.ranks > 1:
-                self._talked[cell.id] = self._talked.get(cell.id, False) or _has_talked(history)
-                self._called[cell.id] = self._called.get(cell.id, False) or _has_called(history)
+                self._talked[cell.id] = self._talked.get(cell.id, False) or has_talked(history)
+                self._called[cell.id] = self._called.get(cell.id, False) or has_called(history)
             if cell.id not in self._unseen:
                 self._unseen[cell.id] = unseen(self._scenario, history, axes=cell.axes)
             self._take_logs(cell, trial, read=read, names=names)
@@ -307,7 +307,7 @@ class Unshown:
             is_want = not finding.reason and all(part.want(compares=compared) for part in parts)
             is_want = is_want and finding.check != stated
             is_empty = not finding.reason and all(
-                _says_nothing(check, history, part.rank) for part in parts
+                says_nothing(check, history, part.rank) for part in parts
             )
             if is_want or is_empty:
                 self._wanting[cell.id].add(finding.check)
@@ -387,7 +387,7 @@ class Unshown:
         for rank in range(history.size):
             for seen in history.said(rank, "subject.begin"):
                 names = seen.event.values.get("swallowed")
-                self._swallowed.update((arm, name) for name in _texts(names))
+                self._swallowed.update((arm, name) for name in texts(names))
 
     def _take_artefacts(self, history: History) -> None:
         for rank in range(history.size):
@@ -489,7 +489,7 @@ class Unshown:
         first = True
         for rank in range(cell.ranks):
             path = log_path(trial.evidence, rank)
-            traceback = _traceback(read(path)) if path in names else None
+            traceback = traceback_of(read(path)) if path in names else None
             if traceback is None:
                 continue
             self._tracebacks += first
@@ -502,55 +502,6 @@ class Unshown:
                 self.printed.append(printed)
 
 
-def _has_called(history: History) -> bool:
-    """Return whether ledgers hold calls of ranks that no check held against another rank's: made
-    together, or each alone.
-    """
-    noted = history.noted(LEDGERS_COMPARED)
-    ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
-    are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
-    return not are_held and any(
-        isinstance(many := one.get("calls"), int) and many > 0 for one in ranks
-    )
-
-
-def _has_talked(history: History) -> bool:
-    """Return whether an exchange between ranks is shown: calls held against another rank's, or
-    payloads that say whose.
-    """
-    counts = [
-        seen.event.values.get("calls")
-        for rank in range(history.size)
-        for seen in history.said(rank, CODED_END)
-    ]
-    for seen in history.noted(LEDGERS_COMPARED):
-        counts += [many for some in _held(seen.event.values.get("checks")) for many in some]
-    return any(isinstance(many, int) and many > 0 for many in counts)
-
-
-def _held(checks: object) -> list[list[JSON]]:
-    """How many calls of each rank were held against another rank's, by each check that does so."""
-    found = [one.get(key) for one in _mappings(checks) for key in ("matched", "compared")]
-    return [some for some in found if isinstance(some, list)]
-
-
-def _says_nothing(check: object, history: History, rank: int) -> bool:
-    """Return whether all that a rank reported of what a check looks at is null or empty, where that
-    is not asked for.
-    """
-    if not isinstance(check, AgreeCheck | EqualCheck) or check.empty is not None:
-        return False
-    values = [value for value, _ in history.values(rank, check.event, check.key)]
-    return bool(values) and all(is_nothing(value) for value in values)
-
-
-def _mappings(values: object) -> list[dict[str, JSON]]:
-    every = (
-        values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
-    )
-    return [one for one in every if isinstance(one, dict)]
-
-
 def _swallowed(arm: str | None, name: str) -> str:
     what = f"the axis {name}" if arm is None else f"the argument {name} of {arm}"
     return (
@@ -559,53 +510,6 @@ def _swallowed(arm: str | None, name: str) -> str:
     )
 
 
-def _texts(values: object) -> Iterable[str]:
-    return [name for name in values if isinstance(name, str)] if isinstance(values, list) else []
-
-
 def _listed(cells: Sequence[str]) -> str:
     more = len(cells) - CELLS_MOST
     return "; ".join([*cells[:CELLS_MOST], *([f"{more} more"] if more > 0 else [])])
-
-
-def _reported(history: History) -> str:
-    """One digest of what the subject reported on every rank, each in its order."""
-    reports: list[list[object]] = [[] for _ in range(history.size)]
-    for seen in history.seen:
-        event = seen.event
-        if (
-            event.by == "rank"
-            and event.rank is not None
-            and not event.name.startswith(OF_EVERY_RANK)
-        ):
-            reports[event.rank].append([event.name, dict(event.values)])
-    return sha256(canonical(reports).encode())
-
-
-def _traceback(log: bytes) -> tuple[int, str] | None:
-    """Return the first traceback of a log: its line, from 1, and its text; None where there is
-    none.
-    """
-    places = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
-    if not places:
-        return None
-    place, mark = min(places)
-    begin = log.rfind(b"\n", 0, place) + 1
-    before = log.rfind(b"\n", 0, max(0, begin - 1)) + 1
-    if begin and log.startswith(b"Exception ", before):
-        begin = before  # "Exception in thread Thread-1 (work):"
-    number = log.count(b"\n", 0, begin) + 1
-    lines = log[begin:].decode("utf-8", "backslashreplace").splitlines()[:LINES_READ]
-    head = next(index for index, line in enumerate(lines) if mark.decode() in line)
-    # What a library writes before each of its lines, `[rank1]: ` for one, hides which are indented.
-    prefix = lines[head].partition(mark.decode())[0]
-    inner = [line.removeprefix(prefix) for line in lines[head + 1 :]]
-    end = next(
-        (index for index, line in enumerate(inner) if line and not line[0].isspace()),
-        len(inner) - 1,
-    )
-    kept = lines[: head + 2 + end] if mark == TRACEBACKS[0] else lines[:LINES_MOST]
-    if len(kept) > LINES_MOST:
-        half = LINES_MOST // 2
-        kept = [*kept[:half], f"... ({len(kept) - LINES_MOST} more lines)", *kept[-half:]]
-    return number, "\n".join(line[:LINE_LIMIT] for line in kept).rstrip()

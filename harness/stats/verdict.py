@@ -23,7 +23,6 @@ from harness.scenario import Cell, Measure, Scenario, reference_of
 from harness.stats import outcome, provenance, shown_trial
 from harness.stats import reference as references
 from harness.stats.attribution import Attribution, climb
-from harness.stats.cell_facts import CellFacts
 from harness.stats.cell_keepers import (
     AttributionKeeper,
     HangKeeper,
@@ -35,9 +34,10 @@ from harness.stats.cell_keepers import (
     UnshownKeeper,
     of_checks,
 )
+from harness.stats.counterparts import Source
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import Arm, CellFacts, Trial
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.teeth import Teeth
 from harness.stats.unshown import Printed, Unshown
@@ -111,7 +111,7 @@ class ArmCode:
     arguments: Mapping[str, object]
     environment: provenance.ArmEnvironment | None = None
     source: str = ""
-    origin: provenance.Source | None = None
+    origin: Source | None = None
 
     def lines(self, read: Callable[[str], bytes]) -> LineOf:
         """Find the text of a line of its files, without indentation, in the evidence."""

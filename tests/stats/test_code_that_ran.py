@@ -13,24 +13,16 @@ import pytest
 from harness.events import Event
 from harness.history import History
 from harness.stats.counterparts import (
+    Checkout,
     Counterparts,
     InstalledCopy,
+    Source,
     is_below,
     is_data,
     longest_alike,
     spread,
 )
-from harness.stats.provenance import (
-    ArmEnvironment,
-    Checkout,
-    Ran,
-    Source,
-    judge,
-    path_of,
-    releases,
-    told,
-    unproven,
-)
+from harness.stats.provenance import ArmEnvironment, Ran, judge, path_of, releases, told, unproven
 from harness.stats.verdict import ArmCode
 
 OURS, OTHER, THIRD = "a" * 64, "b" * 64, "c" * 64

@@ -13,7 +13,7 @@ from harness.scenario import cells, parse_scenario
 from harness.stats.outcome import Trial
 from harness.stats.shown_trial import HungTrial
 from harness.stats.stated import StatedEnd
-from harness.stats.watches import Watches
+from harness.stats.tally import Watches
 
 SCENARIO = """
 schema: 1
