@@ -4,8 +4,9 @@ evidence of a cell's trials is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -15,7 +16,7 @@ from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.text import numbered
 from harness.history import FaultOnRank, History, ended, machine_of
-from harness.reason import Deviation, DeviationCode, Skip, Void, VoidCode
+from harness.reason import Deviation, DeviationCode, Skip, VerdictReason, Void, VoidCode
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
@@ -335,3 +336,44 @@ def _reason(part: RankFinding) -> str:
     return short(
         part.reason if part.reason.endswith(observed) else f"{part.reason} (found {observed})"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTrial:
+    """One trial of a cell with its judgement.
+
+    Attributes:
+        cell: whose trial it is.
+        arm: that ran.
+        trial: how it ended.
+        findings: of each check of the scenario.
+        history: its events.
+        line_of: the text of a line of the arm's files.
+    """
+
+    cell: Cell
+    arm: Arm
+    trial: Trial
+    findings: Sequence[Finding]
+    history: History
+    line_of: LineOf
+
+
+CellFields = Mapping[str, object]
+"""What is filled in of a `CellVerdict`, by the name of the field; the model checks the values."""
+
+
+class TrialKeeper(Protocol):
+    """Base of what keeps something over all trials of one cell; what it leaves out does nothing."""
+
+    def take(self, judged: JudgedTrial) -> None:
+        """Take one trial: those of the candidate in order, then those of the control."""
+        raise NotImplementedError
+
+    def reasons(self) -> Iterator[VerdictReason]:
+        """Yield why the cell cannot be PASS, when all trials were taken."""
+        yield from ()
+
+    def fields(self) -> CellFields:
+        """Return what it fills in of a `CellVerdict`."""
+        return {}

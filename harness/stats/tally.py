@@ -8,8 +8,8 @@ proved to hang spoils the others.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
 from typing import Literal
 
@@ -19,10 +19,10 @@ from harness.forms.model import Model
 from harness.history import History, longest_silence, window
 from harness.reason import Deviation, DeviationCode, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Scenario
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import Arm, CellFields, JudgedTrial, Trial, TrialKeeper
 from harness.stats.rates import fisher, upper_bound
-from harness.stats.shown_trial import HungTrial
-from harness.stats.stated import StatedEnd
+from harness.stats.shown_trial import HungTrial, hung_trial
+from harness.stats.stated import StatedEnd, stated_ends
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 
@@ -238,37 +238,55 @@ def _doubt(
 SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-class Watches:
-    """Takes the judged trials of a cell.
+class Watches(TrialKeeper):
+    """How the control's trials of a cell failed as stated, and how worlds hung that had to be
+    stopped.
 
     Attributes:
         silence: the longest silence of the candidate's trials that passed, in seconds; 0 where no
             hang is stated.
+        ends: by how ranks failed as stated, the numbers of those trials.
     """
 
     def __init__(self, scenario: Scenario, cell: Cell) -> None:
         control = scenario.subject.control
-        stated = control.must_fail if control is not None else None
-        self._hang = stated.hang if stated is not None else None
-        self._is_asked = (
-            stated is not None and self._hang is not None and stated.applies(cell.values)
-        )
-        self._within = stated.within if stated is not None else 0.0
+        self._stated = control.must_fail if control is not None else None
+        self._hang = self._stated.hang if self._stated is not None else None
+        self._applies = self._stated is not None and self._stated.applies(cell.values)
+        self._within = self._stated.within if self._stated is not None else 0.0
         # Seconds for which each trial stood still that hung as stated, by its number.
         self._stood: dict[int, float] = {}
         self._spoiled = ""
+        self._hung: dict[Arm, HungTrial] = {}
         self.silence = 0.0
+        self.ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
 
-    def take(self, arm: Arm, trial: Trial, history: History) -> None:
-        """Take a trial, the candidate's before those of the control; a void one tells nothing."""
-        if self._hang is None or trial.outcome == "void":
-            return
-        if arm == "candidate":
-            self.silence = (
-                max(self.silence, longest_silence(history))
-                if trial.outcome == "pass"
-                else self.silence
+    def take(self, judged: JudgedTrial) -> None:
+        trial = judged.trial
+        if self._hang is not None and trial.outcome != "void":
+            self._watch(judged.arm, trial, judged.history)
+        if judged.arm not in self._hung:
+            hung = hung_trial(
+                judged.arm,
+                judged.history,
+                index=trial.index,
+                evidence=trial.evidence,
+                line_of=judged.line_of,
             )
+            if hung is not None:
+                self._hung[judged.arm] = hung
+        if trial.as_stated and self._stated is not None:
+            for end in stated_ends(self._stated, judged.findings, judged.history):
+                self.ends[end].append(trial.index)
+
+    def fields(self) -> CellFields:
+        return {"hung": self._hung}
+
+    def _watch(self, arm: Arm, trial: Trial, history: History) -> None:
+        """Note for how long a world was silent, stood still, or why that is not known."""
+        if arm == "candidate":
+            if trial.outcome == "pass":
+                self.silence = max(self.silence, longest_silence(history))
         elif unproved := history.noted("world.unproved"):
             why = unproved[0].event.values.get("why")
             self._spoil(trial, str(why))
@@ -286,36 +304,31 @@ class Watches:
             self._spoiled or f"trial {trial.index} did not end and was not proved to hang: {why}"
         )
 
-    def judge(
-        self,
-        trials: list[Trial],
-        ends: MutableMapping[StatedEnd, list[int]],
-        hung: MutableMapping[Arm, HungTrial],
-    ) -> list[Trial]:
-        """Return the trials of the control, of which those did not fail as stated that do not
+    def judge(self, trials: list[Trial]) -> list[Trial]:
+        """Return the trials of the control, in which those no longer failed as stated that do not
         count.
 
-        Called once.
+        Called once, when all were taken: takes the same trials out of `ends`, and adds to where the
+        control stood for how long its trials stood still.
 
         Args:
             trials: as they were judged one by one.
-            ends: by how ranks failed as stated, the numbers of those trials; what does not count is
-                taken out.
-            hung: where ranks stood; what is said of the control's gets for how long its trials
-                stood still.
         """
-        if not self._is_asked:
+        if self._hang is None or not self._applies:
             return trials
-        if "control" in hung and (words := self._words()):
-            proof = f"{hung['control'].proof} In this cell {words}.{self._short()}"
-            hung["control"] = hung["control"].model_copy(update={"proof": proof})
+        if "control" in self._hung and (words := self._words()):
+            hung = self._hung["control"]
+            proof = f"{hung.proof} In this cell {words}.{self._short()}"
+            self._hung["control"] = hung.model_copy(update={"proof": proof})
         why, lacking = self._lacks()
-        for end, of in list(ends.items()):
-            ends[end] = [index for index in of if index not in lacking]
-            if not ends[end]:
-                del ends[end]
+        for end, indices in list(self.ends.items()):
+            self.ends[end] = [index for index in indices if index not in lacking]
+            if not self.ends[end]:
+                del self.ends[end]
         update = {"as_stated": False, "otherwise": Deviation(DeviationCode.HANG_NOT_WATCHED, why)}
-        return [one.model_copy(update=update) if one.index in lacking else one for one in trials]
+        return [
+            trial.model_copy(update=update) if trial.index in lacking else trial for trial in trials
+        ]
 
     def _lacks(self) -> tuple[str, Collection[int]]:
         """Why trials that hung as stated do not count, and which."""

@@ -21,7 +21,7 @@ from harness.history import History
 from harness.numeric.needles import LEAST, Needles, try_values
 from harness.reason import VerdictCode, VerdictReason
 from harness.scenario import Cell, Scenario
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import JudgedTrial, TrialKeeper
 
 Tolerant = AgainstCheck | EquivalentCheck
 
@@ -69,7 +69,7 @@ class Tried:
 
 
 @dataclass
-class Teeth:
+class Teeth(TrialKeeper):
     """Takes the judged trials of a scenario, and tells which of its checks could not have failed.
 
     Attributes:
@@ -104,14 +104,13 @@ class Teeth:
             if parity is not None and parity.needles is not None:
                 self._tried[cell.id, check.id].take(parity.needles)
 
-    def take(
-        self, cell: Cell, arm: Arm, trial: Trial, findings: Sequence[Finding], history: History
-    ) -> None:
-        """Take one trial; of a void one nothing."""
-        if trial.outcome == "void":
+    def take(self, judged: JudgedTrial) -> None:
+        if judged.trial.outcome == "void":
             return
+        cell = judged.cell
+        history = judged.history
         self._cells[cell.id] = None
-        for close in self.scenario.checks if arm == "candidate" else ():
+        for close in self.scenario.checks if judged.arm == "candidate" else ():
             if isinstance(close, CloseCheck) and close.nonfinite is not None:
                 ranks = {
                     rank
@@ -120,8 +119,8 @@ class Teeth:
                 }
                 self._unbounded[cell.id, close.id] |= ranks
         for check in self._checks:
-            if arm == "control":
-                self._take_departures(check, findings, history)
+            if judged.arm == "control":
+                self._take_departures(check, judged.findings, history)
             elif isinstance(check, AgainstCheck):
                 for found in self._needles(check, cell, history):
                     self._tried[cell.id, check.id].take(found)

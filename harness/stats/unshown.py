@@ -24,7 +24,7 @@ from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, History, artefact_found
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint.sufficiency import OF_ONE, unasked, unsplit
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import Arm, JudgedTrial, Trial, TrialKeeper
 from harness.stats.shown_trial import log_path
 from harness.stats.unseen import (
     has_called,
@@ -59,11 +59,22 @@ class Printed(Model):
     text: str
 
 
-class Unshown:
+class Unshown(TrialKeeper):
     """Takes the judged trials of a scenario one after the other, and tells what they leave open."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(
+        self, scenario: Scenario, *, read: Callable[[str], bytes], names: Collection[str]
+    ) -> None:
+        """Begin.
+
+        Args:
+            scenario: whose trials are taken.
+            read: gives the bytes of an evidence file by its path.
+            names: the paths there are.
+        """
         self._scenario = scenario
+        self._read = read
+        self._evidence = names
         self._axes = list(scenario.matrix.further)
         self._names = [check.id for check in scenario.checks]
         self._cells: dict[str, Cell] = {}
@@ -98,18 +109,12 @@ class Unshown:
         self._values: set[str] = set()
         self.printed: list[Printed] = []
 
-    def take(
-        self,
-        cell: Cell,
-        arm: Arm,
-        trial: Trial,
-        findings: Sequence[Finding],
-        history: History,
-        *,
-        read: Callable[[str], bytes],
-        names: Collection[str],
-    ) -> None:
+    def take(self, judged: JudgedTrial) -> None:
         """Take one trial. A void one shows nothing, and leaves nothing open."""
+        cell = judged.cell
+        arm = judged.arm
+        trial = judged.trial
+        history = judged.history
         if trial.outcome == "void":
             return
         self._cells.setdefault(cell.id, cell)
@@ -126,7 +131,7 @@ class Unshown:
             proved = history.noted("world.still") if trial.as_stated else ()
             self._hung = self._hung or bool(proved)
             self._spun = self._spun or any(bool(seen.event.values.get("spins")) for seen in proved)
-            self._take_failed(cell, findings, history)
+            self._take_failed(cell, judged.findings, history)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
             self._take_alike(history)
@@ -135,7 +140,7 @@ class Unshown:
                 self._called[cell.id] = self._called.get(cell.id, False) or has_called(history)
             if cell.id not in self._unseen:
                 self._unseen[cell.id] = unseen(self._scenario, history, axes=cell.axes)
-            self._take_logs(cell, trial, read=read, names=names)
+            self._take_logs(cell, trial)
 
     def take_references(self, arm: str, histories: Iterable[History]) -> None:
         """Take the runs of what the cell is compared with, where it is an arm of its own."""
@@ -483,13 +488,11 @@ class Unshown:
                     times += [seen.event.ns for seen in history.noted("hub.request", rank)]
         return max(times, default=None)
 
-    def _take_logs(
-        self, cell: Cell, trial: Trial, *, read: Callable[[str], bytes], names: Collection[str]
-    ) -> None:
+    def _take_logs(self, cell: Cell, trial: Trial) -> None:
         first = True
         for rank in range(cell.ranks):
             path = log_path(trial.evidence, rank)
-            traceback = traceback_of(read(path)) if path in names else None
+            traceback = traceback_of(self._read(path)) if path in self._evidence else None
             if traceback is None:
                 continue
             self._tracebacks += first

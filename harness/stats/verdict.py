@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from pydantic import Field
 
@@ -25,20 +24,15 @@ from harness.stats import reference as references
 from harness.stats.attribution import Attribution, climb
 from harness.stats.cell_keepers import (
     AttributionKeeper,
-    HangKeeper,
-    JudgedTrial,
     MeasureKeeper,
     SampleKeeper,
-    TeethKeeper,
-    TrialKeeper,
-    UnshownKeeper,
     of_checks,
 )
 from harness.stats.counterparts import Source
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
-from harness.stats.outcome import Arm, CellFacts, Trial
-from harness.stats.tally import Tally, Word, decide, tally, tally_control
+from harness.stats.outcome import Arm, CellFacts, CellFields, JudgedTrial, Trial, TrialKeeper
+from harness.stats.tally import Tally, Watches, Word, decide, tally, tally_control
 from harness.stats.teeth import Teeth
 from harness.stats.unshown import Printed, Unshown
 
@@ -169,7 +163,7 @@ def judge(
         EventError: an `events.jsonl` cannot be read.
     """
     cells = list(cells)
-    unshown = Unshown(scenario)
+    unshown = Unshown(scenario, read=read, names=names)
     teeth = Teeth(scenario)
     shows = control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None))
     verdicts = [
@@ -265,15 +259,15 @@ def _judge_cell(
         return CellVerdict.model_validate(
             {**common, "verdict": "SKIPPED", "reasons": [facts.skipped]}
         )
-    hangs = HangKeeper(scenario, cell)
+    watches = Watches(scenario, cell)
     ran = provenance.Ran(read=read, names=names)
     code = _CodeKeeper(scenario, arms, ran)
-    # In this order: what the hang keeper takes of the candidate decides how its next trial is
-    # judged, and the others only collect.
+    # In this order: the silences of the candidate decide how the next trial is judged, and the
+    # others only collect.
     keepers: list[TrialKeeper] = [
-        hangs,
-        TeethKeeper(teeth),
-        UnshownKeeper(unshown, read, names),
+        watches,
+        teeth,
+        unshown,
         code,
         AttributionKeeper(scenario),
         MeasureKeeper(cell, measures),
@@ -303,7 +297,7 @@ def _judge_cell(
                 arm,
                 index,
                 history,
-                silence=hangs.watches.silence,
+                silence=watches.silence,
                 line_of=line_of,
             )
             judged.append(trial)
@@ -324,8 +318,8 @@ def _judge_cell(
     holds = False
     if scenario.subject.control is not None:
         holds = not scenario.subject.control.must_fail.applies(cell.values)
-        counted = hangs.of_control(trials("control", facts.control))
-        control = tally_control(scenario, counted, candidate, hangs.ends, holds=holds)
+        counted = watches.judge(trials("control", facts.control))
+        control = tally_control(scenario, counted, candidate, watches.ends, holds=holds)
     unproven = {reason for keeper in keepers for reason in keeper.reasons()}
     word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
     fields = {name: value for keeper in keepers for name, value in keeper.fields().items()}
@@ -369,7 +363,7 @@ class _CodeKeeper(TrialKeeper):
     def reasons(self) -> Iterator[VerdictReason]:
         yield from self.unproven
 
-    def fields(self) -> Mapping[str, Any]:
+    def fields(self) -> CellFields:
         is_asked = self._arms["candidate"].origin is not None
         return {
             "outside": sorted(self._ran.beside),
