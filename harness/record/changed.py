@@ -22,7 +22,7 @@ from harness.record.facts import SOURCE_FOLDER, RunFacts
 from harness.record.model import ArmSummary, LibraryChange, ModuleChange, RecordError
 from harness.record.trial_reader import TrialReader
 from harness.scenario import CALLED
-from harness.stats.provenance import NAMED, path_of, told
+from harness.stats.provenance import NAMED, loaded_files, path_of, told
 
 FOLDER = "evidence/library"
 TEXT_LIMIT = 256 * 1024
@@ -335,11 +335,7 @@ class Changed(TrialReader):
         """Take the files of the arm that the ranks of a trial loaded."""
         del evidence
         for rank in range(history.size):
-            for seen in history.said(rank, "subject.loaded"):
-                modules = seen.event.values.get("modules")
-                for module in modules if isinstance(modules, list) else ():
-                    if isinstance(module, dict) and isinstance(file := module.get("file"), str):
-                        self._loaded.add(file)
+            self._loaded.update(file for file, _ in loaded_files(history, rank))
 
     def lines(self, environment: Sequence[str]) -> list[str]:
         """Return the diff: arguments, environments, files.

@@ -22,6 +22,7 @@ from harness.record.model import ArmSummary, Contradiction
 from harness.record.trial_reader import TrialReader
 from harness.scenario import HangsAt, Scenario, cells
 from harness.stats.hang import WATCHED, samples_of
+from harness.stats.provenance import loaded_files
 
 # Calls that end by themselves, whatever they are given.
 SLEEPS = ("nanosleep",)
@@ -90,7 +91,7 @@ class Hangs(TrialReader):
         """
         if arm not in self._arms or event.rank is None:
             return
-        loaded = loaded_files(history, event.rank)
+        loaded = dict(loaded_files(history, event.rank))
         files = self._arms[arm].files
         for thread in _listed(event.values.get("threads")):
             for frame in _listed(thread.get("frames")):
@@ -300,7 +301,7 @@ class Frames(TrialReader):
             seen = history.error(rank)
             if seen is None:
                 continue
-            loaded = loaded_files(history, rank)
+            loaded = dict(loaded_files(history, rank))
             for frame in _frames(seen.event):
                 file = frame.get("file")
                 line = frame.get("line")
@@ -337,17 +338,6 @@ def _text(data: bytes) -> list[str]:
         return io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).readlines()
     except (SyntaxError, UnicodeDecodeError, LookupError):
         return []
-
-
-def loaded_files(history: History, rank: int) -> dict[str, JSON]:
-    """Return the digest of each file of the arm that a rank says it loaded."""
-    found: dict[str, JSON] = {}
-    for seen in history.said(rank, "subject.loaded"):
-        modules = seen.event.values.get("modules")
-        for module in modules if isinstance(modules, list) else ():
-            if isinstance(module, dict) and isinstance(file := module.get("file"), str):
-                found[file] = module.get("sha256")
-    return found
 
 
 def _frames(error: Event) -> list[Mapping[str, JSON]]:

@@ -41,6 +41,18 @@ REMEDY = "set subject.path to the folder that holds the code, or install it from
 STRANGER = "copy it into the folder of the subject, or set subject.path to the folder that holds it"
 
 
+def loaded_files(history: History, rank: int) -> Iterator[tuple[str, str]]:
+    """Yield file and sha256 of each module of its arm's folder that a rank tells it loaded.
+
+    What is no such entry is yielded too, as text that no file of an arm is like.
+    """
+    for seen in history.said(rank, "subject.loaded"):
+        modules = seen.event.values.get("modules")
+        for module in modules if isinstance(modules, list) else ():
+            entry = module if isinstance(module, dict) else {}
+            yield str(entry.get("file")), str(entry.get("sha256"))
+
+
 def path_of(digest: str) -> str:
     """Where the list of what a rank had loaded lies, by its sha256."""
     return f"{FOLDER}/{digest}.json"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from harness.checks.agree import AgreeCheck, is_nothing
 from harness.checks.equal import EqualCheck
@@ -25,6 +25,7 @@ from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
 from harness.scenario.lint.sufficiency import wide
+from harness.stats.provenance import loaded_files
 from harness.subjects import READY
 
 BOUNDARY = "prefill.boundary"
@@ -252,7 +253,7 @@ def _same_code(history: History) -> str:
     """Files that the reference ran too: what is wrong in them is wrong on both sides."""
     assert history.reference is not None
     sides = [
-        {file for rank in range(one.size) for file in _files(one, rank)}
+        {file for rank in range(one.size) for file in loaded_files(one, rank)}
         for one in (history.reference, history)
     ]
     both = sorted({name for name, _ in sides[0] & sides[1]})
@@ -264,14 +265,6 @@ def _same_code(history: History) -> str:
         f"the reference ran {named}{more} as well as the ranks: what is wrong there on both sides"
         " is not seen"
     )
-
-
-def _files(history: History, rank: int) -> Iterator[tuple[str, str]]:
-    for seen in history.said(rank, "subject.loaded"):
-        modules = seen.event.values.get("modules")
-        for one in modules if isinstance(modules, Sequence) else ():
-            if isinstance(one, dict):
-                yield str(one.get("file")), str(one.get("sha256"))
 
 
 def has_called(history: History) -> bool:

@@ -419,7 +419,10 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
             for name, digest in history.executed_files(rank):
                 if code.files.get(name) != digest:
                     unproved.add(f"{arm}: {name} that was executed is not the arm's")
-        for seen in history.said(rank, "subject.loaded") if not history.is_of_programs else ():
+        # A program may emit any event, and was started from the files looked at above.
+        if history.is_of_programs:
+            continue
+        for seen in history.said(rank, "subject.loaded"):
             values = seen.event.values
             if values.get("elsewhere"):
                 unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
@@ -427,12 +430,11 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
-            modules = values.get("modules")
-            for module in modules if isinstance(modules, list) else ():
-                file = module.get("file")
-                digest = module.get("sha256")
-                if code.files.get(file) != digest:
-                    unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
+        for file, digest in (
+            () if history.is_of_programs else provenance.loaded_files(history, rank)
+        ):
+            if code.files.get(file) != digest:
+                unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
     yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in unproved)
     yield from (
         VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere
