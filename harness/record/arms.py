@@ -29,8 +29,8 @@ from harness.record.facts import (
 from harness.record.model import Contradiction, RecordError
 from harness.scenario import Environment, Scenario, ScenarioError
 from harness.scenario.environment import bare, parse_requirements, unmet_requirements
-from harness.stats.counterparts import Checkout, Counterparts, Source, spread
-from harness.stats.provenance import FOLDER, TOOL, ArmEnvironment, path_of, releases
+from harness.stats.counterparts import BuiltCheckout, Counterparts, Source, spread
+from harness.stats.provenance import FOLDER, TOOL, JudgedEnvironment, path_of, releases
 from harness.stats.verdict import Judgement
 
 
@@ -48,7 +48,7 @@ def missing(scenario: Scenario, run: RunFacts) -> list[str]:
 
 def arm_environments(
     scenario: Scenario, run: RunFacts, read: Callable[[str], bytes], names: Collection[str]
-) -> dict[str, ArmEnvironment]:
+) -> dict[str, JudgedEnvironment]:
     """Return what the verdict needs to know of each environment that was made.
 
     Args:
@@ -81,7 +81,7 @@ def arm_environments(
         named = {bare(name) for name in wanted[arm].packages} | (
             made.versions.keys() if made.requirements else set()
         )
-        by_arm[arm] = ArmEnvironment(
+        by_arm[arm] = JudgedEnvironment(
             digest=made.content,
             python=made.python,
             implementation=made.implementation,
@@ -173,7 +173,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
 def repositories(
     scenario: Scenario,
     run: RunFacts,
-    environments: Mapping[str, ArmEnvironment],
+    environments: Mapping[str, JudgedEnvironment],
     arms: Mapping[str, Collection[str]],
 ) -> dict[str, Source]:
     """Return what the repository of each arm holds of the code that was not staged.
@@ -284,7 +284,7 @@ HEAD = "HEAD"
 
 def demand_supplies(
     arm: str, wanted: Environment, made: ArmEnvironmentFacts, read: Read, names: Collection[str]
-) -> dict[str, Checkout]:
+) -> dict[str, BuiltCheckout]:
     """Refuse an environment that is not made from what its evidence holds.
 
     Returns:
@@ -358,7 +358,7 @@ def demand_all_supplies_used(
 
 def _checkout(
     arm: str, package: Installed, facts: CheckoutFacts, read: Read, names: Collection[str]
-) -> Checkout:
+) -> BuiltCheckout:
     """Return the wheel that was built is the one that was installed, and its files are those that
     its RECORD said there.
     """
@@ -384,4 +384,4 @@ def _checkout(
     modules = frozenset(
         sha256(text) for file, text in files.items() if file.endswith(MODULE_SUFFIXES)
     )
-    return Checkout(commit=facts.commit, files=facts.files, wheel=modules)
+    return BuiltCheckout(commit=facts.commit, files=facts.files, wheel=modules)

@@ -30,7 +30,7 @@ from harness.record.arms import (
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
 from harness.record.changed import FOLDER as LIBRARY_FOLDER
-from harness.record.changed import Changed, Libraries
+from harness.record.changed import ChangedCode, Libraries
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
     HOME_INPUT,
@@ -52,7 +52,7 @@ from harness.record.model import (
 from harness.record.planned import demand_strikes, planned_cells, summary
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.recomputed import Accounts, Ledgers
-from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
+from harness.record.reproduced import REPRODUCED_PATH, ReproducedRun, RunComparison, compare
 from harness.record.sources import recipe
 from harness.record.trial_reader import TrialReader
 from harness.record.witness import Witness, demand_own, demand_planned
@@ -133,7 +133,7 @@ def assemble(
         scenario, run.environments, {arm: one.named for arm, one in environments.items()}
     )
     libraries = Libraries(run, others, read, arms=compared(arms))
-    changed = Changed(arms, read)
+    changed = ChangedCode(arms, read)
     # In this order a contradiction is found by the reader that names it best.
     readers: tuple[TrialReader, ...] = (
         Witness(run, read),
@@ -229,7 +229,7 @@ def _comparison(
     judgement: Judgement,
     read: Read,
     names: Collection[str],
-) -> Comparison | None:
+) -> RunComparison | None:
     """How the run compares with the one it reproduces: of the same scenario, the same inputs and
     the same code.
     """

@@ -37,7 +37,7 @@ LINES_COMPARED = 20_000
 
 
 @dataclass
-class Loaded:
+class LoadedLibraries:
     """What ranks loaded of some distributions.
 
     Attributes:
@@ -189,7 +189,7 @@ class Libraries(TrialReader):
         Raises:
             RecordError: a text is missing, of no module, or another.
         """
-        loaded = Loaded(self._arms)
+        loaded = LoadedLibraries(self._arms)
         for arm, lists in sorted(self._lists.items()):
             for digest, ranks in sorted(lists.items()):
                 if (path := path_of(digest)) in names:
@@ -323,7 +323,7 @@ FILE_LINES = 200
 LOADED_LINES = 600
 
 
-class Changed(TrialReader):
+class ChangedCode(TrialReader):
     """The files in which two arms differ, and which of them ranks loaded; heard trial by trial."""
 
     def __init__(self, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:

@@ -35,7 +35,7 @@ from typing import Any
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import wheel_digest
-from harness.record.facts import Environment, NixFacts, Package, StartFile
+from harness.record.facts import EnvironmentFacts, NixFacts, PackageFacts, StartFile
 from harness.record.repository import status
 from harness.world.control import rank_environment
 from harness.world.control.names import ROOT, hide
@@ -57,7 +57,7 @@ MADE = "rankproof-environment.json"
 ANSWER_WITHIN = 10.0
 
 
-def capture() -> Environment:
+def capture() -> EnvironmentFacts:
     """Describe this machine and this interpreter's packages."""
     made = _made()
     variables = {
@@ -65,7 +65,7 @@ def capture() -> Environment:
         for name, value in sorted(os.environ.items())
         if name in VARIABLES or name.startswith(PREFIXES)
     }
-    return Environment(
+    return EnvironmentFacts(
         python=platform.python_version(),
         implementation=platform.python_implementation(),
         system=platform.system(),
@@ -165,9 +165,9 @@ def _first_line(command: list[str]) -> str | None:
     return text.splitlines()[0][:VALUE_LIMIT] if text else None
 
 
-def packages() -> list[Package]:
+def packages() -> list[PackageFacts]:
     """Every distribution of this interpreter, by name."""
-    by_name: dict[str, Package] = {}
+    by_name: dict[str, PackageFacts] = {}
     for distribution in importlib.metadata.distributions():
         # Of an old egg-info file the empty name is the file itself. The description, behind the
         # first empty line, is left out: `distribution.metadata` parses it too, which takes longer
@@ -182,7 +182,7 @@ def packages() -> list[Package]:
             continue
         record = distribution.read_text("RECORD")
         digest = _wheel_digest(record) if record and not _is_editable(distribution) else None
-        by_name[name] = Package(name=name, version=version, record=digest)
+        by_name[name] = PackageFacts(name=name, version=version, record=digest)
     return [by_name[name] for name in sorted(by_name, key=str.lower)]
 
 

@@ -29,7 +29,7 @@ HOME_INPUT = "world.home"
 """The input that `world.home` names: no input of a scenario has this name."""
 
 
-class Package(Model):
+class PackageFacts(Model):
     """An installed distribution; `record` is one sha256 over the digests that its wheel states for
     its files.
 
@@ -91,7 +91,7 @@ class NixFacts(Model):
     driver: list[str]
 
 
-class Environment(Model):
+class EnvironmentFacts(Model):
     """Where the run took place. No host name, no user name, no path, no value of a variable outside
     the allow-list.
 
@@ -123,11 +123,11 @@ class Environment(Model):
     openssh: str | None
     variables: dict[str, str]
     other_variables: int
-    packages: list[Package]
+    packages: list[PackageFacts]
     start_files: list[StartFile] = Field(default_factory=list)
 
 
-class Source(Model):
+class RepositoryFacts(Model):
     """The repository the scenario lies in.
 
     None means unknown: a git that failed is not a clean tree.
@@ -407,7 +407,7 @@ class NodeFacts(Model):
     Attributes:
         number: by which its trials name it.
         name: of its host; None unless `--name-hosts` asked for it.
-        host: digest of its boot id, as for `Environment`.
+        host: digest of its boot id, as for `EnvironmentFacts`.
         harness_pid: of our process there.
         server_pids: of its fork servers; of a node that was lost, those it began with.
         lanes: worlds at the same time.
@@ -477,8 +477,8 @@ class RunFacts(Model):
     server_seconds: float
     overrides: list[str]
     challenge: str | None = None
-    source: Source
-    environment: Environment
+    source: RepositoryFacts
+    environment: EnvironmentFacts
     inputs: list[InputFacts]
     arguments: dict[str, dict[str, JsonValue]]
     revisions: dict[str, RevisionFacts] = Field(default_factory=dict)

@@ -13,7 +13,7 @@ from harness.forms.digest import sha256
 from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord, VoidCode
-from harness.record.facts import Package, RunFacts
+from harness.record.facts import PackageFacts, RunFacts
 from harness.record.model import Contradiction, RecordError
 from harness.record.skips import unmet
 from harness.scenario import Scenario
@@ -23,7 +23,7 @@ from harness.stats.outcome import LOST, NODE_LOST, Trial
 BROUGHT = frozenset({"rankproof", "pip", "setuptools", "wheel"})
 
 
-def digest_of(packages: Sequence[Package]) -> str:
+def digest_of(packages: Sequence[PackageFacts]) -> str:
     """One digest of what is installed: the same for two nodes whose packages have the same
     files.
     """

@@ -12,7 +12,7 @@ from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord
 from harness.record.facts import RevisionFacts, RunFacts
-from harness.record.reproduced import Comparison
+from harness.record.reproduced import RunComparison
 from harness.stats.verdict import Judgement
 
 PATH = "results.json"
@@ -162,7 +162,7 @@ class Record(Model):
     changed: list[str]
     libraries: list[LibraryChange] = Field(default_factory=list)
     judgement: Judgement
-    comparison: Comparison | None = None
+    comparison: RunComparison | None = None
 
     def encode(self) -> bytes:
         """Return the bytes of `results.json`: ASCII, one form on every machine."""

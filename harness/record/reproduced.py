@@ -19,9 +19,9 @@ from harness.forms.model import Model
 from harness.record.facts import (
     ArmEnvironmentFacts,
     ChangeFacts,
-    Environment,
+    EnvironmentFacts,
     Installed,
-    Package,
+    PackageFacts,
     RunFacts,
 )
 from harness.scenario import Needs, Scenario
@@ -72,7 +72,7 @@ class ReproducedRun(Model):
     verdict: Word
     start: Literal["warm", "fresh"]
     jobs: int
-    environment: Environment
+    environment: EnvironmentFacts
     environments: dict[str, ArmEnvironmentFacts] = Field(default_factory=dict)
     arms: dict[str, dict[str, str]]
     inputs: dict[str, str]
@@ -96,7 +96,7 @@ class Here:
     known.
     """
 
-    environment: Environment
+    environment: EnvironmentFacts
     start: str
     jobs: int
     rankproof: str = __version__
@@ -109,7 +109,7 @@ be.
 """
 
 
-class Difference(Model):
+class SettingDifference(Model):
     """Something in which the two machines or environments differ."""
 
     group: Group
@@ -118,7 +118,7 @@ class Difference(Model):
     now: str
 
 
-class Comparison(Model):
+class RunComparison(Model):
     """A reproduction, and the run that it reproduces.
 
     Attributes:
@@ -138,12 +138,12 @@ class Comparison(Model):
     environment: str
     packages_same: int
     packages_all: int
-    differences: list[Difference]
+    differences: list[SettingDifference]
 
 
 def compare(
     scenario: Scenario, reproduced: ReproducedRun, run: RunFacts, now: Sequence[CellProfile]
-) -> Comparison:
+) -> RunComparison:
     """Hold a run against the one that it reproduces."""
     then = reproduced.environment
     here = run.environment
@@ -152,7 +152,7 @@ def compare(
         name in after and digest is not None and after[name] == digest
         for name, digest in before.items()
     )
-    return Comparison(
+    return RunComparison(
         report=reproduced.report,
         signed=reproduced.signed,
         id=reproduced.id,
@@ -168,7 +168,7 @@ def compare(
     )
 
 
-def same_environment(then: Environment, here: Environment) -> str:
+def same_environment(then: EnvironmentFacts, here: EnvironmentFacts) -> str:
     """Return what makes two environments the same by construction, or empty."""
     if (
         then.nix is not None
@@ -181,7 +181,7 @@ def same_environment(then: Environment, here: Environment) -> str:
     return ""
 
 
-def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Difference]:
+def differences(needs: Needs | None, first: Setting, second: Setting) -> list[SettingDifference]:
     """Return what differs between the settings of two runs, what decides first.
 
     Args:
@@ -192,16 +192,18 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
     then = first.environment
     here = second.environment
     deciding = _decides(needs) if needs is not None else set()
-    rows: list[Difference] = []
+    rows: list[SettingDifference] = []
 
     def note(what: str, before: object, after: object, group: Group) -> None:
         if before != after:
-            rows.append(Difference(group=group, what=what, then=_shown(before), now=_shown(after)))
+            rows.append(
+                SettingDifference(group=group, what=what, then=_shown(before), now=_shown(after))
+            )
 
     note("ranks started", first.start, second.start, "decides")
     stores = [side.nix.environment if side.nix is not None else None for side in (then, here)]
     note("nix", stores[0], stores[1], "decides" if "nix" in deciding else "known to matter")
-    for name in Environment.model_fields:
+    for name in EnvironmentFacts.model_fields:
         if name not in APART:
             usual: Group = "known to matter" if name in MATTERS else "rarely matters"
             note(
@@ -272,7 +274,7 @@ def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None,
             )
 
 
-def _version(package: Package | Installed | None, *, files: bool) -> str | None:
+def _version(package: PackageFacts | Installed | None, *, files: bool) -> str | None:
     if package is None:
         return None
     return f"{package.version} ({(package.record or '')[:12]})" if files else package.version

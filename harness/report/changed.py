@@ -29,7 +29,7 @@ from harness.report.blocks import (
     first_open,
 )
 from harness.report.words import quantity, worst_first
-from harness.stats.measured import Measured, Summary
+from harness.stats.measured import Measured, MeasuredSummary
 
 RUN = Evidence(facts.PATH)
 RECORD = Evidence(RECORD_PATH)
@@ -315,7 +315,7 @@ def _row(row: Measured, evidence: str) -> tuple[Part, ...]:
     )
 
 
-def _spread(summary: Summary | None, unit: str, evidence: str) -> Part:
+def _spread(summary: MeasuredSummary | None, unit: str, evidence: str) -> Part:
     if summary is None:
         return "not measured"
     low = quantity(summary.low, unit)

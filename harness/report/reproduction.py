@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.forms.text import plural
 from harness.record import facts
 from harness.record.model import Record
-from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison, is_shown
+from harness.record.reproduced import GROUPS, REPRODUCED_PATH, RunComparison, is_shown
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -159,7 +159,7 @@ def _details(cell: CellAnswer) -> list[Block]:
     return blocks
 
 
-def _differences(comparison: Comparison) -> list[Block]:
+def _differences(comparison: RunComparison) -> list[Block]:
     same = (
         f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same"
         " file by file"

@@ -23,7 +23,7 @@ from harness.forms.distribution import missing
 from harness.forms.model import MOST_RANKS
 from harness.plugins import PluginFailed
 from harness.record import environment
-from harness.record.facts import Environment
+from harness.record.facts import EnvironmentFacts
 from harness.registry import Registry
 from harness.report.view import VIEWS
 from harness.run.environments.cache import cached
@@ -167,7 +167,7 @@ def _plugins() -> Iterator[Answer]:
             yield Answer("plug-in", name, "no", why, "tell its makers, or uninstall it")
 
 
-def _tools(machine: Environment) -> Iterator[Answer]:
+def _tools(machine: EnvironmentFacts) -> Iterator[Answer]:
     if machine.gpu:
         yield Answer("machine", "GPU", "yes", machine.gpu)
     else:
@@ -287,7 +287,7 @@ def _storage(results: Path) -> Iterator[Answer]:
         )
 
 
-def _environment(machine: Environment) -> Iterator[Answer]:
+def _environment(machine: EnvironmentFacts) -> Iterator[Answer]:
     if machine.lock:
         yield Answer("environment", "lock", "yes", f"{machine.lock}, variant {machine.variant}")
     else:
@@ -310,7 +310,7 @@ def _cached() -> Iterator[Answer]:
         yield Answer("environment", one.key[:8], "note", detail)
 
 
-def _nix(machine: Environment) -> Iterator[Answer]:
+def _nix(machine: EnvironmentFacts) -> Iterator[Answer]:
     nix = machine.nix
     if nix is None:
         how = "run `nix develop`" if shutil.which("nix") else "Nix is not installed"

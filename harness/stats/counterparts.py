@@ -144,7 +144,7 @@ class Counterparts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkout:
+class BuiltCheckout:
     """A package that was built from a commit.
 
     Attributes:
@@ -183,7 +183,7 @@ class Source:
     inputs: Collection[str] = ()
     plugins: Collection[str] = ()
     named: Collection[str] = ()
-    checkouts: Mapping[str, Checkout] = field(default_factory=dict)
+    checkouts: Mapping[str, BuiltCheckout] = field(default_factory=dict)
     installed: bool = False
     differing: Collection[str] = ()
     counterparts: Counterparts = field(

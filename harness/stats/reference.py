@@ -53,7 +53,7 @@ class KeptArray(Model):
     sha256: str
 
 
-class Reference(Model):
+class ReferenceRuns(Model):
     """The runs of a reference.
 
     Attributes:
@@ -71,7 +71,7 @@ class Reference(Model):
 
 def read_reference(
     scenario: Scenario, cell: Cell, *, read: Callable[[str], bytes]
-) -> tuple[list[tuple[str, History]], Reference | None]:
+) -> tuple[list[tuple[str, History]], ReferenceRuns | None]:
     """The runs of a cell's reference, each with the path of its events.
 
     The second is compared with the first.
@@ -175,7 +175,7 @@ def values_of(history: History) -> dict[str, list[JSON]]:
     return found
 
 
-def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
+def _summary(histories: Sequence[tuple[str, History]]) -> ReferenceRuns:
     first = histories[0][1]
     arrays: list[Any] = [
         {
@@ -185,7 +185,7 @@ def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
         for values in (seen.event.values for seen in first.noted(ARTEFACT_FOUND, 0))
         if "dtype" in values
     ]
-    return Reference.model_validate(
+    return ReferenceRuns.model_validate(
         {
             "evidence": [path for path, _ in histories],
             "ms": [

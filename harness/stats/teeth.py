@@ -27,7 +27,7 @@ Tolerant = AgainstCheck | EquivalentCheck
 
 
 @dataclass
-class Tried:
+class TriedNeedles:
     """What was tried of one check in one cell.
 
     Attributes:
@@ -77,7 +77,9 @@ class Teeth(TrialKeeper):
     """
 
     scenario: Scenario
-    _tried: defaultdict[tuple[str, str], Tried] = field(default_factory=lambda: defaultdict(Tried))
+    _tried: defaultdict[tuple[str, str], TriedNeedles] = field(
+        default_factory=lambda: defaultdict(TriedNeedles)
+    )
     _departures: defaultdict[str, set[float]] = field(default_factory=lambda: defaultdict(set))
     _cells: dict[str, None] = field(default_factory=dict)
     # Ranks that passed with more than half of an array NaN or infinite on both sides.
@@ -214,7 +216,7 @@ class Teeth(TrialKeeper):
         ]
         return left
 
-    def _left_open(self, check: Tolerant, tried: Tried | None) -> Iterator[str]:
+    def _left_open(self, check: Tolerant, tried: TriedNeedles | None) -> Iterator[str]:
         if tried is None or tried.most < LEAST or not (tried.needles or tried.constant):
             why = f"no array of {LEAST} floats or more was compared"
             if tried is not None and tried.most >= LEAST:

@@ -41,7 +41,7 @@ PRINTED_MOST = 3
 CELLS_MOST = 6
 
 
-class Printed(Model):
+class PrintedTraceback(Model):
     """A traceback that a rank printed in a trial that passed.
 
     Attributes:
@@ -107,7 +107,7 @@ class Unshown(TrialKeeper):
         self._unseen: dict[str, list[str]] = {}
         # Events and keys that ranks of the candidate reported, joined by a dot.
         self._values: set[str] = set()
-        self.printed: list[Printed] = []
+        self.printed: list[PrintedTraceback] = []
 
     def take(self, judged: JudgedTrial) -> None:
         """Take one trial. A void one shows nothing, and leaves nothing open."""
@@ -499,7 +499,7 @@ class Unshown(TrialKeeper):
             first = False
             if len(self.printed) < PRINTED_MOST:
                 line, text = traceback
-                printed = Printed(
+                printed = PrintedTraceback(
                     cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text
                 )
                 self.printed.append(printed)

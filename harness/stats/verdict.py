@@ -34,7 +34,7 @@ from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, CellFacts, CellFields, JudgedTrial, Trial, TrialKeeper
 from harness.stats.tally import Tally, Watches, Word, decide, tally, tally_control
 from harness.stats.teeth import Teeth
-from harness.stats.unshown import Printed, Unshown
+from harness.stats.unshown import PrintedTraceback, Unshown
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
@@ -63,9 +63,9 @@ class CellVerdict(Model):
     samples: dict[Arm, shown_trial.ShownTrial] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
     hung: dict[Arm, shown_trial.HungTrial] = Field(default_factory=dict)
-    ran: provenance.Summary | None = None
+    ran: provenance.CodeSummary | None = None
     measured: list[Measured] = Field(default_factory=list)
-    reference: references.Reference | None = None
+    reference: references.ReferenceRuns | None = None
     control_holds: bool = False
     attributions: dict[Arm, Attribution] = Field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Judgement(Model):
     reasons: list[str]
     cells: list[CellVerdict]
     unshown: list[str] = Field(default_factory=list)
-    printed: list[Printed] = Field(default_factory=list)
+    printed: list[PrintedTraceback] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class ArmCode:
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
-    environment: provenance.ArmEnvironment | None = None
+    environment: provenance.JudgedEnvironment | None = None
     source: str = ""
     origin: Source | None = None
 
@@ -430,9 +430,7 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
-        for file, digest in (
-            () if history.is_of_programs else provenance.loaded_files(history, rank)
-        ):
+        for file, digest in provenance.loaded_files(history, rank):
             if code.files.get(file) != digest:
                 unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
     yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in unproved)

@@ -109,7 +109,7 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
     "files of another release than was told": (
         (
             b'{"installed": {}, "others": [], "in_full": [{"package": "e", "distribution": "e",'
-            b' "version": "1"}]}'
+            b' "version": "1", "record": "as", "files": {}}]}'
         ),
         {},
         "files of e 1 are told for e, which came from elsewhere",

@@ -17,7 +17,7 @@ from harness.numeric.needles import LEAST, Needle, Needles
 from harness.reason import Void, VoidCode
 from harness.scenario import Cell, cells, parse_scenario
 from harness.stats.outcome import JudgedTrial, Trial, no_lines
-from harness.stats.teeth import Teeth, Tried
+from harness.stats.teeth import Teeth, TriedNeedles
 
 SCENARIO = b"""
 schema: 1
@@ -43,8 +43,8 @@ def found(
     return Needles(**values)
 
 
-def taken(*several: Needles) -> Tried:
-    tried = Tried()
+def taken(*several: Needles) -> TriedNeedles:
+    tried = TriedNeedles()
     for one in several:
         tried.take(one)
     return tried

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.forms.digest import sha256_of
 from harness.forms.regular_file import read_regular
-from harness.record.changed import TEXT_LIMIT, Loaded, chosen, text_path
+from harness.record.changed import TEXT_LIMIT, LoadedLibraries, chosen, text_path
 from harness.record.results import ResultsFolder
 from harness.run.arms.provenance import installed_folder
 from harness.run.environments.cache import ArmEnvironment
@@ -40,7 +40,7 @@ def keep(
         Of those that were not kept, sha256 to size in bytes; None where no file of that content was
         found.
     """
-    loaded = Loaded(arms)
+    loaded = LoadedLibraries(arms)
     for arm, by_digest in lists.items():
         for listing in by_digest.values():
             loaded.add(arm, listing, of=of)

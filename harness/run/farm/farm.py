@@ -23,7 +23,7 @@ from harness.events import Event
 from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural, printable
-from harness.record.facts import Environment, FarmFacts, NodeFacts
+from harness.record.facts import EnvironmentFacts, FarmFacts, NodeFacts
 from harness.record.farmed import digest_of
 from harness.run.farm import cargo
 from harness.run.farm.node import BEAT, Answer, AnswerRefused, Node, take
@@ -63,7 +63,7 @@ class Order:
     manifest: Mapping[str, Any]
     sources: Mapping[str, Path]
     start: str
-    machine: Environment
+    machine: EnvironmentFacts
 
 
 class FarmError(Exception):
@@ -196,7 +196,7 @@ class Farm:
         """Why a node must not be used; None once it can be."""
         told, _ = self._answer(node.ask("facts"))
         try:
-            there = Environment.model_validate(told.get("environment"))
+            there = EnvironmentFacts.model_validate(told.get("environment"))
             pid = int(told["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
             raise AnswerRefused("it does not say what it is as our process does") from None
@@ -378,7 +378,7 @@ class Farm:
         return changed
 
 
-def _unlike(there: Environment, here: Environment) -> str | None:
+def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
     """Why ranks of a node would not run what ranks run here, with what to do; None where they
     would.
     """
