@@ -133,6 +133,7 @@ def no_lines(_file: str, _line: int) -> str | None:
     return None
 
 
+# Seven arguments: a trial is named by three, and a run that makes one knows neither of the last two.
 def judge(
     scenario: Scenario,
     cell: Cell,

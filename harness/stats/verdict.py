@@ -137,6 +137,7 @@ class ArmCode:
         )
 
 
+# Seven arguments: the plan, the code and where the evidence is are known to different callers.
 def judge(
     scenario: Scenario,
     cells: Iterable[tuple[Cell, CellFacts]],
@@ -163,36 +164,29 @@ def judge(
         EventError: an `events.jsonl` cannot be read.
     """
     cells = list(cells)
-    unshown = Unshown(scenario, read=read, names=names)
-    teeth = Teeth(scenario)
-    shows = control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None))
-    verdicts = [
-        _judge_cell(
-            scenario,
-            cell,
-            facts,
-            arms=arms,
-            read=read,
-            names=names,
-            unshown=unshown,
-            teeth=teeth,
-            heard=heard,
-            shows=shows,
-            measures=scenario.measure if measures else (),
-        )
-        for cell, facts in cells
-    ]
-    climbed = climb(
+    basis = _Basis(
+        scenario=scenario,
+        arms=arms,
+        read=read,
+        names=names,
+        heard=heard,
+        measures=scenario.measure if measures else (),
+        shows=control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None)),
+        unshown=Unshown(scenario, read=read, names=names),
+        teeth=Teeth(scenario),
+    )
+    verdicts = [_judge_cell(basis, cell, facts) for cell, facts in cells]
+    attributions = climb(
         [cell for cell, _ in cells],
-        [one.attributions for one in verdicts],
-        [one.arms for one in verdicts],
+        [verdict.attributions for verdict in verdicts],
+        [verdict.arms for verdict in verdicts],
     )
     verdicts = [
-        one.model_copy(update={"attributions": own})
-        for one, own in zip(verdicts, climbed, strict=True)
+        verdict.model_copy(update={"attributions": attributed})
+        for verdict, attributed in zip(verdicts, attributions, strict=True)
     ]
-    verdicts = [_toothless(one, teeth) for one in verdicts]
-    tolerances = {one.id: teeth.left_open(one.id) for one in verdicts}
+    verdicts = [_toothless(verdict, basis.teeth) for verdict in verdicts]
+    tolerances = {verdict.id: basis.teeth.left_open(verdict.id) for verdict in verdicts}
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -201,8 +195,8 @@ def judge(
         as_expected=(scenario.role == "upstream" and scenario.expects is None) or word == expected,
         reasons=reasons,
         cells=verdicts,
-        unshown=unshown.sentences(tolerances),
-        printed=unshown.printed,
+        unshown=basis.unshown.sentences(tolerances),
+        printed=basis.unshown.printed,
     )
 
 
@@ -234,20 +228,34 @@ def control_must_fail(scenario: Scenario, ran: Iterable[Cell]) -> bool:
     return control is not None and any(control.must_fail.applies(cell.values) for cell in ran)
 
 
-def _judge_cell(
-    scenario: Scenario,
-    cell: Cell,
-    facts: CellFacts,
-    *,
-    arms: Mapping[str, ArmCode],
-    read: Callable[[str], bytes],
-    names: Collection[str],
-    unshown: Unshown,
-    teeth: Teeth,
-    heard: Callable[[str, History], None],
-    shows: bool,
-    measures: Sequence[Measure],
-) -> CellVerdict:
+@dataclass(frozen=True, kw_only=True)
+class _Basis:
+    """All that the cells of a scenario are judged from, as `judge` was given it.
+
+    Attributes:
+        measures: what is measured of each trial.
+        shows: whether a cell ran in which the control must fail.
+        unshown: takes the trials of all cells, one after the other; so does `teeth`.
+    """
+
+    scenario: Scenario
+    arms: Mapping[str, ArmCode]
+    read: Callable[[str], bytes]
+    names: Collection[str]
+    heard: Callable[[str, History], None]
+    measures: Sequence[Measure]
+    shows: bool
+    unshown: Unshown
+    teeth: Teeth
+
+    @cached_property
+    def lines_of(self) -> Mapping[str, LineOf]:
+        """By arm, what finds the text of a line of its files; each file is read once."""
+        return {arm: code.lines(self.read) for arm, code in self.arms.items()}
+
+
+def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
+    scenario = basis.scenario
     common = {
         "id": cell.id,
         "slug": cell.slug,
@@ -259,58 +267,35 @@ def _judge_cell(
         return CellVerdict.model_validate(
             {**common, "verdict": "SKIPPED", "reasons": [facts.skipped]}
         )
+    ran = provenance.Ran(read=basis.read, names=basis.names)
+    code = _CodeKeeper(scenario, basis.arms, ran)
     watches = Watches(scenario, cell)
-    ran = provenance.Ran(read=read, names=names)
-    code = _CodeKeeper(scenario, arms, ran)
-    # In this order: the silences of the candidate decide how the next trial is judged, and the
-    # others only collect.
     keepers: list[TrialKeeper] = [
         watches,
-        teeth,
-        unshown,
+        basis.teeth,
+        basis.unshown,
         code,
         AttributionKeeper(scenario),
-        MeasureKeeper(cell, measures),
-        SampleKeeper(scenario, read=read, names=names),
+        MeasureKeeper(cell, basis.measures),
+        SampleKeeper(scenario, read=basis.read, names=basis.names),
         *of_checks(scenario.checks),
     ]
-    histories, summary = references.read_reference(scenario, cell, read=read)
+    histories, summary = references.read_reference(scenario, cell, read=basis.read)
     reference = histories[0][1] if histories else None
     plan = reference_of(scenario, cell)
     if plan is not None:
-        code.unproven.update(
-            _of_reference(scenario, histories, plan.arm, arms[plan.arm], ran, heard)
-        )
-        unshown.take_references(plan.arm, [run for _, run in histories])
-        teeth.take_reference(cell, histories[-1][1])
+        code.unproven.update(_of_reference(basis, histories, plan.arm, ran))
+        basis.unshown.take_references(plan.arm, [run for _, run in histories])
+        basis.teeth.take_reference(cell, histories[-1][1])
 
     def trials(arm: Arm, count: int) -> list[Trial]:
-        line_of = arms[arm].lines(read)
         judged = []
         for index in range(count):
-            evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
-            history = History.read(read(evidence), size=cell.ranks, reference=reference)
-            heard(evidence, history)
-            trial, findings = outcome.judge(
-                scenario,
-                cell,
-                arm,
-                index,
-                history,
-                silence=watches.silence,
-                line_of=line_of,
-            )
-            judged.append(trial)
-            taken = JudgedTrial(
-                cell=cell,
-                arm=arm,
-                trial=trial,
-                findings=findings,
-                history=history,
-                line_of=line_of,
-            )
+            taken = _judge_trial(basis, cell, arm, index, reference, silence=watches.silence)
+            # Before the next trial is judged: how long the candidate was silent decides how it is.
             for keeper in keepers:
                 keeper.take(taken)
+            judged.append(taken.trial)
         return judged
 
     candidate = tally(scenario, trials("candidate", facts.candidate))
@@ -321,7 +306,7 @@ def _judge_cell(
         counted = watches.judge(trials("control", facts.control))
         control = tally_control(scenario, counted, candidate, watches.ends, holds=holds)
     unproven = {reason for keeper in keepers for reason in keeper.reasons()}
-    word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
+    word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=basis.shows)
     fields = {name: value for keeper in keepers for name, value in keeper.fields().items()}
     return CellVerdict.model_validate(
         {
@@ -334,6 +319,21 @@ def _judge_cell(
             "reference": summary,
             "control_holds": holds,
         }
+    )
+
+
+def _judge_trial(
+    basis: _Basis, cell: Cell, arm: Arm, index: int, reference: History | None, *, silence: float
+) -> JudgedTrial:
+    line_of = basis.lines_of[arm]
+    evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
+    history = History.read(basis.read(evidence), size=cell.ranks, reference=reference)
+    basis.heard(evidence, history)
+    trial, findings = outcome.judge(
+        basis.scenario, cell, arm, index, history, silence=silence, line_of=line_of
+    )
+    return JudgedTrial(
+        cell=cell, arm=arm, trial=trial, findings=findings, history=history, line_of=line_of
     )
 
 
@@ -372,24 +372,22 @@ class _CodeKeeper(TrialKeeper):
 
 
 def _of_reference(
-    scenario: Scenario,
-    histories: Iterable[tuple[str, History]],
-    arm: str,
-    code: ArmCode,
-    ran: provenance.Ran,
-    heard: Callable[[str, History], None],
+    basis: _Basis, histories: Iterable[tuple[str, History]], arm: str, ran: provenance.Ran
 ) -> Iterator[VerdictReason]:
     """Why nothing can be compared with the reference, or it is not proved that it ran the code of
     its arm.
     """
+    scenario = basis.scenario
+    code = basis.arms[arm]
     runs = []
     for evidence, history in histories:
-        heard(evidence, history)
+        basis.heard(evidence, history)
         runs.append(history)
         yield from _unproven(scenario.subject.called(arm), code, history)
         for why in ran.hear(arm, code.origin, history) if code.origin is not None else ():
             yield VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
-    yield from references.doubts(scenario, runs) if runs else ()
+    if runs:
+        yield from references.doubts(scenario, runs)
 
 
 def _alike(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[VerdictReason]:
