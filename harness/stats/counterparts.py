@@ -17,6 +17,7 @@ from functools import cached_property
 from harness.forms.model import Model
 
 COMPILED = (".so", ".pyd")
+CODE = (".py", *COMPILED)
 # What a build writes of its own version, beside what it copies.
 VERSION = re.compile(r"(.*/)?_{0,2}version_{0,2}\.py")
 OUTSIDE = ("../", "/")
@@ -39,6 +40,20 @@ class InstalledCopy(Model):
     name: str
     version: str
     files: dict[str, str]
+
+    def has_code_of(self, package: str) -> bool:
+        """Return whether it has code that is imported by this name."""
+        return any(is_below(file, package) and file.endswith(CODE) for file in self.files)
+
+    def hides(self, package: str) -> bool:
+        """Return whether it brings a module or a package of this name, which hides folders of the
+        name.
+        """
+        return any(
+            file == f"{package}/__init__.py"
+            or ("/" not in file and top_of(file) == package and file.endswith(CODE))
+            for file in self.files
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,7 @@ A file of an installed package is proved by that package's RECORD, unless the re
 declares a distribution of this name, or holds what is imported by this name
 (`harness.stats.counterparts`): then an installed copy may be any version of the very code that is
 tested. Such a file, and one that no RECORD proves, is the repository's if its content is that of
-the file at the corresponding path there. Of its environment a rank's interpreter tells, and that is
-held against what was installed there.
+the file at the corresponding path there.
 """
 
 from __future__ import annotations
@@ -23,18 +22,16 @@ from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.stats.counterparts import (
+    CODE,
+    COMPILED,
     BuiltCheckout,
-    InstalledCopy,
     Place,
     Source,
-    is_below,
     top_of,
 )
 
 FOLDER = "evidence/loaded"
 NAMED = re.compile(r"[0-9a-f]{64}")
-COMPILED = (".so", ".pyd")
-CODE = (".py", *COMPILED)
 TOOL = "rankproof"
 # All that an editable install leaves among the packages: a file that leads the import system to the
 # real ones.
@@ -329,13 +326,13 @@ def _not_the_repositorys(loaded: LoadedList, source: Source, made: dict[str, str
         if copy is None:
             yield f"{package} came from {what}, whose files are not told: {REMEDY}"
             continue
-        if package in known.hidden and _is_whole(copy, package):
+        if package in known.hidden and copy.hides(package):
             yield (
                 f"{package} of the arm's folder is hidden by {what}: rename it, or give it an"
                 " __init__.py"
             )
         places = known.places(package, copy.files)
-        if not any(is_below(file, package) and file.endswith(CODE) for file in copy.files):
+        if not copy.has_code_of(package):
             continue  # an editable install: its files are told one by one
         if not places:
             if name in source.declared:
@@ -350,17 +347,6 @@ def _not_the_repositorys(loaded: LoadedList, source: Source, made: dict[str, str
             more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
             yield f"of {what}, {odd[0]} of the repository{more}: {REMEDY}"
         made |= known.made(copy.files, places, package) | known.data_made(copy)
-
-
-def _is_whole(installed: InstalledCopy, package: str) -> bool:
-    """Return whether a distribution brings a module or a package of this name, which hides folders
-    of the name.
-    """
-    return any(
-        file == f"{package}/__init__.py"
-        or ("/" not in file and top_of(file) == package and file.endswith(CODE))
-        for file in installed.files
-    )
 
 
 def _changed(other: LoadedPackage, source: Source) -> Iterator[str]:
@@ -428,9 +414,7 @@ def _places_of(other: LoadedPackage, source: Source) -> list[Place]:
         return []
     package = other.package
     copy = known.distribution(other.distribution, other.version)
-    if copy is not None and any(
-        is_below(file, package) and file.endswith(CODE) for file in copy.files
-    ):
+    if copy is not None and copy.has_code_of(package):
         return known.places(package, copy.files)
     return known.places(package, other.files)
 
@@ -503,55 +487,3 @@ def _words(other: LoadedPackage, failed: list[str], source: Source) -> str:
         f"{what} came from an editable install ({release}), which no RECORD proves: install"
         f" a wheel of {name}"
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedEnvironment:
-    """The environment that was made for an arm.
-
-    Attributes:
-        digest: of every file that was installed in it, wherever from.
-        python: version of its interpreter.
-        implementation: such as `cpython`.
-        named: packages that the scenario names, by normal name, with version and digest of its
-            files.
-        checkouts: those of them that were built from a commit.
-    """
-
-    digest: str
-    python: str
-    implementation: str
-    named: Mapping[str, tuple[str, str]]
-    checkouts: Mapping[str, BuiltCheckout] = field(default_factory=dict)
-
-
-def unproven(arm: str, made: JudgedEnvironment | None, reported: JSON) -> Iterator[str]:
-    """Why it is not proved that a rank ran in its arm's environment.
-
-    Args:
-        arm: its name.
-        made: its environment; None is the one that Rankproof runs in.
-        reported: `environment` of the rank's `subject.loaded`; None where it told nothing.
-    """
-    if made is None:
-        if reported is not None:
-            yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
-        return
-    if not isinstance(reported, dict) or reported.get("apart") is not True:
-        yield f"{arm}: a rank did not run in the arm's environment"
-        return
-    if (reported.get("python"), reported.get("implementation")) != (
-        made.python,
-        made.implementation,
-    ):
-        there = f"{reported.get('implementation')} {reported.get('python')}"
-        yield f"{arm}: a rank ran in {there}, not in Python {made.python}"
-    packages = reported.get("packages")
-    for name, (version, record) in made.named.items():
-        package = packages.get(name) if isinstance(packages, dict) else None
-        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (
-            version,
-            record,
-        ):
-            seen = package.get("version") if isinstance(package, dict) else "no such package"
-            yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"

@@ -17,6 +17,8 @@ from harness.checks.equal import EqualCheck
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
 from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
+from harness.checks.ledgers import LedgerAgreesCheck, TransfersIntactCheck
+from harness.checks.requests import RequestsCheck
 from harness.checks.shards_cover import ShardsCoverCheck, plan_of, shards_of
 from harness.forms.digest import sha256
 from harness.forms.strict_json import JSON
@@ -88,6 +90,31 @@ def left_out(scenario: Scenario) -> str:
         if rules
         else ""
     )
+
+
+def swapped(scenario: Scenario) -> str:
+    """Return what ledgers and digests do not see: arrays for another purpose; empty where no check
+    asks for them.
+    """
+    asked = ", ".join(
+        check.id
+        for check in scenario.checks
+        if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck)
+    )
+    if not asked:
+        return ""
+    return (
+        "two receives without tags, of one shape and type, that the subject swapped are not"
+        f" seen by {asked}: every call has its other end, and every byte arrives as it was"
+        " sent; of payloads that the subject codes, collective-correct tells whose they are"
+    )
+
+
+def lazy(scenario: Scenario) -> str:
+    """Return what digests that are made call by call do not show; empty where none are."""
+    if scenario.digests != "eager":
+        return ""
+    return "calls of MLX were evaluated one by one to be digested: how they run lazily is not shown"
 
 
 def _size(check: EquivalentCheck, history: History) -> str:
@@ -265,6 +292,21 @@ def _same_code(history: History) -> str:
         f"the reference ran {named}{more} as well as the ranks: what is wrong there on both sides"
         " is not seen"
     )
+
+
+def last_asked(scenario: Scenario, history: History) -> int | None:
+    """Return when the last event of a trial came that a check of its scenario looks at; None where
+    no check looks at one.
+    """
+    times: list[int] = []
+    for check in scenario.checks:
+        event = getattr(check, "event", None)
+        for rank in check.ranks.of(history.size) if hasattr(check, "ranks") else ():
+            if event is not None:
+                times += [seen.event.ns for seen in history.said(rank, event)]
+            elif isinstance(check, RequestsCheck):
+                times += [seen.event.ns for seen in history.noted("hub.request", rank)]
+    return max(times, default=None)
 
 
 def has_called(history: History) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from harness.checks import Finding
 from harness.checks.agree import AgreeCheck
 from harness.checks.arrays import A, AgainstCheck
 from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
-from harness.checks.ledgers import LedgerAgreesCheck, TransfersIntactCheck
-from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.problem import closest
@@ -29,9 +28,12 @@ from harness.stats.shown_trial import log_path
 from harness.stats.unseen import (
     has_called,
     has_talked,
+    last_asked,
+    lazy,
     left_out,
     reported,
     says_nothing,
+    swapped,
     texts,
     traceback_of,
     unseen,
@@ -150,73 +152,74 @@ class Unshown(TrialKeeper):
             self._take_values(history)
 
     def sentences(self, tolerances: Mapping[str, Sequence[str]] | None = None) -> list[str]:
-        """Everything that is left open, one sentence each.
+        """Return everything that is left open, one sentence each.
 
         Args:
             tolerances: by cell, what is left open about them (`harness.stats.teeth`).
         """
-        left: list[str] = []
-        left += self._left_unseen()
-        left += self._each_by_cell(tolerances or {})
-        left += self._by_cell(
-            {cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()}
-        )
-        left += self._by_cell(
-            {cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()}
-        )
-        left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
-        left += self._by_cell(
-            {name: self._unfailed(name) for name in self._cells if self._controls[name]}
-        )
-        left += self._by_cell({name: self._wanted(name) for name in self._cells})
-        left += self._by_cell(
-            {name: self._silent(name) for name, talked in self._talked.items() if not talked}
-        )
-        left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]
-        left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
-        left += [
-            _swallowed(self._scenario.subject.named(arm), name)
-            for arm, name in sorted(self._swallowed)
-            if name not in self._axes
+        cells = self._cells
+        checks = self._scenario.checks
+        left = [
+            *self._left_unseen(),
+            *self._each_by_cell(tolerances or {}),
+            *self._by_cell({cell.id: unasked(checks, cell.ranks) for cell in cells.values()}),
+            *self._by_cell({cell.id: unsplit(checks, cell.ranks) for cell in cells.values()}),
+            *self._by_cell({cell.id: OF_ONE for cell in cells.values() if cell.ranks == 1}),
+            *self._by_cell({name: self._unfailed(name) for name in cells if self._controls[name]}),
+            *self._by_cell({name: self._wanted(name) for name in cells}),
+            *self._by_cell(
+                {name: self._silent(name) for name, talked in self._talked.items() if not talked}
+            ),
+            *(self._not_reported(name) for name in self._scenario.show),
+            *(self._changed_nothing(axis) for axis in self._axes),
+            *(
+                _swallowed(self._scenario.subject.named(arm), name)
+                for arm, name in sorted(self._swallowed)
+                if name not in self._axes
+            ),
+            self._same_bits(),
+            *self._of_hangs(),
+            self._never_varied(),
+            *(
+                f"fault {fault} struck after the last event that a check asks for, in {count} of"
+                f" {self._struck[fault]} trials of the candidate: what it was to disturb was over"
+                for fault, count in sorted(self._after.items())
+                if count
+            ),
+            swapped(self._scenario),
+            lazy(self._scenario),
+            self._not_in_evidence(),
+            self._with_tracebacks(),
         ]
-        left += [sentence] if (sentence := self._same_bits()) else []
-        left += self._of_hangs()
-        if sentence := self._never_varied():
-            left.append(sentence)
-        left += [
-            f"fault {fault} struck after the last event that a check asks for, in {count} of"
-            f" {self._struck[fault]} trials of the candidate: what it was to disturb was over"
-            for fault, count in sorted(self._after.items())
-            if count
-        ]
-        left += self._alike_at_both_ends()
-        if self._scenario.digests == "eager":
-            left.append(
-                "calls of MLX were evaluated one by one to be digested: how they run lazily is not"
-                " shown"
-            )
-        if self._not_held:
-            many = plural(self._not_held, "artefact")
-            left.append(
-                f"{many} of ranks are not in the evidence, whose room was limited: what checks made"
-                " of them stands in it, and whoever verifies cannot work it out again"
-            )
-        if self._tracebacks:
-            trials = "trial" if self._tracebacks == 1 else "trials"
-            of = self._scenario.subject.named("candidate")
-            left.append(
-                f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback"
-            )
         return [
             f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}"
             for sentence in left
+            if sentence
         ]
+
+    def _not_in_evidence(self) -> str:
+        if not self._not_held:
+            return ""
+        many = plural(self._not_held, "artefact")
+        return (
+            f"{many} of ranks are not in the evidence, whose room was limited: what checks made"
+            " of them stands in it, and whoever verifies cannot work it out again"
+        )
+
+    def _with_tracebacks(self) -> str:
+        if not self._tracebacks:
+            return ""
+        who = self._scenario.subject.named("candidate")
+        return (
+            f"in {plural(self._tracebacks, 'trial')} of {who} that passed, a rank printed a"
+            " traceback"
+        )
 
     def _of_hangs(self) -> list[str]:
         """Return what the proof of a hang leaves open, where one was proved."""
         if not self._hung:
             return []
-        told = [
+        limits = [
             (
                 "that the control hangs is shown as far as the kernel shows what ends a wait. Among"
                 " what it does not show are memory that a process outside of the world shares, a"
@@ -230,10 +233,10 @@ class Unshown(TrialKeeper):
             ),
         ]
         if self._spun:
-            told.append(
+            limits.append(
                 "a loop that would end later than it was watched looks like one that never does"
             )
-        return told
+        return limits
 
     def _left_unseen(self) -> list[str]:
         """Return what comparing logits leaves open, and the combinations that nobody tried."""
@@ -241,31 +244,19 @@ class Unshown(TrialKeeper):
             return []
         return [*self._each_by_cell(self._unseen), *filter(None, [left_out(self._scenario)])]
 
-    def _each_by_cell(self, told: Mapping[str, Sequence[str]]) -> list[str]:
-        """Each sentence of each cell once, with the cells it is about."""
-        every = dict.fromkeys(sentence for own in told.values() for sentence in own)
-        by_cell = [
-            self._by_cell({cell: one for cell, own in told.items() if one in own}) for one in every
+    def _each_by_cell(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return each sentence of each cell once, with the cells it is about."""
+        every = dict.fromkeys(chain.from_iterable(sentences.values()))
+        return [
+            with_cells
+            for sentence in every
+            for with_cells in self._by_cell(
+                {cell: sentence for cell, several in sentences.items() if sentence in several}
+            )
         ]
-        return [sentence for own in by_cell for sentence in own]
-
-    def _alike_at_both_ends(self) -> list[str]:
-        """Return what ledgers and digests do not see: arrays for another purpose."""
-        checks = self._scenario.checks
-        asked = ", ".join(
-            check.id
-            for check in checks
-            if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck)
-        )
-        places = (
-            "two receives without tags, of one shape and type, that the subject swapped are not"
-            f" seen by {asked}: every call has its other end, and every byte arrives as it was"
-            " sent; of payloads that the subject codes, collective-correct tells whose they are"
-        )
-        return [places] if asked else []
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
-        """Each sentence once, with the cells it is about where it is not about all."""
+        """Return each sentence once, with the cells it is about where it is not about all."""
         cells: defaultdict[str, list[str]] = defaultdict(list)
         for cell, sentence in sentences.items():
             if sentence:
@@ -297,7 +288,7 @@ class Unshown(TrialKeeper):
         )
 
     def _take_failed(self, cell: Cell, findings: Sequence[Finding], history: History) -> None:
-        """Which checks a trial of the control failed: by what they look at, or for want of
+        """Note which checks a trial of the control failed: by what they look at, or for want of
         something to compare.
         """
         control = self._scenario.subject.control
@@ -320,7 +311,7 @@ class Unshown(TrialKeeper):
                 self._failed[cell.id].add(finding.check)
 
     def _wanted(self, cell: str) -> str:
-        """That the control failed these checks by giving nothing to compare, which does not show
+        """Say that the control failed these checks by giving nothing to compare, which does not show
         what they see.
         """
         names = [name for name in self._names if name in self._wanting[cell] - self._failed[cell]]
@@ -347,7 +338,7 @@ class Unshown(TrialKeeper):
         )
 
     def _not_reported(self, name: str) -> str:
-        """That no rank reported a value that is to be shown.
+        """Say that no rank reported a value that is to be shown.
 
         Empty where one did, or nothing counted.
         """
@@ -361,7 +352,7 @@ class Unshown(TrialKeeper):
         )
 
     def _changed_nothing(self, axis: str) -> str:
-        """Why nothing shows that an axis had an effect.
+        """Say why nothing shows that an axis had an effect.
 
         Empty where something does, or it has one value.
         """
@@ -402,8 +393,8 @@ class Unshown(TrialKeeper):
             )
 
     def _take_values(self, history: History) -> None:
-        """What checks compare with one another: until there are two values, the first and how often
-        it was there.
+        """Note what checks compare with one another: until there are two values, the first and how
+        often it was there.
         """
         for check in self._scenario.checks:
             if check.id in self._varied or not isinstance(check, AgreeCheck | AgainstCheck):
@@ -426,9 +417,7 @@ class Unshown(TrialKeeper):
                         self._varied.add(check.id)
 
     def _never_varied(self) -> str:
-        """That what checks compare was one value throughout: whoever gives a constant passes
-        them.
-        """
+        """Say that what checks compare was one value throughout: a constant passes them."""
         names = [
             name for name, count in self._same.items() if count > 1 and name not in self._varied
         ]
@@ -441,7 +430,7 @@ class Unshown(TrialKeeper):
         )
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
-        if not trial.strikes or (last := self._last_asked(history)) is None:
+        if not trial.strikes or (last := last_asked(self._scenario, history)) is None:
             return
         struck: defaultdict[str, set[bool]] = defaultdict(set)
         for strike in trial.strikes:
@@ -453,7 +442,7 @@ class Unshown(TrialKeeper):
             self._after[fault] += after == {True}
 
     def _same_bits(self) -> str:
-        """That b never differed from a in what these checks compare.
+        """Say that b never differed from a in what these checks compare.
 
         The defect is seen in what no arm computes too.
         """
@@ -472,21 +461,6 @@ class Unshown(TrialKeeper):
             if isinstance(check, AgainstCheck) and getattr(check, "against", None) == A:
                 self._compared[check.id] += 1
                 self._alike[check.id] += check.same_bits(history)
-
-    def _last_asked(self, history: History) -> int | None:
-        """When the last event came that a check of the scenario looks at; None where no check looks
-        at one.
-        """
-        times: list[int] = []
-        for check in self._scenario.checks:
-            ranks = check.ranks.of(history.size) if hasattr(check, "ranks") else ()
-            for rank in ranks:
-                event = getattr(check, "event", None)
-                if event is not None:
-                    times += [seen.event.ns for seen in history.said(rank, event)]
-                elif isinstance(check, RequestsCheck):
-                    times += [seen.event.ns for seen in history.noted("hub.request", rank)]
-        return max(times, default=None)
 
     def _take_logs(self, cell: Cell, trial: Trial) -> None:
         first = True

@@ -8,7 +8,7 @@ is what verification rests on.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from pydantic import Field
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
 from harness.forms.model import Model
+from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Measure, Scenario, reference_of
@@ -28,7 +29,7 @@ from harness.stats.cell_keepers import (
     SampleKeeper,
     of_checks,
 )
-from harness.stats.counterparts import Source
+from harness.stats.counterparts import BuiltCheckout, Source
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, CellFacts, CellFields, JudgedTrial, Trial, TrialKeeper
@@ -92,6 +93,26 @@ class Judgement(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class JudgedEnvironment:
+    """The environment that was made for an arm.
+
+    Attributes:
+        digest: of every file that was installed in it, wherever from.
+        python: version of its interpreter.
+        implementation: such as `cpython`.
+        named: packages that the scenario names, by normal name, with version and digest of its
+            files.
+        checkouts: those of them that were built from a commit.
+    """
+
+    digest: str
+    python: str
+    implementation: str
+    named: Mapping[str, tuple[str, str]]
+    checkouts: Mapping[str, BuiltCheckout] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ArmCode:
     """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments,
     its environment.
@@ -103,7 +124,7 @@ class ArmCode:
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
-    environment: provenance.JudgedEnvironment | None = None
+    environment: JudgedEnvironment | None = None
     source: str = ""
     origin: Source | None = None
 
@@ -424,7 +445,7 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
             values = seen.event.values
             if values.get("elsewhere"):
                 unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
-            elsewhere.update(provenance.unproven(arm, code.environment, values.get("environment")))
+            elsewhere.update(environment_unproven(arm, code.environment, values.get("environment")))
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
@@ -435,6 +456,38 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
     yield from (
         VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere
     )
+
+
+def environment_unproven(arm: str, made: JudgedEnvironment | None, reported: JSON) -> Iterator[str]:
+    """Why it is not proved that a rank ran in its arm's environment.
+
+    Args:
+        arm: its name.
+        made: its environment; None is the one that Rankproof runs in.
+        reported: `environment` of the rank's `subject.loaded`; None where it told nothing.
+    """
+    if made is None:
+        if reported is not None:
+            yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
+        return
+    if not isinstance(reported, dict) or reported.get("apart") is not True:
+        yield f"{arm}: a rank did not run in the arm's environment"
+        return
+    if (reported.get("python"), reported.get("implementation")) != (
+        made.python,
+        made.implementation,
+    ):
+        there = f"{reported.get('implementation')} {reported.get('python')}"
+        yield f"{arm}: a rank ran in {there}, not in Python {made.python}"
+    packages = reported.get("packages")
+    for name, (version, record) in made.named.items():
+        package = packages.get(name) if isinstance(packages, dict) else None
+        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (
+            version,
+            record,
+        ):
+            seen = package.get("version") if isinstance(package, dict) else "no such package"
+            yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"
 
 
 def _not_proved(why: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from harness.reason import Skip, SkipCode
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
-from harness.stats.provenance import JudgedEnvironment, unproven
+from harness.stats.verdict import JudgedEnvironment, environment_unproven
 from tests.kit import forge, wheels
 from tests.kit.commands import Ran, needs_packages
 
@@ -293,9 +293,11 @@ def test_a_rank_that_ran_elsewhere_is_not_proof(told: dict[str, Any] | None, why
         "apart": True,
         "packages": {"it": {"version": "1.0", "record": "r"}},
     }
-    assert not list(unproven("control", made, right))
-    assert why in "; ".join(unproven("control", made, None if told is None else {**right, **told}))
-    assert list(unproven("control", None, right))
+    assert not list(environment_unproven("control", made, right))
+    assert why in "; ".join(
+        environment_unproven("control", made, None if told is None else {**right, **told})
+    )
+    assert list(environment_unproven("control", None, right))
 
 
 @pytest.mark.slow

@@ -22,16 +22,8 @@ from harness.stats.counterparts import (
     longest_alike,
     spread,
 )
-from harness.stats.provenance import (
-    JudgedEnvironment,
-    Ran,
-    judge,
-    path_of,
-    releases,
-    told,
-    unproven,
-)
-from harness.stats.verdict import ArmCode
+from harness.stats.provenance import Ran, judge, path_of, releases, told
+from harness.stats.verdict import ArmCode, JudgedEnvironment, environment_unproven
 
 OURS, OTHER, THIRD = "a" * 64, "b" * 64, "c" * 64
 STRANGER = {
@@ -779,7 +771,7 @@ ENVIRONMENTS: dict[str, tuple[JudgedEnvironment | None, Any, str]] = {
 def test_a_rank_runs_in_its_arms_environment(name: str) -> None:
     """Its interpreter and each package that the scenario names, by version and by files."""
     made, reported, words = ENVIRONMENTS[name]
-    found = list(unproven("candidate", made, reported))
+    found = list(environment_unproven("candidate", made, reported))
     assert [words in one for one in found] == ([True] if words else [])
 
 
