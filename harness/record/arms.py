@@ -1,5 +1,5 @@
-"""What the arms ran in, in the record: environments of their own and what these were made from, and
-what ranks loaded beside their arm's folder.
+"""Surroundings of the arms, in the record: environments of their own and what these were made from,
+and what ranks loaded beside their arm's folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ranks kept, as it lies in the evidence: each file once, by its digest.
+"""Artefacts that ranks kept, as they lie in the evidence: each file once, by its digest.
 
 Compared again by whoever has NumPy.
 
@@ -54,13 +54,9 @@ Of what is beyond, it holds digest, shape and comparison.
 
 def path_of(values: Mapping[str, JSON]) -> str:
     """Where an artefact lies, by the values of the event that tells of it."""
-    suffix = (
-        ".bfloat16.npy"
-        if values.get("dtype") == "bfloat16"
-        else ".npy"
-        if "dtype" in values
-        else ".bin"
-    )
+    suffix = ".npy" if "dtype" in values else ".bin"
+    if values.get("dtype") == "bfloat16":
+        suffix = ".bfloat16.npy"
     return f"{FOLDER}/{values.get('sha256')}{suffix}"
 
 
@@ -141,8 +137,8 @@ class Arrays(TrialReader):
                 )
 
     def _hear_needles(self, evidence: str, history: History) -> None:
-        """What was tried with wrong arrays: in the candidate's trials, by every check that has a
-        tolerance.
+        """Take what was tried with wrong arrays: in the candidate's trials, by every check that has
+        a tolerance.
 
         Where one was refused in a cell nothing more has to be tried there: the other trials may
         tell of none.
@@ -185,8 +181,8 @@ class Arrays(TrialReader):
         return ArrayFile(path_of(values), self._read(path_of(values)))
 
     def _hear_changed(self, evidence: str, history: History) -> None:
-        """What a fault changed of an array that is here: it must be what the fault makes of what it
-        was.
+        """Take what a fault changed of an array that is here: it must be what the fault makes of
+        what it was.
         """
         arm = history.about().get("arm")
         for fault in self._changes:
@@ -233,8 +229,8 @@ class Arrays(TrialReader):
         return asked
 
     def _hear_found(self, evidence: str, history: History) -> None:
-        """What ranks kept: each once by its name, of the size that its shape asks, and stored where
-        there was room.
+        """Take what ranks kept: each once by its name, of the size that its shape asks, and stored
+        where there was room.
         """
         stored = dict[str, int]()
         left_out = list[tuple[str, int]]()
@@ -271,7 +267,7 @@ class Arrays(TrialReader):
         self._left_out += [(place, many, sum(stored.values())) for place, many in left_out]
 
     def demand(self, judgement: Judgement, names: Collection[str]) -> None:
-        """The files are those that the events name, with the content that they name.
+        """Demand that the files are those that the events name, with the content that they name.
 
         Raises:
             RecordError: one is missing, of nobody, or another.

@@ -1,5 +1,4 @@
-"""The record worked out from the evidence: by the run that made it, and again by whoever verifies
-it.
+"""Record worked out from the evidence: by the run that made it, and again by whoever verifies it.
 
 Pure: evidence in, record out. The plan is derived from the scenario once more, so a record cannot
 leave out a trial, a cell or a seed that its scenario asks for.
@@ -90,13 +89,9 @@ def assemble(
     names = frozenset(names)
     run = read_model(RunFacts, read(facts_module.PATH), name=facts_module.PATH)
     text = read(SCENARIO_PATH)
+    # First, because it changes what kinds the scenario may name.
     demand_installed(run)
-    try:
-        scenario = parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
-    except ScenarioError as error:
-        if unknown := unknown_kinds(text, overrides=run.overrides):
-            raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
-        raise RecordError(f"the scenario cannot be read again: {error}") from None
+    scenario = _scenario(run, text)
     demand_named(scenario, run)
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
@@ -109,7 +104,7 @@ def assemble(
             overrides=run.overrides,
             files=summary.files,
             arguments=run.arguments[arm],
-            inputs={one.name: one.digest for one in run.inputs},
+            inputs={given.name: given.digest for given in run.inputs},
             environment=run.environments[arm].digest if arm in environments else None,
         )
         for arm, summary in arms.items()
@@ -117,7 +112,7 @@ def assemble(
     _demand_consistent(scenario, run, names)
     demand_own(scenario, run, planned, recipes, read)
     origins = repositories(
-        scenario, run, environments, {arm: one.files for arm, one in arms.items()}
+        scenario, run, environments, {arm: summary.files for arm, summary in arms.items()}
     )
     codes = {
         arm: ArmCode(
@@ -184,6 +179,15 @@ def assemble(
         judgement=judgement,
         comparison=_comparison(scenario, run, arms, judgement, read, names),
     )
+
+
+def _scenario(run: RunFacts, text: bytes) -> Scenario:
+    try:
+        return parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
+    except ScenarioError as error:
+        if unknown := unknown_kinds(text, overrides=run.overrides):
+            raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
+        raise RecordError(f"the scenario cannot be read again: {error}") from None
 
 
 class _PlannedTrials(TrialReader):
@@ -287,8 +291,8 @@ def _arms(
 
 
 def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[str]) -> None:
-    """The list of tested files, whose digest the statement names, is that of the files that are
-    there.
+    """Demand that the list of tested files, whose digest the statement names, is that of the files
+    that are there.
     """
     digests = {
         f"{SOURCE_FOLDER}/{arm}/{file}": digest
@@ -352,7 +356,7 @@ def _demand_all_used(
 
 
 def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]) -> None:
-    """What the run says of itself is what its scenario and its files say."""
+    """Demand that what the run says of itself is what its scenario and its files say."""
     demand_farmed(scenario, run)
     demand_over_machines(scenario, run)
     home = scenario.world.home_is

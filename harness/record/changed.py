@@ -1,4 +1,4 @@
-"""What differs between two arms: their own code, and the libraries that they have in different
+"""Differences between two arms: their own code, and the libraries that they have in different
 releases.
 
 Ranks tell each file that they loaded of such a library, with its sha256. Where the content of a
@@ -38,7 +38,7 @@ LINES_COMPARED = 20_000
 
 @dataclass
 class LoadedLibraries:
-    """What ranks loaded of some distributions.
+    """Files that ranks loaded of some distributions.
 
     Attributes:
         arms: from which one to which the report says what changed.
@@ -132,7 +132,8 @@ def chosen(pairs: Iterable[tuple[str, str]], sizes: Mapping[str, int | None]) ->
 
 
 def difference(before: bytes, after: bytes) -> list[str]:
-    """A unified diff of two texts without the names of the files; empty where they read alike.
+    """Return a unified diff of two texts without the names of the files; empty where they read
+    alike.
 
     Lines end at line feeds alone, so that whatever else ends a line is seen; what is not UTF-8 is
     escaped. Tables of very many short lines are not compared: that takes minutes.
@@ -324,7 +325,7 @@ LOADED_LINES = 600
 
 
 class ChangedCode(TrialReader):
-    """The files in which two arms differ, and which of them ranks loaded; heard trial by trial."""
+    """Files in which two arms differ, and which of them ranks loaded; heard trial by trial."""
 
     def __init__(self, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
         self._arms = arms

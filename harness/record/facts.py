@@ -1,4 +1,4 @@
-"""What a run knows that its events do not say: `evidence/run.json`.
+"""Facts of a run that its events do not say: `evidence/run.json`.
 
 Everything else in the record follows from the evidence by `harness.record.assemble`, so that a
 verifier can work it out again.
@@ -30,8 +30,8 @@ HOME_INPUT = "world.home"
 
 
 class PackageFacts(Model):
-    """An installed distribution; `record` is one sha256 over the digests that its wheel states for
-    its files.
+    """Installed distribution; `record` is one sha256 over the digests that its wheel states for its
+    files.
 
     The same wheel gives the same value on every machine, whoever installed it and wherever:
     `harness.forms.distribution.wheel_digest`. None where nothing states them: no RECORD, or an
@@ -44,7 +44,7 @@ class PackageFacts(Model):
 
 
 class StartFile(Model):
-    """A file that an interpreter may read or run at its start: a `.pth` file, sitecustomize or
+    """File that an interpreter may read or run at its start: a `.pth` file, sitecustomize or
     usercustomize.
 
     A `.pth` file may import anything before anybody's code runs, so it can change what judges a
@@ -59,7 +59,7 @@ class StartFile(Model):
 
 
 class NixFacts(Model):
-    """The Nix environment that a run took place in. None means that Nix, or git, did not tell.
+    """Nix environment that a run took place in. None means that Nix, or git, did not tell.
 
     Attributes:
         environment: store path.
@@ -128,7 +128,7 @@ class EnvironmentFacts(Model):
 
 
 class RepositoryFacts(Model):
-    """The repository the scenario lies in.
+    """Repository the scenario lies in.
 
     None means unknown: a git that failed is not a clean tree.
 
@@ -145,7 +145,7 @@ class RepositoryFacts(Model):
 
 
 class InputFacts(Model):
-    """A resolved input.
+    """Resolved input.
 
     Attributes:
         given: what the scenario or `--set` names: a relative path or `hub-id@revision`.
@@ -164,7 +164,7 @@ class InputFacts(Model):
 
 
 class RoomFacts(Model):
-    """What ranks had for home, caches and temporary folder, and what their worlds shared on
+    """Room that ranks had for home, caches and temporary folder, and what their worlds shared on
     purpose.
 
     Attributes:
@@ -202,7 +202,7 @@ class RevisionFacts(Model):
 
 
 class Installed(Model):
-    """A package of an arm's own environment.
+    """Package of an arm's own environment.
 
     Attributes:
         name: in its normal form (PEP 503).
@@ -222,7 +222,7 @@ WheelName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+!-]*\.whl)
 
 
 class CheckoutFacts(Model):
-    """The commit that a package of an arm's own environment was built from.
+    """Commit that a package of an arm's own environment was built from.
 
     Attributes:
         repo: as the scenario names its folder, without this machine's folders.
@@ -247,7 +247,7 @@ class CheckoutFacts(Model):
 
 
 class ArmEnvironmentFacts(Model):
-    """The environment that an arm's ranks ran in, where it is not the harness' own.
+    """Environment that an arm's ranks ran in, where it is not the harness' own.
 
     Attributes:
         python: full version of its interpreter.
@@ -288,7 +288,7 @@ ReportDigest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class ChangeFacts(Model):
-    """The one thing that a pass of a reproduction changes against the pass beside it.
+    """One thing that a pass of a reproduction changes against the pass beside it.
 
     Attributes:
         what: `seeds`, `affinity`, `ranks started`, `worlds at a time`, `variable NAME` (of whoever
@@ -322,7 +322,7 @@ class Reproduces(Model):
 
 
 class SourceFacts(Model):
-    """What the repository holds of the code that ranks of an arm loaded beside what was staged.
+    """Code in the repository that ranks of an arm loaded beside what was staged.
 
     Of an arm from a revision that revision, patched where it is; else the folder as it stood.
 
@@ -342,7 +342,7 @@ class SourceFacts(Model):
 
 
 class SignerFacts(Model):
-    """The key that a run was going to sign its report with.
+    """Key that a run was going to sign its report with.
 
     Whoever verifies refuses the signature of any other.
 
@@ -358,7 +358,7 @@ class SignerFacts(Model):
 
 
 class MachineFacts(Model):
-    """A machine of a run over several.
+    """Machine of a run over several.
 
     Attributes:
         called: a digest of its name, or with --name-hosts the name.
@@ -382,7 +382,7 @@ class MachineFacts(Model):
 
 
 class MachinesFacts(Model):
-    """The machines of a run.
+    """Machines of a run.
 
     Attributes:
         machines: in the order of the hostfile.
@@ -402,7 +402,7 @@ class MachinesFacts(Model):
 
 
 class NodeFacts(Model):
-    """A node of a cluster on which trials of a run were made.
+    """Node of a cluster on which trials of a run were made.
 
     Attributes:
         number: by which its trials name it.
@@ -435,9 +435,7 @@ class NodeFacts(Model):
 
 
 class FarmFacts(Model):
-    """The cluster whose nodes made a run's trials, and the version of what started our process
-    there.
-    """
+    """Cluster whose nodes made a run's trials, and the version of what started us there."""
 
     starter: Literal["ray"]
     version: str
@@ -445,7 +443,7 @@ class FarmFacts(Model):
 
 
 class RunFacts(Model):
-    """The facts of one run of one scenario.
+    """Facts of one run of one scenario.
 
     Attributes:
         signer: the key that signs; None where nobody does.

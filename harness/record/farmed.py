@@ -1,6 +1,4 @@
-"""What a run says of the nodes on which its trials were made, held against the trials
-themselves.
-"""
+"""Nodes on which a run's trials were made, held against the trials themselves."""
 
 from __future__ import annotations
 
@@ -36,7 +34,8 @@ def digest_of(packages: Sequence[PackageFacts]) -> str:
 
 
 def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
-    """What a run says of its nodes agrees with itself, and with where its machine says it was.
+    """Demand that what a run says of its nodes agrees with itself, and with where its machine says
+    it was.
 
     Raises:
         RecordError: it does not.
@@ -64,7 +63,7 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Offered:
-    """What a record says of a machine.
+    """Machine as a record describes it.
 
     What else scenarios need was asked of it before a rank was there.
     """
@@ -77,7 +76,7 @@ class _Offered:
 
 
 def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
-    """What a run says of its machines is what a run can say.
+    """Demand that what a run says of its machines is what a run can say.
 
     Raises:
         RecordError: it is not.
@@ -129,7 +128,7 @@ def most_at_once(run: RunFacts) -> int:
 
 
 class Places:
-    """What the first lines of trials have to say of where they were made, trial by trial."""
+    """Places that trials have to name in their first lines, trial by trial."""
 
     def __init__(self, run: RunFacts) -> None:
         """Begin."""
@@ -181,7 +180,7 @@ def replaced(trials: Sequence[Trial], *, max_voids: int) -> tuple[int, int]:
 
 
 def demand_kind(run: RunFacts, node: JSON, kind: JSON) -> None:
-    """A trial that went with a node tells of the end that the run tells of that node.
+    """Demand that a trial that went with a node tells of the end that the run tells of that node.
 
     Raises:
         Contradiction: it tells of another.

@@ -1,5 +1,5 @@
-"""Places in code that events name, held against the files of their arm: where errors were raised and
-where ranks stood when they hung.
+"""Places in code that events name, held against the files of their arm: where errors were raised
+and where ranks stood when they hung.
 
 The proof of a hang is one that the harness writes: it holds what is stated, and fits the other
 events. Pure.
@@ -34,7 +34,7 @@ ROUNDED = 0.01
 
 
 class Hangs(TrialReader):
-    """The proofs of hangs, held against the scenario, the other events and the files of the arm."""
+    """Proofs of hangs, held against the scenario, the other events and the files of the arm."""
 
     def __init__(
         self, scenario: Scenario, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]
@@ -129,7 +129,7 @@ class Hangs(TrialReader):
 
 
 class _Source:
-    """What a file of Python has: how many lines, and in which of them the code of each function
+    """Outline of a file of Python: how many lines, and in which of them the code of each function
     is.
     """
 
@@ -273,9 +273,7 @@ SOURCE_LIMIT = 300
 
 
 class Frames(TrialReader):
-    """The source lines that ranks reported with their errors, held against the files of their
-    arm.
-    """
+    """Source lines that ranks reported with their errors, held against the files of their arm."""
 
     def __init__(self, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
         self._arms = arms

@@ -1,5 +1,5 @@
-"""What a scenario asks and plans: in words for its record, and its cells and faults held against what
-a run says it ran, skipped or struck.
+"""Questions and plan of a scenario: in words for its record, and its cells and faults held against
+what a run says it ran, skipped or struck.
 """
 
 from __future__ import annotations
@@ -227,10 +227,12 @@ def _must_fail(scenario: Scenario) -> str:
         ]
         return f"{'; '.join(parts)}; in every trial"
     if stated.hang is not None:
+        where = "at"
+        if stated.hang.function:
+            where = "in function"
+        elif stated.hang.after:
+            where = "after event"
         place = stated.hang.source or stated.hang.function or stated.hang.after
-        where = (
-            "in function" if stated.hang.function else "after event" if stated.hang.after else "at"
-        )
         parts = [
             f"it hangs {where} {place!r}",
             f"on ranks: {stated.ranks}",

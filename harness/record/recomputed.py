@@ -1,4 +1,4 @@
-"""What the harness noted of ranks' ledgers and of many artefacts together, worked out again by
+"""Notes of the harness about ranks' ledgers and about many artefacts together, worked out again by
 whoever has the files; artefacts for that need NumPy.
 """
 

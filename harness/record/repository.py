@@ -1,4 +1,4 @@
-"""The git repository a scenario lies in, read without changing it."""
+"""Git repository a scenario lies in, read without changing it."""
 
 from __future__ import annotations
 

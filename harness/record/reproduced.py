@@ -1,5 +1,5 @@
-"""The report that a run reproduces, as `evidence/original.json` keeps it, how the two compare, and
-what a pass changed.
+"""Report that a run reproduces, as `evidence/original.json` keeps it, how the two compare, and what
+a pass changed.
 
 Whoever made the reproduction worked it out from the other run's own evidence; whoever verifies the
 reproduction has that file, and judges the comparison again.
@@ -50,7 +50,7 @@ SETTING = "world.env."
 
 
 class ReproducedRun(Model):
-    """The run that is reproduced.
+    """Run that is reproduced.
 
     Attributes:
         report: sha256 of its report.
@@ -92,9 +92,7 @@ class ReproducedRun(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """The setting of a run that is not made yet; None: the environments of its arms are not
-    known.
-    """
+    """Setting of a run that is not made yet; None: the environments of its arms are not known."""
 
     environment: EnvironmentFacts
     start: str
@@ -119,7 +117,7 @@ class SettingDifference(Model):
 
 
 class RunComparison(Model):
-    """A reproduction, and the run that it reproduces.
+    """Reproduction, and the run that it reproduces.
 
     Attributes:
         environment: what stands for the whole environment on both sides where it is the same: a Nix

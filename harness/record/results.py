@@ -1,4 +1,4 @@
-"""The results folder of one run. Nobody else writes into `results/`.
+"""Results folder of one run. Nobody else writes into `results/`.
 
 It is made as `<run>.unfinished` and gets its name when the signed report lies in it: an interrupted
 run leaves a folder that says so, never a signed half.
@@ -46,14 +46,14 @@ def is_of_runs(path: str) -> bool:
 
 
 class ResultsError(Exception):
-    """The results folder cannot be written; the message says where, why, and what to do.
+    """Raised where the results folder cannot be written; says where, why, and what to do.
 
     Nothing was signed.
     """
 
 
 class ResultsFolder:
-    """A run's folder while it is being written. Safe to write to from several threads."""
+    """Run's folder while it is being written. Safe to write to from several threads."""
 
     def __init__(self, root: Path, scenario: str) -> None:
         """Make the folder.
@@ -97,7 +97,8 @@ class ResultsFolder:
         self.path = path
         self._scenario = path.parent
         self.root = path.parent.parent
-        self.digests, self._lock = {}, threading.Lock()
+        self.digests = {}
+        self._lock = threading.Lock()
         return self
 
     def take_in(self, names: Collection[str]) -> None:

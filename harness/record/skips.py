@@ -1,5 +1,5 @@
-"""What a machine lacks for a scenario, and whether a cell can have been skipped for the reason it
-states. Pure.
+"""Reasons to skip a cell: what a machine lacks for a scenario, and whether a cell can have been
+skipped for the reason it states. Pure.
 
 A failing cell that is deleted and called skipped is the cheapest way to a PASS. A reason holds for
 all that it depends on: where one of these cells ran, the reason is contradicted.
@@ -139,11 +139,11 @@ def lacks_machines(cell: Cell, found: MachinesFacts | None) -> bool:
 
 
 class Offers(Protocol):
-    """What is known of a machine that a scenario may need something of."""
+    """Machine that a scenario may need something of."""
 
     @property
     def system(self) -> str:
-        """The name of its kernel."""
+        """Return the name of its kernel."""
 
     @property
     def cores(self) -> int:

@@ -1,5 +1,5 @@
-"""Whether the trials of a run are its own, and can all have happened: heard one by one, and held
-against each other.
+"""Witness of a run: whether its trials are its own, and can all have happened: heard one by one,
+and held against each other.
 
 Pure. What a run writes always passes, because it comes from the clock and the processes of one
 machine: a process belongs to one trial, time goes one way, and no two stretches of it are alike to
@@ -127,7 +127,7 @@ class Witness(TrialReader):
     def _hear_ranks(
         self, evidence: str, history: History, processes: set[tuple[int | None, int | None]]
     ) -> None:
-        """The ranks are of this world, of this backend, and in the interpreter that the run
+        """Hold the ranks against this world: of this backend, and in the interpreter that the run
         names.
         """
         world = mark(self._read(evidence).partition(b"\n")[0])
@@ -214,7 +214,7 @@ class Witness(TrialReader):
             beside |= events
 
     def _measure(self) -> None:
-        """The run had the time for all of it, and as many lanes as it says."""
+        """Demand that the run had the time for all of it, and as many lanes as it says."""
         for node, spans in self._spans.items():
             self._measure_those(spans, lanes=lanes_of(self._run, node))
         # A node is lost once: what it takes along goes on at that moment.
@@ -267,8 +267,8 @@ def demand_own(
     recipes: Mapping[str, str],
     read: Callable[[str], bytes],
 ) -> None:
-    """The first line of every trial says of which run, cell, arm and place it is, and what it is
-    made of.
+    """Demand that the first line of every trial says of which run, cell, arm and place it is, and
+    what it is made of.
 
     Raises:
         Contradiction: it says another.
@@ -344,7 +344,8 @@ def _own(
 
 
 def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
-    """A void trial is replaced, as often as the scenario allows, and no other trial is made twice.
+    """Demand that a void trial is replaced, as often as the scenario allows, and no other trial is
+    made twice.
 
     Raises:
         Contradiction: there are more trials, or fewer.

@@ -1,5 +1,5 @@
-"""What a wrong output comes from, as far as this run tells: what was looked at and holds, what does
-not, what is open.
+"""Causes of a wrong output, as far as this run tells: what was looked at and holds, what does not,
+what is open.
 
 Each sentence follows from a check of the same trial or from another cell of the same run; nothing
 is guessed.

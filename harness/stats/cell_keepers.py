@@ -1,4 +1,4 @@
-"""What is kept over all trials of a cell and shown or counted with it.
+"""Keepers of what all trials of a cell have in common: shown or counted with its verdict.
 
 `harness.stats.verdict` judges the trials one after the other and hands each to every keeper. A
 keeper that is added here is one more class in the list there; a check may bring its own
@@ -19,7 +19,7 @@ from harness.stats.outcome import Arm, CellFields, JudgedTrial, TrialKeeper
 
 
 class AttributionKeeper(TrialKeeper):
-    """What the wrong output of the first failed trial of each arm comes from."""
+    """Causes of the wrong output of the first failed trial of each arm."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -40,7 +40,7 @@ class AttributionKeeper(TrialKeeper):
 
 
 class MeasureKeeper(TrialKeeper):
-    """What was measured, by arm, row and rank."""
+    """Measured values, by arm, row and rank."""
 
     def __init__(self, cell: Cell, measures: Sequence[Measure]) -> None:
         self._cell = cell
@@ -93,7 +93,7 @@ class SampleKeeper(TrialKeeper):
 
 
 class CheckKeeper(TrialKeeper):
-    """What a check keeps over all trials by itself.
+    """Keeper that a check brings by itself.
 
     Its check may be a plug-in's, so whatever is called of it raises `PluginFailed`.
     """

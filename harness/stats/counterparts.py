@@ -28,7 +28,7 @@ Place = tuple[str, str]
 
 
 class InstalledCopy(Model):
-    """A distribution of an arm's environment that may be the repository's.
+    """Distribution of an arm's environment that may be the repository's.
 
     Attributes:
         name: its normal name.
@@ -58,7 +58,7 @@ class InstalledCopy(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Counterparts:
-    """What an arm's code has to equal.
+    """Files that an arm's code has to equal.
 
     Attributes:
         roots: import name to the places in the repository that hold it, for the names in question.
@@ -160,7 +160,7 @@ class Counterparts:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltCheckout:
-    """A package that was built from a commit.
+    """Package that was built from a commit.
 
     Attributes:
         commit: its full id.
@@ -176,7 +176,7 @@ class BuiltCheckout:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What an arm's code under test is, as far as it was not staged.
+    """Code under test of an arm, as far as it was not staged.
 
     Attributes:
         declared: normal names of the distributions that the repository's own files declare.
@@ -267,7 +267,7 @@ def is_data(file: str) -> bool:
 def _copies(
     files: Sequence[str], names: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, list[str]]]:
-    """The files of a folder, each with the paths that it may be a copy of.
+    """Yield the files of a folder, each with the paths that it may be a copy of.
 
     The folders that hold more than half of what is below theirs count, as a whole; where there is
     none, each folder below is looked for by itself.

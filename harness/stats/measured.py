@@ -1,4 +1,4 @@
-"""What a scenario measures: per rank and arm the median over the trials, with a distribution-free
+"""Measurements of a scenario: per rank and arm the median over the trials, with a distribution-free
 interval.
 """
 

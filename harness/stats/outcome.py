@@ -1,5 +1,5 @@
-"""One trial judged: pass, fail or void, and for a control whether it failed as stated; and where the
-evidence of a cell's trials is.
+"""One trial judged: pass, fail or void, and for a control whether it failed as stated; and where
+the evidence of a cell's trials is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Moment(Model):
 
 
 class Failure(Model):
-    """A check that does not hold: on which ranks, and why."""
+    """Check that does not hold: on which ranks, and why."""
 
     check: str
     ranks: list[int]
@@ -63,7 +63,7 @@ class Strike(Model):
 
 
 class Trial(Model):
-    """What became of one trial.
+    """One trial, judged.
 
     Attributes:
         index: number of the trial within its arm, from 0.
@@ -133,7 +133,7 @@ def no_lines(_file: str, _line: int) -> str | None:
     return None
 
 
-# Seven arguments: a trial is named by three, and a run that makes one knows neither of the last two.
+# Seven arguments: a trial is named by three, and whoever makes one has neither of the last two.
 def judge(
     scenario: Scenario,
     cell: Cell,

@@ -1,4 +1,4 @@
-"""A judged run, trial by trial, as another run can be held against it: how each failed, what its
+"""Judged run, trial by trial, as another run can be held against it: how each failed, what its
 ranks reported.
 
 A signature is a failure without what changes from run to run: pids, addresses, times, folders, who
@@ -35,7 +35,7 @@ DIGEST = "sha256:"
 
 
 class Signature(Model):
-    """A failure as two runs can have it in common.
+    """Failure as two runs can have it in common.
 
     Attributes:
         cause: type of the error, function and source line of the last frame inside the subject; or
@@ -167,7 +167,9 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
 
 
 def _state(struck: bool, proved: bool) -> str:
-    return "proved" if proved else "struck, not proved" if struck else "did not strike"
+    if proved:
+        return "proved"
+    return "struck, not proved" if struck else "did not strike"
 
 
 def _cause(history: History, rank: int) -> str:
@@ -216,7 +218,7 @@ def same_numbers(check: Check, one: str, other: str) -> bool:
 
 
 def _tokens(value: JSON) -> Iterator[int | str]:
-    """The whole numbers of a value, in order, with the structure they stand in."""
+    """Yield the whole numbers of a value, in order, with the structure they stand in."""
     if isinstance(value, dict):
         for key in sorted(value):
             yield f"{key}:"

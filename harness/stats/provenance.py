@@ -1,4 +1,4 @@
-"""Whether a rank ran the code that the scenario is about, in its arm's environment (rule 12). Pure.
+"""Proof that a rank ran the code that the scenario is about (rule 12). Pure.
 
 A file of an installed package is proved by that package's RECORD, unless the repository under test
 declares a distribution of this name, or holds what is imported by this name
@@ -59,7 +59,7 @@ def path_of(digest: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeJudgement:
-    """What the list of a rank comes to.
+    """Outcome of judging the list of a rank.
 
     Attributes:
         unproven: why it is not proved that this is the code.
@@ -75,7 +75,7 @@ class CodeJudgement:
 
 
 class CodeSummary(Model):
-    """What the trials of a cell told of the code that ran beside the arm's folder.
+    """Reports of the trials of a cell about the code that ran beside the arm's folder.
 
     Attributes:
         lists: per arm, the sha256 of every list of loaded files that a rank gave.
@@ -155,7 +155,7 @@ class LoadedPackage(Model):
 
 
 class LoadedList(Model):
-    """What a rank had loaded beside its arm's folder, as `harness.rank.loaded` writes it.
+    """List of what a rank had loaded beside its arm's folder, as `harness.rank.loaded` writes it.
 
     Attributes:
         installed: import name to distributions, each with its version, whose files are as their

@@ -1,4 +1,4 @@
-"""The reference of a cell: whether it is one, and what it reported and kept."""
+"""Reference of a cell: whether it is one, and what it reported and kept."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RUNTIME = frozenset(
 
 
 class KeptArray(Model):
-    """An array that the reference kept."""
+    """Array that the reference kept."""
 
     name: str
     dtype: str
@@ -54,7 +54,7 @@ class KeptArray(Model):
 
 
 class ReferenceRuns(Model):
-    """The runs of a reference.
+    """Runs of a reference.
 
     Attributes:
         evidence: path of the events of each; the first is what the arms are compared with.
@@ -72,7 +72,7 @@ class ReferenceRuns(Model):
 def read_reference(
     scenario: Scenario, cell: Cell, *, read: Callable[[str], bytes]
 ) -> tuple[list[tuple[str, History]], ReferenceRuns | None]:
-    """The runs of a cell's reference, each with the path of its events.
+    """Return the runs of a cell's reference, each with the path of its events.
 
     The second is compared with the first.
 

@@ -31,7 +31,7 @@ HUNG = ("world.deadline", "world.still", "world.unproved")
 
 
 class ShownCell(Model):
-    """What one check saw on one rank, and the line of the trial's events that shows it."""
+    """View of one check on one rank, and the line of the trial's events that shows it."""
 
     rank: int
     passed: bool
@@ -51,7 +51,7 @@ class ShownRow(Model):
 
 
 class Excerpt(Model):
-    """The last lines a rank printed, as it printed them."""
+    """Last lines a rank printed, as it printed them."""
 
     rank: int
     path: str
@@ -59,8 +59,8 @@ class Excerpt(Model):
 
 
 class Step(Model):
-    """An event in the life of some ranks: its name, who says so, and when it first and last came,
-    in ms.
+    """Event in the life of some ranks: its name, who says so, and when it first and last came, in
+    ms.
     """
 
     name: str
@@ -167,14 +167,10 @@ def lifelines(history: History) -> list[Lifeline]:
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[int | None, list[Event]]] = {}
     for rank in (*range(history.size), None):
         events = [seen.event for seen in history.seen if seen.event.rank == rank]
-        end = None if rank is None else history.exit(rank)
-        how = (
-            ended(end.event.values)
-            if end is not None
-            else ""
-            if rank is None
-            else "its end was not seen"
-        )
+        how = ""
+        if rank is not None:
+            end = history.exit(rank)
+            how = "its end was not seen" if end is None else ended(end.event.values)
         alike.setdefault((how, tuple((event.by, event.name) for event in events)), {})[rank] = (
             events
         )
@@ -239,8 +235,8 @@ class Standing(Model):
 
 
 class HungTrial(Model):
-    """The first trial of an arm whose world had to be stopped: where each of its ranks stood, and
-    how that was proved.
+    """First trial of an arm whose world had to be stopped: where each of its ranks stood, and how
+    that was proved.
 
     `proof` says for how long nothing moved, or why that is not proved; it is empty where no hang
     was to be proved.
@@ -322,7 +318,7 @@ def without_payload(history: History) -> Seen | None:
 
 
 class ShownHost(Model):
-    """A test host: what it is called, its address, and the ranks on it."""
+    """Test host: what it is called, its address, and the ranks on it."""
 
     name: str
     address: str
@@ -330,8 +326,8 @@ class ShownHost(Model):
 
 
 class ShownLink(Model):
-    """What one host sent another: packets, bytes, and packets that the other one's kernel did not
-    take.
+    """Traffic from one host to another: packets, bytes, and packets that the other one's kernel did
+    not take.
     """
 
     source: int
@@ -342,7 +338,7 @@ class ShownLink(Model):
 
 
 class ShownStrike(Model):
-    """A fault in force on some links, each a source and a target, and how many of the packets there
+    """Fault in force on some links, each a source and a target, and how many of the packets there
     it was done to.
 
     Times are in ms since the trial began; `to_ms` is null where it lasted until the wire was asked
@@ -360,8 +356,8 @@ class ShownStrike(Model):
 
 
 class Wires(Model):
-    """The hosts, every link on which something was sent, and every strike; `line` is the one that
-    tells the links.
+    """Hosts, every link on which something was sent, and every strike; `line` is the one that tells
+    the links.
     """
 
     hosts: list[ShownHost]

@@ -1,4 +1,4 @@
-"""Whether a control failed as stated: at its check, on its ranks, by its end, and nothing else was
+"""Judge of how a control has to fail: at its check, on its ranks, by its end, and nothing else was
 the cause.
 
 Any slip in a control makes some check fail. So what counts is that every stated rank failed in the
@@ -139,12 +139,12 @@ def stated_ends(
     """
     wanted = must_fail.ranks.of(history.size)
     if (hang := must_fail.hang) is not None:
-        place = hang.source or hang.function or hang.after or ""
-        return [
-            StatedEnd(
-                "hang", "in" if hang.function else "after" if hang.after else "at", place, wanted
-            )
-        ]
+        where = "at"
+        if hang.function:
+            where = "in"
+        elif hang.after:
+            where = "after"
+        return [StatedEnd("hang", where, hang.source or hang.function or hang.after or "", wanted)]
     if isinstance(must_fail, SeesDefects):  # each trial has its own element, and so its own numbers
         return [
             StatedEnd(f"check {one.check} sees the defect", "", "", one.ranks)
@@ -164,12 +164,11 @@ def stated_ends(
             )
         elif error is not None:
             source = source_of(error.event.values, must_fail.file)
-            message = error.event.values.get("message")
-            where = "at" if source else "saying" if message else ""
+            # Without any place, the way to fail has none: `where` is left out below.
             way = (
                 short(str(error.event.values.get("type"))),
-                where,
-                short(str(source or message or "")),
+                "at" if source else "saying",
+                short(str(source or error.event.values.get("message") or "")),
             )
         else:
             way = (ended(end.event.values) if end else "its end was not seen", "", "")

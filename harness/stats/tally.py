@@ -28,7 +28,7 @@ Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 
 
 class Instead(Model):
-    """What a control did instead of failing as stated, and in how many trials."""
+    """Another way that a control went instead of failing as stated, and in how many trials."""
 
     code: DeviationCode = Field(strict=False)
     text: str

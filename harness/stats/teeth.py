@@ -1,5 +1,5 @@
-"""Whether the tolerances of a run could have refused anything: what needles and controls showed of
-each check.
+"""Teeth of a run's tolerances, which may not have been able to refuse anything: what needles and
+controls showed of each check.
 
 A check that accepts every wrong array of the right shape, and that no control ever failed by a
 departure of the size of what is compared, is toothless: that it holds says nothing.
@@ -28,7 +28,7 @@ Tolerant = AgainstCheck | EquivalentCheck
 
 @dataclass
 class TriedNeedles:
-    """What was tried of one check in one cell.
+    """Wrong arrays that were tried on one check in one cell.
 
     Attributes:
         needles: the wrong arrays that were compared, by where they are from.
@@ -50,7 +50,7 @@ class TriedNeedles:
 
     @property
     def words(self) -> str:
-        """The wrong arrays, as a part of a sentence."""
+        """Return the wrong arrays, as a part of a sentence."""
         return f"{plural(len(self.needles), 'array')}, such as {next(iter(self.needles))}"
 
     def take(self, found: Needles) -> None:

@@ -1,4 +1,4 @@
-"""What one trial leaves open, read from its events and its logs.
+"""Limits of what one trial shows, read from its events and its logs.
 
 Of logits that it compared: how small a defect, which prompts, whose word it rests on. An honest
 slip passes where nobody looks at what was compared: prompts that are one prompt, a single position
@@ -27,6 +27,7 @@ from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
 from harness.scenario.lint.sufficiency import wide
+from harness.stats.ends import listed
 from harness.stats.provenance import loaded_files
 from harness.subjects import READY
 
@@ -246,7 +247,10 @@ def _replicated(check: object, history: History) -> str:
     for rank in range(history.size):
         for one in shards_of(history, rank) or ():
             held[one.tensor, one.bounds].add(rank)
-    sizes = {place: math.prod(end - begin for begin, end in place[1]) for place in held}  # type: ignore[attr-defined]
+    sizes = {
+        place: math.prod(end - begin for begin, end in place[1])  # type: ignore[attr-defined]
+        for place in held
+    }
     total = sum(sizes.values())
     shared = sum(size for place, size in sizes.items() if len(held[place]) > 1)
     if not total or shared / total < MOSTLY:
@@ -352,10 +356,9 @@ def says_nothing(check: object, history: History, rank: int) -> bool:
 
 
 def _mappings(values: object) -> list[dict[str, JSON]]:
-    every = (
-        values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
-    )
-    return [one for one in every if isinstance(one, dict)]
+    if isinstance(values, dict):
+        values = list(values.values())
+    return [value for value in listed(values) if isinstance(value, dict)]
 
 
 def texts(values: object) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What a run does not show, worked out from the run: by who made it, and again by who verifies it
+"""Limits of what a run shows, worked out from the run: by who made it, and again by who verifies it
 (rule 15).
 
 Each sentence follows from the scenario and the events of this run; what no run of any scenario
@@ -44,7 +44,7 @@ CELLS_MOST = 6
 
 
 class PrintedTraceback(Model):
-    """A traceback that a rank printed in a trial that passed.
+    """Traceback that a rank printed in a trial that passed.
 
     Attributes:
         cell: the cell's id.
@@ -311,8 +311,8 @@ class Unshown(TrialKeeper):
                 self._failed[cell.id].add(finding.check)
 
     def _wanted(self, cell: str) -> str:
-        """Say that the control failed these checks by giving nothing to compare, which does not show
-        what they see.
+        """Say that the control failed these checks by giving nothing to compare, which does not
+        show what they see.
         """
         names = [name for name in self._names if name in self._wanting[cell] - self._failed[cell]]
         if not names:

@@ -72,13 +72,13 @@ class CellVerdict(Model):
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
-        """The arms that ran, the candidate first."""
+        """Return the arms that ran, the candidate first."""
         tallies: dict[Arm, Tally | None] = {"candidate": self.candidate, "control": self.control}
         return {arm: counts for arm, counts in tallies.items() if counts is not None}
 
 
 class Judgement(Model):
-    """A scenario judged: what the record states and a verifier works out again.
+    """Scenario judged: what the record states and a verifier works out again.
 
     `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that
     passed.
@@ -94,7 +94,7 @@ class Judgement(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedEnvironment:
-    """The environment that was made for an arm.
+    """Environment that was made for an arm.
 
     Attributes:
         digest: of every file that was installed in it, wherever from.
@@ -114,8 +114,8 @@ class JudgedEnvironment:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCode:
-    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments,
-    its environment.
+    """Code of an arm: the sha256 of each file of its staged folder, the entry's arguments, its
+    environment.
 
     `source` is the folder of the evidence in which its files lie.
     `origin` is what its repository holds of the code that was not staged; None where nobody asks
