@@ -151,10 +151,19 @@ class _Source:
 
 
 def _parsed(data: bytes) -> _Source | None:
+    text = _text(data)
+    try:
+        return None if text is None else _Source(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _text(data: bytes) -> str | None:
+    """Decode a file as Python does; None where Python could not read it."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return _Source(io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read())
-    except (SyntaxError, UnicodeDecodeError, LookupError, ValueError):
+        return io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read()
+    except (SyntaxError, UnicodeDecodeError, LookupError):
         return None
 
 
@@ -309,13 +318,11 @@ class Frames(TrialReader):
                     continue
                 text = self._line(f"{folder}/{file}", line)
                 if text is not None and frame.get("source") not in ("", text):
-                    why = (
-                        f"line {seen.line} places an error at {file}, line {line}, which reads"
-                        f" {text[:120]!r}"
+                    raise Contradiction(
+                        RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
+                        f"{evidence}, line {seen.line} places an error at {file}, line {line},"
+                        f" which reads {text[:120]!r}, not {str(frame.get('source'))[:120]!r}",
                     )
-                    found = f"{why}, not {str(frame.get('source'))[:120]!r}"
-                    word = RefusalWord.EVENTS_OF_ANOTHER_TRIAL
-                    raise Contradiction(word, f"{evidence}, {found}")
 
     def _line(self, path: str, number: int) -> str | None:
         """Return a line as Python shows it.
@@ -323,24 +330,17 @@ class Frames(TrialReader):
         Empty where there is none, None where the file is not text.
         """
         if path not in self._lines:
-            self._lines[path] = _text(self._read(path))
+            text = _text(self._read(path)) or ""
+            self._lines[path] = io.StringIO(text, newline=None).readlines()
         lines = self._lines[path]
         if not lines:
             return None
         return lines[number - 1].strip()[:SOURCE_LIMIT] if 1 <= number <= len(lines) else ""
 
 
-def _text(data: bytes) -> list[str]:
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).readlines()
-    except (SyntaxError, UnicodeDecodeError, LookupError):
-        return []
-
-
 def _frames(error: Event) -> list[Mapping[str, JSON]]:
     """Return the frames inside the subject, and the one that the error names as its place."""
-    listed = error.values.get("frames")
-    frames = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    own: list[Mapping[str, JSON]] = [one for one in frames if one.get("subject") is True]
-    return [*own, error.values] if error.values.get("file") is not None else own
+    frames = [
+        frame for frame in _listed(error.values.get("frames")) if frame.get("subject") is True
+    ]
+    return [*frames, error.values] if error.values.get("file") is not None else frames

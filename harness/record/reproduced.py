@@ -8,7 +8,7 @@ reproduction has that file, and judges the comparison again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -217,18 +217,12 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Se
             here.variables.get(name),
             "known to matter",
         )
-    before, after = ({one.name.lower(): one for one in side.packages} for side in (then, here))
-    for name in sorted(before.keys() | after.keys()):
-        one = before.get(name)
-        other = after.get(name)
-        if one == other or (
-            one and other and one.version == other.version and None in (one.record, other.record)
-        ):
-            continue
+    packages = [
+        {package.name.lower(): package for package in side.packages} for side in (then, here)
+    ]
+    for name, one_version, other_version in _versions(*packages):
         group: Group = "known to matter" if name in COMPUTING else "rarely matters"
-        # The same version with other files: only the digests tell.
-        twins = one is not None and other is not None and one.version == other.version
-        note(f"package {name}", _version(one, files=twins), _version(other, files=twins), group)
+        note(f"package {name}", one_version, other_version, group)
     for what, one_word, other_word in _of_arms(first, second):
         note(what, one_word, other_word, "known to matter")
     note("rankproof", first.rankproof, second.rankproof, "known to matter")
@@ -260,16 +254,22 @@ def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None,
         then = (first.environments or {})[arm]
         here = (second.environments or {})[arm]
         yield f"python of the {arm}", then.python, here.python
-        before, after = ({one.name: one for one in side.packages} for side in (then, here))
-        for name in sorted(before.keys() | after.keys()):
-            one = before.get(name)
-            other = after.get(name)
-            twins = one is not None and other is not None and one.version == other.version
-            yield (
-                f"package {name} of the {arm}",
-                _version(one, files=twins),
-                _version(other, files=twins),
-            )
+        packages = [{package.name: package for package in side.packages} for side in (then, here)]
+        for name, one_version, other_version in _versions(*packages):
+            yield f"package {name} of the {arm}", one_version, other_version
+
+
+def _versions(
+    then: Mapping[str, PackageFacts | Installed], here: Mapping[str, PackageFacts | Installed]
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield name and both versions, in words, of every package that is on either side."""
+    for name in sorted(then.keys() | here.keys()):
+        before = then.get(name)
+        after = here.get(name)
+        # The same version with other files: only the digests tell, where both sides have one.
+        is_twin = before is not None and after is not None and before.version == after.version
+        files = is_twin and None not in (before and before.record, after and after.record)
+        yield name, _version(before, files=files), _version(after, files=files)
 
 
 def _version(package: PackageFacts | Installed | None, *, files: bool) -> str | None:

@@ -61,23 +61,18 @@ def unseen(
     """
     if history.reference is None or scenario.subject.compare is not None:
         return []
-    found: list[str] = []
     parity = [check for check in scenario.checks if isinstance(check, EquivalentCheck)]
-    for check in parity:
-        found += [_size(check, history)]
-        found += [words] if (words := wide(check)) else []
-    found += (
-        [sentence]
-        if parity and axes is not None and (sentence := _extent(scenario, history, axes))
-        else []
-    )
-    found += _prompts(history) if parity else []
-    found += [sentence] if parity and (sentence := _chunks(history)) else []
-    found += [sentence] if parity and (sentence := _wider(history)) else []
-    found += [sentence for check in scenario.checks if (sentence := _replicated(check, history))]
-    found += [sentence] if (sentence := _own_word(scenario)) else []
-    found += [sentence] if (sentence := _same_code(history)) else []
-    return found
+    sentences = [sentence for check in parity for sentence in (_size(check, history), wide(check))]
+    if parity:
+        sentences += [
+            _extent(scenario, history, axes) if axes is not None else "",
+            *_prompts(history),
+            _chunks(history),
+            _wider(history),
+        ]
+    sentences += [_replicated(check, history) for check in scenario.checks]
+    sentences += [_own_word(scenario), _same_code(history)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def left_out(scenario: Scenario) -> str:
@@ -340,9 +335,9 @@ def has_talked(history: History) -> bool:
 
 
 def _held(checks: object) -> list[list[JSON]]:
-    """How many calls of each rank were held against another rank's, by each check that does so."""
-    found = [one.get(key) for one in _mappings(checks) for key in ("matched", "compared")]
-    return [some for some in found if isinstance(some, list)]
+    """Return how many calls of each rank were held against another rank's, by each check that does so."""
+    counts = [check.get(key) for check in _mappings(checks) for key in ("matched", "compared")]
+    return [ranks for ranks in counts if isinstance(ranks, list)]
 
 
 def says_nothing(check: object, history: History, rank: int) -> bool:
