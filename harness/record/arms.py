@@ -64,39 +64,41 @@ def arm_environments(
     wanted = scenario.subject.environments
     demand_all_supplies_used(run.environments, wanted, names)
     by_arm = {}
-    for arm, made in run.environments.items():
+    for arm, facts in run.environments.items():
         if arm not in wanted:
             raise RecordError(
                 f"the run has an environment for {scenario.subject.named(arm)}, the scenario asks"
                 " for none"
             )
-        listed = [package.name for package in made.packages]
+        listed = [package.name for package in facts.packages]
         if listed != sorted({normal(name) for name in listed}):
             raise RecordError(
                 f"the packages of the {arm}'s environment are not in order, or one is there twice"
             )
-        if unmet := next(wanted[arm].unmet(python=made.python, packages=made.versions), ""):
+        if unmet := next(wanted[arm].unmet(python=facts.python, packages=facts.versions), ""):
             raise RecordError(f"the {arm}'s environment is not what the scenario asks for: {unmet}")
         # A file of requirements names every package.
         named = {bare(name) for name in wanted[arm].packages} | (
-            made.versions.keys() if made.requirements else set()
+            facts.versions.keys() if facts.requirements else set()
         )
         by_arm[arm] = JudgedEnvironment(
-            digest=made.content,
-            python=made.python,
-            implementation=made.implementation,
+            digest=facts.content,
+            python=facts.python,
+            implementation=facts.implementation,
             named={
                 package.name: (package.version, package.record)
-                for package in made.packages
+                for package in facts.packages
                 if package.name in named
             },
-            checkouts=demand_supplies(arm, wanted[arm], made, read, names),
+            checkouts=demand_supplies(arm, wanted[arm], facts, read, names),
         )
     return by_arm
 
 
 def differing(
-    scenario: Scenario, made: Mapping[str, ArmEnvironmentFacts], named: Mapping[str, Iterable[str]]
+    scenario: Scenario,
+    environments: Mapping[str, ArmEnvironmentFacts],
+    named: Mapping[str, Iterable[str]],
 ) -> frozenset[str]:
     """Normal names of the packages that the scenario names for one of the arms, and that are not
     known to be the same.
@@ -106,15 +108,22 @@ def differing(
 
     Args:
         scenario: what is asked.
-        made: the environments of the arms that have their own.
+        environments: the environments of the arms that have their own.
         named: what the scenario names for each of them.
     """
     sides = compared(scenario.subject.arms)
     wanted = scenario.subject.environments
-    if any(arm not in scenario.subject.arms for arm in sides) or not wanted.keys() <= made.keys():
+    if (
+        any(arm not in scenario.subject.arms for arm in sides)
+        or not wanted.keys() <= environments.keys()
+    ):
         return frozenset()
-    wheels = [{one.name: one.wheel for one in made[arm].packages} for arm in sides if arm in made]
-    names = frozenset(name for arm in sides if arm in made for name in named[arm])
+    wheels = [
+        {one.name: one.wheel for one in environments[arm].packages}
+        for arm in sides
+        if arm in environments
+    ]
+    names = frozenset(name for arm in sides if arm in environments for name in named[arm])
     return frozenset(
         name for name in names if len(wheels) < 2 or wheels[0].get(name) != wheels[1].get(name)
     )
@@ -165,7 +174,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     if own[other] != own["candidate"]:
         words = {True: "an environment of its own", False: "the environment of the harness"}
         lines = [f"-in {words[own[other]]}", f"+in {words[own['candidate']]}", *lines]
-    elif not lines and len({made.content for made in run.environments.values()}) > 1:
+    elif not lines and len({environment.content for environment in run.environments.values()}) > 1:
         lines = ["-other files of the same versions", "+other files of the same versions"]
     return lines
 
@@ -331,7 +340,7 @@ def demand_supplies(
 
 
 def demand_all_supplies_used(
-    made: Mapping[str, ArmEnvironmentFacts],
+    environments: Mapping[str, ArmEnvironmentFacts],
     wanted: Mapping[str, Environment],
     names: Collection[str],
 ) -> None:
@@ -348,7 +357,7 @@ def demand_all_supplies_used(
     }
     known |= {
         f"{ENVIRONMENT_FOLDER}/{arm}/{one.wheel}"
-        for arm, facts in made.items()
+        for arm, facts in environments.items()
         for one in facts.checkouts.values()
     }
     there = {name for name in names if name.startswith(f"{ENVIRONMENT_FOLDER}/")}
@@ -375,11 +384,11 @@ def _checkout(
         raise RecordError(f"{path} is not a wheel as runs keep them: {error}") from None
     if (name, version) != (package.name, package.version):
         raise RecordError(f"{path} is of {name} {version}, not of {package.name} {package.version}")
-    told = next((text for file, text in files.items() if file.endswith(".dist-info/RECORD")), b"")
+    record = next((text for file, text in files.items() if file.endswith(".dist-info/RECORD")), b"")
     # What a wheel lays elsewhere than among the packages, its RECORD lists under other names once
     # installed.
     elsewhere = any(file.partition("/")[0].endswith(".data") for file in files)
-    if not elsewhere and wheel_digest(told.decode("utf-8", "surrogateescape")) != package.record:
+    if not elsewhere and wheel_digest(record.decode("utf-8", "surrogateescape")) != package.record:
         raise RecordError(f"{path} has other files than {package.name} that was installed")
     modules = frozenset(
         sha256(text) for file, text in files.items() if file.endswith(MODULE_SUFFIXES)

@@ -187,20 +187,22 @@ class Arrays(TrialReader):
         arm = history.about().get("arm")
         for fault in self._changes:
             for rank in fault.ranks.of(history.size) if fault.arm in (None, arm) else ():
-                if (found := artefact_found(history, rank, fault.what)) is None:
+                if (artefact := artefact_found(history, rank, fault.what)) is None:
                     continue
                 for seen in history.said(rank, TOLD):
-                    told = seen.event.values
-                    values = found.event.values
+                    values_told = seen.event.values
+                    values = artefact.event.values
                     if (
-                        told.get("fault") != fault.id
-                        or "why" in told
+                        values_told.get("fault") != fault.id
+                        or "why" in values_told
                         or values.get("stored") is not True
                     ):
                         continue
                     path = path_of(values)
-                    before = fault.before(self._read(path), path, told, fault.asked(history, rank))
-                    if sha256(before) != told.get("was"):
+                    before = fault.before(
+                        self._read(path), path, values_told, fault.asked(history, rank)
+                    )
+                    if sha256(before) != values_told.get("was"):
                         place = f"{evidence}, line {seen.line}"
                         raise RecordError(
                             f"{place}: {fault.what} is not what the fault {fault.id} makes of what"
@@ -323,13 +325,13 @@ class Arrays(TrialReader):
                 self._known[key] = check.compare(files[0], files[1])
             except NotAnArray as error:
                 self._known[key] = str(error)
-        found = self._known[key]
+        known = self._known[key]
         comparison = stated.get("comparison")
-        if isinstance(found, str):
+        if isinstance(known, str):
             return stated.get("why") is None or comparison is not None
         if not isinstance(comparison, dict):
             return True
-        return not check.agrees(comparison, found)
+        return not check.agrees(comparison, known)
 
 
 OF_A_FILE = ("bytes", "dtype", "shape")

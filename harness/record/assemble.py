@@ -309,22 +309,22 @@ def _revision(
     """Where an arm was laid out from: it must be what the scenario asks for, and the patch the one
     that is kept.
     """
-    found = run.revisions.get(name)
+    revision = run.revisions.get(name)
     file = f"{PATCH_FOLDER}/{name}.patch"
-    if (found is not None) != arm.is_laid_out:
+    if (revision is not None) != arm.is_laid_out:
         raise RecordError(f"the {name}'s code is not from where the scenario says")
-    if found is None:
+    if revision is None:
         if file in names:
             raise RecordError(f"the {name} has no patch, and there is one: {file}")
         return None
     kept = sha256(read(file)) if file in names else None
     if (
-        found.rev != (arm.rev or "HEAD")
-        or found.patch != kept
+        revision.rev != (arm.rev or "HEAD")
+        or revision.patch != kept
         or (kept is not None) != (arm.patch is not None)
     ):
         raise RecordError(f"the {name}'s revision or patch is not the scenario's")
-    return found
+    return revision
 
 
 def _demand_all_used(
@@ -366,8 +366,8 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
         raise RecordError("the run's inputs are not the scenario's")
     if run.room.home != home:
         raise RecordError("the home folder of the run's ranks is not the scenario's")
-    made = run.made.replace("-", "").replace(":", "")
-    if not run.id.startswith(f"{made}-"):
+    moment = run.made.replace("-", "").replace(":", "")
+    if not run.id.startswith(f"{moment}-"):
         raise RecordError(
             f"the run {run.id} does not bear the time it says it was made at, {run.made}"
         )

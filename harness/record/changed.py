@@ -118,9 +118,9 @@ def chosen(pairs: Iterable[tuple[str, str]], sizes: Mapping[str, int | None]) ->
     """
     known: list[tuple[int, tuple[str, str]]] = []
     for pair in set(pairs):
-        found = [sizes[digest] for digest in pair]
-        if all(size is not None and size <= TEXT_LIMIT for size in found):
-            known.append((sum(size or 0 for size in found), pair))
+        both = [sizes[digest] for digest in pair]
+        if all(size is not None and size <= TEXT_LIMIT for size in both):
+            known.append((sum(size or 0 for size in both), pair))
     kept: set[str] = set()
     room = BUDGET
     for _, pair in sorted(known):

@@ -59,7 +59,7 @@ ANSWER_WITHIN = 10.0
 
 def capture() -> EnvironmentFacts:
     """Describe this machine and this interpreter's packages."""
-    made = _made()
+    stamp = _made()
     variables = {
         name: hide(value)[:VALUE_LIMIT]
         for name, value in sorted(os.environ.items())
@@ -80,10 +80,10 @@ def capture() -> EnvironmentFacts:
         ),
         memory=memory(),
         host=_host(),
-        variant=made.get("variant") or os.environ.get("RANKPROOF_VARIANT"),
-        lock=made.get("lock"),
-        lock_sha256=made.get("lock_sha256"),
-        nix=describe_nix(wheels_sha256=made.get("wheels_sha256")),
+        variant=stamp.get("variant") or os.environ.get("RANKPROOF_VARIANT"),
+        lock=stamp.get("lock"),
+        lock_sha256=stamp.get("lock_sha256"),
+        nix=describe_nix(wheels_sha256=stamp.get("wheels_sha256")),
         gpu=_gpu(),
         openssh=_first_line(["ssh", "-V"]),
         variables=variables,
@@ -357,10 +357,10 @@ def _start_files(files: Sequence[Path] | Iterator[Path]) -> list[StartFile]:
     contents = [
         (file, content) for file in real.values() if (content := _start_content(file)) is not None
     ]
-    found = {
+    described = {
         StartFile(name=_start_name(file), sha256=sha256(content)) for file, content in contents
     }
-    return sorted(found, key=lambda one: (one.name, one.sha256))
+    return sorted(described, key=lambda one: (one.name, one.sha256))
 
 
 def _start_content(file: Path) -> bytes | None:

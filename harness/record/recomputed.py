@@ -54,18 +54,18 @@ class Ledgers(TrialReader):
             return
         if len(noted) != 1 or not wanted or noted[0].event.rank is not None:
             raise RecordError(f"{evidence}: the ranks' ledgers were compared {len(noted)} times")
-        found: dict[int, Mapping[str, Any]] = {}
+        ledgers: dict[int, Mapping[str, Any]] = {}
         for rank in range(history.size):
             if (seen := artefact_found(history, rank, ARTEFACT)) is not None:
-                found[rank] = seen.event.values
-        if not all(values.get("stored") is True for values in found.values()):
+                ledgers[rank] = seen.event.values
+        if not all(values.get("stored") is True for values in ledgers.values()):
             self.left += 1
             return
         self.compared += 1
         again = account(
             {
                 rank: self._read(path_of(values))
-                for rank, values in found.items()
+                for rank, values in ledgers.items()
                 if values["bytes"] <= LARGEST
             },
             size=history.size,

@@ -130,8 +130,8 @@ def without_credentials(address: str) -> str | None:
             if scheme.lower() == "file" or "@" in place
             else f"{scheme}://{_without_home(place)}"
         )
-    if found := re.match(r"(?:[^/]*@)?([\w.-]+:.+)", address):
-        return _without_home(found[1])
+    if match := re.match(r"(?:[^/]*@)?([\w.-]+:.+)", address):
+        return _without_home(match[1])
     return None
 
 

@@ -94,7 +94,7 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
         str({**arm.with_, **cell.axes}.get("model", "model"))
         for arm in scenario.subject.arms.values()
     }
-    made = [
+    models = [
         one.made
         for name in named
         if (one := scenario.inputs.get(name)) is not None and one.made is not None
@@ -104,11 +104,11 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
     from harness.engines.models.catalogue import MODELS
     from harness.engines.offers import uneven
 
-    configs = [MODELS[name].config() for name in made if name in MODELS]
+    configs = [MODELS[name].config() for name in models if name in MODELS]
     if len(configs) == len(named) and not any(
         uneven(use, config, ranks=cell.ranks) for config in configs
     ):
-        return f"{use} can split {', '.join(sorted(made))} over {cell.ranks} ranks"
+        return f"{use} can split {', '.join(sorted(models))} over {cell.ranks} ranks"
     return ""
 
 
@@ -126,16 +126,16 @@ def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
             return other.backend == cell.backend and other.ranks >= cell.ranks
 
 
-def lacks_machines(cell: Cell, found: MachinesFacts | None) -> bool:
+def lacks_machines(cell: Cell, machines: MachinesFacts | None) -> bool:
     """Return whether a run over these machines, or over none, cannot have the ranks of a cell on as
     many as it says.
     """
     if cell.hosts is None:
         return False
-    if found is None:
+    if machines is None:
         return cell.hosts > 1
-    slots = [one.slots for one in found.machines]
-    return machines_of(found.placement, slots=slots, size=cell.ranks, hosts=cell.hosts) is None
+    slots = [one.slots for one in machines.machines]
+    return machines_of(machines.placement, slots=slots, size=cell.ranks, hosts=cell.hosts) is None
 
 
 class Offers(Protocol):

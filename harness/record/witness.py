@@ -201,17 +201,17 @@ class Witness(TrialReader):
                 until = max(until, last)
 
     def _compare_those(self, group: Iterable[tuple[int, str]]) -> None:
-        beside: dict[tuple[int, int | None, str], str] = {}
+        known: dict[tuple[int, int | None, str], str] = {}
         for place, file in group:
             events = dict.fromkeys(zip(*self._heard[place], strict=True), file)
-            if shared := beside.keys() & events.keys():
+            if shared := known.keys() & events.keys():
                 ns, pid, name = min(shared, key=itemgetter(0))
-                other = beside[ns, pid, name]
+                other = known[ns, pid, name]
                 self._refuse(
                     RefusalWord.EVENTS_SHARED,
                     f"{file} and {other} both hold {name} of pid {pid} at {ns} ns",
                 )
-            beside |= events
+            known |= events
 
     def _measure(self) -> None:
         """Demand that the run had the time for all of it, and as many lanes as it says."""
@@ -298,13 +298,13 @@ def demand_own(
         begun[moment] = evidence
 
 
-def _machines(found: MachinesFacts | None, cell: Cell) -> JSON:
+def _machines(machines: MachinesFacts | None, cell: Cell) -> JSON:
     """Return what the first line of a cell's worlds says of their machines."""
-    if found is None:
+    if machines is None:
         return None
-    slots = [one.slots for one in found.machines]
-    placed = machines_of(found.placement, slots=slots, size=cell.ranks, hosts=cell.hosts)
-    return {"called": [one.called for one in found.machines], "of": list(placed or ())}
+    slots = [one.slots for one in machines.machines]
+    placed = machines_of(machines.placement, slots=slots, size=cell.ranks, hosts=cell.hosts)
+    return {"called": [one.called for one in machines.machines], "of": list(placed or ())}
 
 
 def _own(

@@ -176,7 +176,7 @@ def _where(check: Check, history: History) -> str:
 
 
 def on_rungs(
-    found: Attribution,
+    attribution: Attribution,
     cell: Cell,
     others: Sequence[tuple[Cell, Tally | None]],
     *,
@@ -185,7 +185,7 @@ def on_rungs(
     """Add what smaller worlds of the same run tell.
 
     Args:
-        found: of the cell.
+        attribution: of the cell.
         cell: whose axes the others have to share; its backend too, but for a world of one.
         others: every cell with the counts of the same arm; None where it did not run.
         compared: by the id of their cells, the attributions of the same arm: a trial in which
@@ -204,11 +204,11 @@ def on_rungs(
         ),
         key=lambda pair: (pair[0].ranks, pair[0].backend != cell.backend),
     )
-    failed = {other.id: _wrong(counts, found.checks) for other, counts in below}
+    failed = {other.id: _wrong(counts, attribution.checks) for other, counts in below}
     wrong = {
         other.id
         for other, _ in below
-        if other.id in compared and {*compared[other.id].checks} & {*found.checks}
+        if other.id in compared and {*compared[other.id].checks} & {*attribution.checks}
     }
     decided = [other for other, _ in below if other.id in wrong or not failed[other.id]]
     ones = [other for other, _ in below if other.ranks == 1]
@@ -235,7 +235,9 @@ def on_rungs(
         cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it right")
     wrong_at = [other.ranks for other in decided if other.id in wrong]
     first = min([*wrong_at, cell.ranks]) if decided or cell.ranks == 1 else None
-    return found.model_copy(update={"first_rung": first, "causes": [cause, *found.causes]})
+    return attribution.model_copy(
+        update={"first_rung": first, "causes": [cause, *attribution.causes]}
+    )
 
 
 def _wrong(counts: Tally, checks: Sequence[str]) -> int:
@@ -247,13 +249,15 @@ def _wrong(counts: Tally, checks: Sequence[str]) -> int:
 
 def climb(
     cells: Sequence[Cell],
-    found: Sequence[Mapping[Arm, Attribution]],
+    attributions: Sequence[Mapping[Arm, Attribution]],
     arms: Sequence[Mapping[Arm, Tally]],
 ) -> list[dict[Arm, Attribution]]:
     """Return the attributions of all cells, with what smaller worlds tell of each."""
 
     def compared(arm: Arm) -> dict[str, Attribution]:
-        return {cell.id: own[arm] for cell, own in zip(cells, found, strict=True) if arm in own}
+        return {
+            cell.id: own[arm] for cell, own in zip(cells, attributions, strict=True) if arm in own
+        }
 
     return [
         {
@@ -265,5 +269,5 @@ def climb(
             )
             for arm, one in own.items()
         }
-        for cell, own in zip(cells, found, strict=True)
+        for cell, own in zip(cells, attributions, strict=True)
     ]

@@ -72,7 +72,6 @@ class Counterparts:
     files: Mapping[str, str]
     installed: Collection[InstalledCopy]
     hidden: Collection[str] = ()
-    _known: dict[tuple[str, str], list[Place]] = field(default_factory=dict, repr=False)
 
     def distribution(self, name: str | None, version: str | None) -> InstalledCopy | None:
         """Return a distribution by its name and version; None where nothing is known of its
@@ -87,12 +86,12 @@ class Counterparts:
         copies.
         """
         modules = [file for file in files if file.endswith(".py") and top_of(file) == package]
-        found = []
+        roots = []
         for place in self.roots.get(package, ()):
             there = sum(counterpart(file, place) in self.files for file in modules)
             if modules and 2 * there >= len(modules):
-                found.append(place)
-        return found
+                roots.append(place)
+        return roots
 
     def differing(
         self, files: Mapping[str, str], places: Collection[Place], of: str

@@ -231,25 +231,25 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     return Void(VoidCode.FAULT_NOT_PROVED, reason)
 
 
-def _as_asked(one: Proved, history: History) -> FaultOnRank:
+def _as_asked(proved: Proved, history: History) -> FaultOnRank:
     return FaultOnRank(
-        fault=one.fault,
-        rank=one.rank,
-        struck=noted(history, STRUCK, fault=one.fault, rank=one.rank),
-        proved=one.proof.proved,
-        ends=one.proof.proved and one.proof.ends,
+        fault=proved.fault,
+        rank=proved.rank,
+        struck=noted(history, STRUCK, fault=proved.fault, rank=proved.rank),
+        proved=proved.proof.proved,
+        ends=proved.proof.proved and proved.proof.ends,
     )
 
 
-def _strike(one: Proved) -> Strike:
+def _strike(proved: Proved) -> Strike:
     return Strike(
-        fault=one.fault,
-        rank=one.rank,
-        struck=one.struck,
-        undone=one.undone,
-        proved=one.proof.proved,
-        description=short(one.proof.description),
-        lines=list(one.proof.lines),
+        fault=proved.fault,
+        rank=proved.rank,
+        struck=proved.struck,
+        undone=proved.undone,
+        proved=proved.proof.proved,
+        description=short(proved.proof.description),
+        lines=list(proved.proof.lines),
     )
 
 

@@ -307,7 +307,9 @@ def _came(loaded: LoadedList) -> list[tuple[str, str, str]]:
     return sorted(came)
 
 
-def _not_the_repositorys(loaded: LoadedList, source: Source, made: dict[str, str]) -> Iterator[str]:
+def _not_the_repositorys(
+    loaded: LoadedList, source: Source, built: dict[str, str]
+) -> Iterator[str]:
     """Yield installed distributions that are the repository's by their import names, and are not as
     it has them; note in `made` what its build wrote.
     """
@@ -346,7 +348,7 @@ def _not_the_repositorys(loaded: LoadedList, source: Source, made: dict[str, str
         if odd := [*known.differing(files, places, package), *known.data(copy)]:
             more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
             yield f"of {what}, {odd[0]} of the repository{more}: {REMEDY}"
-        made |= known.made(copy.files, places, package) | known.data_made(copy)
+        built |= known.made(copy.files, places, package) | known.data_made(copy)
 
 
 def _changed(other: LoadedPackage, source: Source) -> Iterator[str]:

@@ -167,12 +167,12 @@ def values_of(history: History) -> dict[str, list[JSON]]:
     """Return what rank 0 of a reference reported: event and key, joined by a dot, to the values in
     order.
     """
-    found: dict[str, list[JSON]] = {}
+    values: dict[str, list[JSON]] = {}
     for seen in history.seen:
         if (seen.event.by, seen.event.rank) == ("rank", 0) and seen.event.name not in RUNTIME:
             for key, value in seen.event.values.items():
-                found.setdefault(f"{seen.event.name}.{key}", []).append(value)
-    return found
+                values.setdefault(f"{seen.event.name}.{key}", []).append(value)
+    return values
 
 
 def _summary(histories: Sequence[tuple[str, History]]) -> ReferenceRuns:

@@ -149,14 +149,14 @@ def distances(history: History) -> dict[str, dict[int, list[float | None]]]:
 
     Of those that differ somewhere.
     """
-    found: dict[str, dict[int, list[float | None]]] = {}
+    by_check: dict[str, dict[int, list[float | None]]] = {}
     for rank in range(history.size):
         for seen in history.noted(ARTEFACT_COMPARED, rank):
             comparison = seen.event.values.get("comparison")
             excess = comparison.get("excess") if isinstance(comparison, dict) else None
             if isinstance(excess, list) and len(excess) > 1 and any(value != 0 for value in excess):
-                found.setdefault(str(seen.event.values.get("check")), {})[rank] = excess
-    return found
+                by_check.setdefault(str(seen.event.values.get("check")), {})[rank] = excess
+    return by_check
 
 
 def lifelines(history: History) -> list[Lifeline]:

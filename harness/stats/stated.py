@@ -177,7 +177,11 @@ def stated_ends(
 
 
 def _failed_as_stated(
-    must_fail: MustFail, finding: Finding, history: History, found: Mapping[int, RankEnd], rank: int
+    must_fail: MustFail,
+    finding: Finding,
+    history: History,
+    by_rank: Mapping[int, RankEnd],
+    rank: int,
 ) -> int | Deviation | None:
     """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one.
 
@@ -186,7 +190,7 @@ def _failed_as_stated(
     part = next(one for one in finding.ranks if one.rank == rank)
     properties = KINDS[finding.kind].properties
     moment = properties.fails(missing=part.missing)
-    end = found.get(rank)
+    end = by_rank.get(rank)
     if not must_fail.says_how and (
         lacking := _want(must_fail, part, end, compares=properties.compares)
     ):
@@ -271,7 +275,7 @@ def _ignored(end: RankEnd) -> bool:
 def _other_cause(
     must_fail: MustFail,
     history: History,
-    found: Mapping[int, RankEnd],
+    by_rank: Mapping[int, RankEnd],
     *,
     wanted: Sequence[int],
     before: int | None,
@@ -282,16 +286,16 @@ def _other_cause(
     Args:
         must_fail: what is stated.
         history: the trial's events.
-        found: every rank's end.
+        by_rank: every rank's end.
         wanted: ranks that failed as stated.
         before: when the first of them did; None where whatever ended is a cause, as in a world that
             hangs.
     """
     # Where what is stated is "my peer is gone", the cause is whatever made the peer go.
     stated_is_peer_gone = must_fail.says_how and any(
-        found[rank].peer_gone for rank in wanted if rank in found
+        by_rank[rank].peer_gone for rank in wanted if rank in by_rank
     )
-    for end in sorted(found.values(), key=lambda one: one.ns):
+    for end in sorted(by_rank.values(), key=lambda one: one.ns):
         # What became of a stated rank after it failed as stated is a consequence.
         if end.is_clean or end.fault or end.stopped or end.rank in wanted:
             continue

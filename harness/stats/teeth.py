@@ -53,19 +53,19 @@ class TriedNeedles:
         """Return the wrong arrays, as a part of a sentence."""
         return f"{plural(len(self.needles), 'array')}, such as {next(iter(self.needles))}"
 
-    def take(self, found: Needles) -> None:
+    def take(self, needles: Needles) -> None:
         """Take what was tried with one array."""
-        self.needles |= dict.fromkeys(one.what for one in found.tried)
-        self.refused = self.refused or found.is_refused
-        self.most = max(self.most, found.elements)
-        self.scale = max(self.scale, found.scale or 0.0)
-        if found.elements >= LEAST:
-            telling = max((one.telling for one in found.tried), default=0)
+        self.needles |= dict.fromkeys(one.what for one in needles.tried)
+        self.refused = self.refused or needles.is_refused
+        self.most = max(self.most, needles.elements)
+        self.scale = max(self.scale, needles.scale or 0.0)
+        if needles.elements >= LEAST:
+            telling = max((one.telling for one in needles.tried), default=0)
             self.telling = max(
-                self.telling, (telling, found.elements), key=lambda of: of[0] / of[1]
+                self.telling, (telling, needles.elements), key=lambda of: of[0] / of[1]
             )
-            self.constant = self.constant and found.constant
-            self.hollow = self.hollow and 2 * found.hollow > found.elements
+            self.constant = self.constant and needles.constant
+            self.hollow = self.hollow and 2 * needles.hollow > needles.elements
 
 
 @dataclass
@@ -124,8 +124,8 @@ class Teeth(TrialKeeper):
             if judged.arm == "control":
                 self._take_departures(check, judged.findings, history)
             elif isinstance(check, AgainstCheck):
-                for found in self._needles(check, cell, history):
-                    self._tried[cell.id, check.id].take(found)
+                for needles in self._needles(check, cell, history):
+                    self._tried[cell.id, check.id].take(needles)
 
     def _take_departures(
         self, check: Tolerant, findings: Sequence[Finding], history: History

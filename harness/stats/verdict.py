@@ -458,15 +458,17 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
     )
 
 
-def environment_unproven(arm: str, made: JudgedEnvironment | None, reported: JSON) -> Iterator[str]:
+def environment_unproven(
+    arm: str, environment: JudgedEnvironment | None, reported: JSON
+) -> Iterator[str]:
     """Why it is not proved that a rank ran in its arm's environment.
 
     Args:
         arm: its name.
-        made: its environment; None is the one that Rankproof runs in.
+        environment: its environment; None is the one that Rankproof runs in.
         reported: `environment` of the rank's `subject.loaded`; None where it told nothing.
     """
-    if made is None:
+    if environment is None:
         if reported is not None:
             yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
         return
@@ -474,13 +476,13 @@ def environment_unproven(arm: str, made: JudgedEnvironment | None, reported: JSO
         yield f"{arm}: a rank did not run in the arm's environment"
         return
     if (reported.get("python"), reported.get("implementation")) != (
-        made.python,
-        made.implementation,
+        environment.python,
+        environment.implementation,
     ):
         there = f"{reported.get('implementation')} {reported.get('python')}"
-        yield f"{arm}: a rank ran in {there}, not in Python {made.python}"
+        yield f"{arm}: a rank ran in {there}, not in Python {environment.python}"
     packages = reported.get("packages")
-    for name, (version, record) in made.named.items():
+    for name, (version, record) in environment.named.items():
         package = packages.get(name) if isinstance(packages, dict) else None
         if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (
             version,
