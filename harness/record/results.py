@@ -67,6 +67,7 @@ class ResultsFolder:
         self._scenario = root / scenario
         self.path = self._scenario / f"{self.id}{UNFINISHED}"
         self.digests: dict[str, str] = {}
+        # Held while a digest is noted: lanes write the files of their trials at the same time.
         self._lock = threading.Lock()
         with _as_results_error(self.path):
             _make(root)
@@ -127,6 +128,8 @@ class ResultsFolder:
         target = self.path / name
         with _as_results_error(target):
             target.parent.mkdir(parents=True, exist_ok=True)
+            # In this order: the content is on the disk before the name is, and the name before
+            # anybody is told of it, so that a machine that fails leaves no file that is half there.
             with file.open("rb") as content:
                 os.fsync(content.fileno())
                 digest = hashlib.file_digest(content, "sha256").hexdigest()
@@ -203,6 +206,7 @@ class ResultsFolder:
         Raises:
             ResultsError: as for `write`; the folder stays unfinished.
         """
+        # The report last: where it is, all that it vouches for is on the disk.
         for name, data in (manifest, *beside, report):
             target = self.path / name
             with _as_results_error(target), target.open("xb") as file:
@@ -244,6 +248,8 @@ class ResultsFolder:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
+        # Two runs that end together must not point `latest` at each other's folder, nor make and
+        # remove the folder of one scenario at the same time.
         try:
             with FileLock(self.root / LOCK, timeout=LOCK_WITHIN):
                 yield
