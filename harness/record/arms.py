@@ -119,7 +119,7 @@ def differing(
     ):
         return frozenset()
     wheels = [
-        {one.name: one.wheel for one in environments[arm].packages}
+        {package.name: package.wheel for package in environments[arm].packages}
         for arm in sides
         if arm in environments
     ]
@@ -135,11 +135,13 @@ def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
 
     Those of its own environment, or of the harness'.
     """
-    own: ArmEnvironmentFacts | None = run.environments.get(arm)
-    if own is not None:
-        built = {name: f" (commit {facts.commit[:12]})" for name, facts in own.checkouts.items()}
-        return own.python, {
-            name: version + built.get(name, "") for name, version in own.versions.items()
+    environment: ArmEnvironmentFacts | None = run.environments.get(arm)
+    if environment is not None:
+        built = {
+            name: f" (commit {facts.commit[:12]})" for name, facts in environment.checkouts.items()
+        }
+        return environment.python, {
+            name: version + built.get(name, "") for name, version in environment.versions.items()
         }
     return run.environment.python, {
         normal(package.name): package.version for package in run.environment.packages
@@ -356,9 +358,9 @@ def demand_all_supplies_used(
         if given.requirements is not None
     }
     known |= {
-        f"{ENVIRONMENT_FOLDER}/{arm}/{one.wheel}"
+        f"{ENVIRONMENT_FOLDER}/{arm}/{checkout.wheel}"
         for arm, facts in environments.items()
-        for one in facts.checkouts.values()
+        for checkout in facts.checkouts.values()
     }
     there = {name for name in names if name.startswith(f"{ENVIRONMENT_FOLDER}/")}
     if odd := sorted(there - known):

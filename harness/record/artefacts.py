@@ -214,11 +214,11 @@ class Arrays(TrialReader):
         compared.
         """
         asked = {}
-        own = history.about().get("arm") == "reference"
+        is_reference = history.about().get("arm") == "reference"
         for check in self._checks.values():
-            if own and check.of[0] != "reference":
+            if is_reference and check.of[0] != "reference":
                 continue
-            for rank in range(history.size) if own else check.ranks.of(history.size):
+            for rank in range(history.size) if is_reference else check.ranks.of(history.size):
                 name = str(check.of[1])
                 other, whose = check.other(history, rank=rank)
                 pair = [

@@ -248,7 +248,7 @@ def _comparison(
         raise RecordError(f"{REPRODUCED_PATH} is of another report than the run reproduces")
     if reproduced.scenario != sha256(read(SCENARIO_PATH)):
         raise RecordError("the run is of another scenario than the one it reproduces")
-    if reproduced.inputs != {one.name: one.digest for one in run.inputs}:
+    if reproduced.inputs != {given.name: given.digest for given in run.inputs}:
         raise RecordError("the run had other inputs than the one it reproduces")
     for name, arm in arms.items():
         if arm.files != reproduced.arms.get(name) and not (
@@ -296,8 +296,8 @@ def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[st
     """
     digests = {
         f"{SOURCE_FOLDER}/{arm}/{file}": digest
-        for arm, found in arms.items()
-        for file, digest in found.files.items()
+        for arm, summary in arms.items()
+        for file, digest in summary.files.items()
     }
     if sources.PATH not in names or read(sources.PATH) != sources.listing(digests):
         raise RecordError(f"{sources.PATH} is not the list of the files in {SOURCE_FOLDER}")
@@ -349,7 +349,9 @@ def _demand_all_used(
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is; so are the files of the folders.
         known = (
-            name in OWN or name in PATCHES or name.startswith(tuple(f"{one}/" for one in LISTED))
+            name in OWN
+            or name in PATCHES
+            or name.startswith(tuple(f"{listed}/" for listed in LISTED))
         )
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")
@@ -360,7 +362,7 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
     demand_farmed(scenario, run)
     demand_over_machines(scenario, run)
     home = scenario.world.home_is
-    if sorted(one.name for one in run.inputs) != sorted(
+    if sorted(given.name for given in run.inputs) != sorted(
         [*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]
     ):
         raise RecordError("the run's inputs are not the scenario's")

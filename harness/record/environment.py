@@ -360,7 +360,7 @@ def _start_files(files: Sequence[Path] | Iterator[Path]) -> list[StartFile]:
     described = {
         StartFile(name=_start_name(file), sha256=sha256(content)) for file, content in contents
     }
-    return sorted(described, key=lambda one: (one.name, one.sha256))
+    return sorted(described, key=lambda start: (start.name, start.sha256))
 
 
 def _start_content(file: Path) -> bytes | None:

@@ -78,7 +78,7 @@ class Hangs(TrialReader):
         if control is None or arm != "control":
             return None
         called = history.about().get("cell")
-        cell = next((one for one in cells(self._scenario) if one.id == called), None)
+        cell = next((planned for planned in cells(self._scenario) if planned.id == called), None)
         return (
             control.must_fail.hang
             if cell is not None and control.must_fail.applies(cell.values)
@@ -226,7 +226,7 @@ def _of_times(still: Event, history: History) -> Iterator[str]:
     spinning = still.values.get("spinning")
     for ticks in spinning.values() if isinstance(spinning, dict) else ():
         if not isinstance(ticks, dict) or any(
-            not isinstance(one, int) or one < 0 for one in ticks.values()
+            not isinstance(many, int) or many < 0 for many in ticks.values()
         ):
             yield f"the proof says that a thread spun for {ticks}"
 
@@ -274,7 +274,7 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
 
 
 def _listed(value: object) -> list[Mapping[str, JSON]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 SOURCE_LIMIT = 300

@@ -71,9 +71,13 @@ def inside(run: RunFacts) -> frozenset[str]:
 
     Whoever judges the run has demanded the same plug-ins before.
     """
-    files = [faults.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, faults.KINDS)]
+    files = [
+        faults.KINDS[facts.name].inside_file for facts in run.plugins if _is_of(facts, faults.KINDS)
+    ]
     files += [
-        backends.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, backends.KINDS)
+        backends.KINDS[facts.name].inside_file
+        for facts in run.plugins
+        if _is_of(facts, backends.KINDS)
     ]
     return frozenset(sha256(file.read_bytes()) for file in files if file is not None)
 

@@ -227,7 +227,7 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Se
         note(what, one_word, other_word, "known to matter")
     note("rankproof", first.rankproof, second.rankproof, "known to matter")
     note("worlds at a time", first.jobs, second.jobs, "known to matter")
-    return sorted(rows, key=lambda one: GROUPS.index(one.group))
+    return sorted(rows, key=lambda row: GROUPS.index(row.group))
 
 
 def _decides(needs: Needs) -> set[str]:

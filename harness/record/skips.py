@@ -134,7 +134,7 @@ def lacks_machines(cell: Cell, machines: MachinesFacts | None) -> bool:
         return False
     if machines is None:
         return cell.hosts > 1
-    slots = [one.slots for one in machines.machines]
+    slots = [machine.slots for machine in machines.machines]
     return machines_of(machines.placement, slots=slots, size=cell.ranks, hosts=cell.hosts) is None
 
 

@@ -133,17 +133,20 @@ class Witness(TrialReader):
         world = mark(self._read(evidence).partition(b"\n")[0])
         about = history.about()
         pids: dict[int | None, int | None] = {None: None}
-        own: dict[str, JSON] = {"world": world}
+        wanted_of_rank: dict[str, JSON] = {"world": world}
         # A reference runs in the candidate's, where it is not an arm of its own.
         arm = about.get("arm")
         if arm == "reference" and arm not in self._run.arguments:
             arm = "candidate"
         if arm not in self._run.environments:
-            own["python"] = self._run.environment.python
+            wanted_of_rank["python"] = self._run.environment.python
         named_by = (
             ()
             if history.is_of_programs
-            else (("rank.begin", own), ("backend.ready", {"backend": about.get("backend")}))
+            else (
+                ("rank.begin", wanted_of_rank),
+                ("backend.ready", {"backend": about.get("backend")}),
+            )
         )
         for rank in range(history.size):
             for started in history.served(rank, "rank.started"):
@@ -302,9 +305,9 @@ def _machines(machines: MachinesFacts | None, cell: Cell) -> JSON:
     """Return what the first line of a cell's worlds says of their machines."""
     if machines is None:
         return None
-    slots = [one.slots for one in machines.machines]
+    slots = [machine.slots for machine in machines.machines]
     placed = machines_of(machines.placement, slots=slots, size=cell.ranks, hosts=cell.hosts)
-    return {"called": [one.called for one in machines.machines], "of": list(placed or ())}
+    return {"called": [machine.called for machine in machines.machines], "of": list(placed or ())}
 
 
 def _own(
@@ -356,10 +359,10 @@ def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
             planned = wanted[arm]
             fewest, most = replaced(tally.trials, max_voids=scenario.trials.max_voids)
             if not fewest <= len(tally.trials) - planned <= most:
-                made = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
+                ran = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
                 raise Contradiction(
                     RefusalWord.TRIALS_NOT_PLANNED,
-                    f"cell {cell.id} has {made}, and its scenario plans {planned}",
+                    f"cell {cell.id} has {ran}, and its scenario plans {planned}",
                 )
 
 

@@ -79,9 +79,9 @@ class Attribution(Model):
 
         That two things are wrong in a trial does not say that one made the other.
         """
-        found = [one.what for one in self.causes if one.word == "found"]
-        also = [what for what in found if what != ONE]
-        parts = [ONE] if ONE in found else []
+        causes = [cause.what for cause in self.causes if cause.word == "found"]
+        also = [what for what in causes if what != ONE]
+        parts = [ONE] if ONE in causes else []
         parts += [f"also wrong there: {'; '.join(also)}"] if also else []
         return "; ".join(parts) or "unattributed: all that this run looked at holds"
 
@@ -158,15 +158,15 @@ def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
 def _where(check: Check, history: History) -> str:
     """Return the first layer that differs, of all ranks the least."""
     parity = parity_of(check, history) if isinstance(check, EquivalentCheck) else None
-    found = [
-        (rank, one.layer)
-        for rank, one in enumerate(parity.ranks if parity else ())
-        if one.layer is not None
+    layers = [
+        (rank, rank_parity.layer)
+        for rank, rank_parity in enumerate(parity.ranks if parity else ())
+        if rank_parity.layer is not None
     ]
-    if not found:
+    if not layers:
         return ""
     rank, least = min(
-        found, key=lambda item: (item[1].layer, not item[1].part, item[1].part, item[0])
+        layers, key=lambda item: (item[1].layer, not item[1].part, item[1].part, item[0])
     )
     part = f", {least.part}" if least.part else ""
     return (
@@ -256,18 +256,20 @@ def climb(
 
     def compared(arm: Arm) -> dict[str, Attribution]:
         return {
-            cell.id: own[arm] for cell, own in zip(cells, attributions, strict=True) if arm in own
+            cell.id: of_cell[arm]
+            for cell, of_cell in zip(cells, attributions, strict=True)
+            if arm in of_cell
         }
 
     return [
         {
             arm: on_rungs(
-                one,
+                attribution,
                 cell,
                 [(other, counts.get(arm)) for other, counts in zip(cells, arms, strict=True)],
                 compared=compared(arm),
             )
-            for arm, one in own.items()
+            for arm, attribution in of_cell.items()
         }
-        for cell, own in zip(cells, attributions, strict=True)
+        for cell, of_cell in zip(cells, attributions, strict=True)
     ]

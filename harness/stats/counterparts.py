@@ -78,7 +78,7 @@ class Counterparts:
         files.
         """
         return next(
-            (one for one in self.installed if (one.name, one.version) == (name, version)), None
+            (copy for copy in self.installed if (copy.name, copy.version) == (name, version)), None
         )
 
     def places(self, package: str, files: Iterable[str]) -> list[Place]:
@@ -153,8 +153,8 @@ class Counterparts:
         for path in self.files if files else ():
             names.setdefault(posixpath.basename(path), []).append(path)
         absolute = [file for file in files if file.startswith("/")]
-        found = dict(_copies(absolute, names))
-        return {**found, **dict(_copies([file for file in files if file not in found], names))}
+        copies = dict(_copies(absolute, names))
+        return {**copies, **dict(_copies([file for file in files if file not in copies], names))}
 
 
 @dataclass(frozen=True, kw_only=True)

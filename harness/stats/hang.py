@@ -158,14 +158,18 @@ def _elsewhere(
 
 def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bool:
     if stated.after is not None:
-        own = [
+        emitted = [
             seen.event.name
             for seen in history.seen
             if seen.event.by == "rank" and seen.event.rank == rank
         ]
-        return bool(own) and own[-1] == stated.after and rank in living(history)
+        return bool(emitted) and emitted[-1] == stated.after and rank in living(history)
     samples = samples_of(history, rank)
-    if rank not in living(history) or len(samples) < 2 or len({len(one) for one in samples}) != 1:
+    if (
+        rank not in living(history)
+        or len(samples) < 2
+        or len({len(sample) for sample in samples}) != 1
+    ):
         return False
     return any(
         all(any(_is_at(stated, frame, line_of) for frame in thread) for thread in each)

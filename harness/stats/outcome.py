@@ -160,12 +160,14 @@ def judge(
         line_of: the text of a line of the arm's files, without indentation.
     """
     proved = prove(of_arm(scenario.faults, arm), history)
-    enders = [one for one in proved if one.proof.proved and one.proof.ends]
-    ended = {rank: one.fault for one in enders for rank in one.proof.beside}
-    ended |= {one.rank: one.fault for one in enders}
-    struck = [_as_asked(one, history) for one in proved]
+    enders = [strike for strike in proved if strike.proof.proved and strike.proof.ends]
+    ended = {rank: strike.fault for strike in enders for rank in strike.proof.beside}
+    ended |= {strike.rank: strike.fault for strike in enders}
+    struck = [_as_asked(strike, history) for strike in proved]
     struck += [
-        _as_asked(one, history)._replace(rank=rank) for one in enders for rank in one.proof.beside
+        _as_asked(strike, history)._replace(rank=rank)
+        for strike in enders
+        for rank in strike.proof.beside
     ]
     history = history.with_faults(struck)
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
@@ -176,7 +178,7 @@ def judge(
         "evidence": f"{trial_folder(cell.slug, arm, index)}/{EVENTS}",
         "ms": _duration(history),
         "node": node if type(node := history.about().get("node")) is int else None,
-        "strikes": [_strike(one) for one in proved],
+        "strikes": [_strike(strike) for strike in proved],
     }
     if void := void_reason(history) or unproved(arm, proved, failed=bool(failed)):
         return Trial(**common, outcome="void", void=void), findings
@@ -203,7 +205,8 @@ def judge(
         first=moments[0] if failed and moments else None,
         consequences=moments[1:] if failed else [],
         apart=failed != []
-        and len({machine_of(history, one.rank) for one in moments if one.rank is not None}) > 1,
+        and len({machine_of(history, moment.rank) for moment in moments if moment.rank is not None})
+        > 1,
         as_stated=as_stated,
         otherwise=otherwise,
     )
@@ -217,11 +220,11 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     a failure, proof or no proof. A control's trial counts without the proof only where it had
     failed before the fault struck or was over.
     """
-    missing = [one for one in proved if not one.proof.proved]
+    missing = [strike for strike in proved if not strike.proof.proved]
     if arm == "candidate" and failed:
         return None
     if arm == "control" and failed:
-        missing = [one for one in missing if not one.proof.overtaken]
+        missing = [strike for strike in missing if not strike.proof.overtaken]
     if not missing:
         return None
     first = missing[0]

@@ -154,14 +154,14 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
         )
         if where or not failure.ranks:
             checks.append(failure.check + (f" on {numbered('rank', where)}" if where else ""))
-    own = [check for check in checks if not check.startswith("world:")]
+    of_ranks = [check for check in checks if not check.startswith("world:")]
     return Signature(
         cause=cause,
         ranks=ranks or [],
-        checks=sorted(own or checks),
+        checks=sorted(of_ranks or checks),
         faults=[
-            f"fault {one.fault} on rank {one.rank}: {_state(one.struck, one.proved)}"
-            for one in trial.strikes
+            f"fault {strike.fault} on rank {strike.rank}: {_state(strike.struck, strike.proved)}"
+            for strike in trial.strikes
         ],
     )
 
@@ -178,8 +178,8 @@ def _cause(history: History, rank: int) -> str:
         frames = values.get("frames")
         # A program tells its errors itself, in whatever form it likes.
         frames = frames if isinstance(frames, list) else []
-        own = [frame for frame in frames if isinstance(frame, dict) and frame.get("subject")]
-        place = f" in {own[-1].get('function')} of {own[-1].get('file')}" if own else ""
+        inside = [frame for frame in frames if isinstance(frame, dict) and frame.get("subject")]
+        place = f" in {inside[-1].get('function')} of {inside[-1].get('file')}" if inside else ""
         source = f" at {values['source']!r}" if values.get("source") else ""
         text = f"{values.get('type')}{place}{source}"[:CAUSE_LIMIT]
         # Half a character is not a text that a record could be keyed by.

@@ -201,12 +201,12 @@ def log_path(evidence: str, rank: int) -> str:
 def _row(finding: Finding) -> ShownRow:
     cells = [
         ShownCell(
-            rank=found.rank,
-            passed=found.passed,
-            shown=found.reason if found.observed is None else shown(found.observed),
-            line=found.line,
+            rank=part.rank,
+            passed=part.passed,
+            shown=part.reason if part.observed is None else shown(part.observed),
+            line=part.line,
         )
-        for found in finding.ranks
+        for part in finding.ranks
     ]
     return ShownRow(
         check=finding.check,
@@ -283,7 +283,11 @@ def hung_trial(
 
 def _standing(history: History, rank: int, line_of: LineOf) -> Standing | None:
     seen = next(
-        (one for one in history.noted("rank.stack", rank) if one.event.values.get("sample") == 1),
+        (
+            stack
+            for stack in history.noted("rank.stack", rank)
+            if stack.event.values.get("sample") == 1
+        ),
         None,
     )
     if seen is None:
@@ -417,10 +421,12 @@ def _strike(history: History, rank: int, seen: Seen, *, count: int) -> ShownStri
         return None
 
     def after(name: str) -> Seen | None:
-        found = (
-            one for one in history.served(rank, name) if one.event.values.get("fault") == fault
+        events = (
+            later
+            for later in history.served(rank, name)
+            if later.event.values.get("fault") == fault
         )
-        return next((one for one in found if one.line > seen.line), None)
+        return next((later for later in events if later.line > seen.line), None)
 
     undone = after(UNDONE)
     counted = undone or after(COUNTED)

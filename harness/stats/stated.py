@@ -117,7 +117,7 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
     """Why the check that has to fail beside a hang does not; None where it does, or none has to."""
     if hang.fails is None:
         return None
-    finding = next(one for one in findings if one.check == hang.fails)
+    finding = next(finding for finding in findings if finding.check == hang.fails)
     if finding.passed:
         return Deviation(
             DeviationCode.CHECK_HELD, f"it hung, and check {hang.fails} held on every rank"
@@ -187,7 +187,7 @@ def _failed_as_stated(
 
     Or how it did not.
     """
-    part = next(one for one in finding.ranks if one.rank == rank)
+    part = next(part for part in finding.ranks if part.rank == rank)
     properties = KINDS[finding.kind].properties
     moment = properties.fails(missing=part.missing)
     end = by_rank.get(rank)
@@ -295,7 +295,7 @@ def _other_cause(
     stated_is_peer_gone = must_fail.says_how and any(
         by_rank[rank].peer_gone for rank in wanted if rank in by_rank
     )
-    for end in sorted(by_rank.values(), key=lambda one: one.ns):
+    for end in sorted(by_rank.values(), key=lambda rank_end: rank_end.ns):
         # What became of a stated rank after it failed as stated is a consequence.
         if end.is_clean or end.fault or end.stopped or end.rank in wanted:
             continue

@@ -55,12 +55,12 @@ class TriedNeedles:
 
     def take(self, needles: Needles) -> None:
         """Take what was tried with one array."""
-        self.needles |= dict.fromkeys(one.what for one in needles.tried)
+        self.needles |= dict.fromkeys(needle.what for needle in needles.tried)
         self.refused = self.refused or needles.is_refused
         self.most = max(self.most, needles.elements)
         self.scale = max(self.scale, needles.scale or 0.0)
         if needles.elements >= LEAST:
-            telling = max((one.telling for one in needles.tried), default=0)
+            telling = max((needle.telling for needle in needles.tried), default=0)
             self.telling = max(
                 self.telling, (telling, needles.elements), key=lambda of: of[0] / of[1]
             )
@@ -131,7 +131,7 @@ class Teeth(TrialKeeper):
         self, check: Tolerant, findings: Sequence[Finding], history: History
     ) -> None:
         """By how much the ranks were off that failed a check, where that can be told."""
-        finding = next(one for one in findings if one.check == check.id)
+        finding = next(finding for finding in findings if finding.check == check.id)
         for part in finding.ranks:
             if part.passed or part.want(compares=True):
                 continue
@@ -189,7 +189,7 @@ class Teeth(TrialKeeper):
                 )
                 yield VerdictReason(VerdictCode.TOOTHLESS, what)
             elif tried.needles and not any(
-                one <= tried.scale for one in self._departures[check.id]
+                departure <= tried.scale for departure in self._departures[check.id]
             ):
                 why = (
                     f"check {check.id} accepts every wrong array that the harness tried in place of"
@@ -204,9 +204,9 @@ class Teeth(TrialKeeper):
         if cell not in self._cells:
             return []
         left = [
-            one
+            sentence
             for check in self._checks
-            for one in self._left_open(check, self._tried.get((cell, check.id)))
+            for sentence in self._left_open(check, self._tried.get((cell, check.id)))
         ]
         left += [
             f"more than half of what check {check} compared on {numbered('rank', sorted(ranks))} is"
@@ -227,7 +227,8 @@ class Teeth(TrialKeeper):
             )
         elif tried.needles and not tried.refused:
             apart = min(
-                (one for one in self._departures[check.id] if one <= tried.scale), default=None
+                (departure for departure in self._departures[check.id] if departure <= tried.scale),
+                default=None,
             )
             if apart is not None:  # else the cell is told to be toothless
                 yield (

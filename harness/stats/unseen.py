@@ -240,8 +240,8 @@ def _replicated(check: object, history: History) -> str:
         return ""
     held: defaultdict[tuple[str, object], set[int]] = defaultdict(set)
     for rank in range(history.size):
-        for one in shards_of(history, rank) or ():
-            held[one.tensor, one.bounds].add(rank)
+        for shard in shards_of(history, rank) or ():
+            held[shard.tensor, shard.bounds].add(rank)
     sizes = {
         place: math.prod(end - begin for begin, end in place[1])  # type: ignore[attr-defined]
         for place in held
@@ -279,8 +279,8 @@ def _same_code(history: History) -> str:
     """Files that the reference ran too: what is wrong in them is wrong on both sides."""
     assert history.reference is not None
     sides = [
-        {file for rank in range(one.size) for file in loaded_files(one, rank)}
-        for one in (history.reference, history)
+        {file for rank in range(side.size) for file in loaded_files(side, rank)}
+        for side in (history.reference, history)
     ]
     both = sorted({name for name, _ in sides[0] & sides[1]})
     if not both:
@@ -313,10 +313,10 @@ def has_called(history: History) -> bool:
     together, or each alone.
     """
     noted = history.noted(LEDGERS_COMPARED)
-    ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
+    ranks = [ledger for seen in noted for ledger in _mappings(seen.event.values.get("ranks"))]
     are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
     return not are_held and any(
-        isinstance(many := one.get("calls"), int) and many > 0 for one in ranks
+        isinstance(many := ledger.get("calls"), int) and many > 0 for ledger in ranks
     )
 
 
