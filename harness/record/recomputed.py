@@ -62,6 +62,7 @@ class Ledgers(TrialReader):
             self.left += 1
             return
         self.compared += 1
+        # Each has a size: `Arrays` has heard the trial before, and refuses one without.
         again = account(
             {
                 rank: self._read(path_of(values))

@@ -8,7 +8,7 @@ another form is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal, TypeGuard
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from harness.checks import Finding
 from harness.events import Event
 from harness.faults.link import COUNTED, STRUCK, UNDONE
 from harness.forms.model import Model
+from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_COMPARED, LEDGERS_COMPARED, History, Seen, ended
 from harness.ledger.outside import account as ledger
 from harness.stats.ends import shown
@@ -372,33 +373,34 @@ class Wires(Model):
 
 def wires(history: History) -> Wires | None:
     """Return what the events tell of them; None of a trial without test hosts."""
-    made = history.served(None, "hosts.made")
+    events = history.served(None, "hosts.made")
     placed = history.about().get("hosts")
-    told = made[0].event.values.get("hosts") if made else None
-    if not isinstance(told, list) or not isinstance(placed, list):
+    listed = events[0].event.values.get("hosts") if events else None
+    if not isinstance(listed, list) or not isinstance(placed, list):
         return None
     hosts = [
         ShownHost(
-            name=_text(one, "name"),
-            address=_text(one, "address"),
+            name=_text(host, "name"),
+            address=_text(host, "address"),
             ranks=[
                 rank
                 for rank, at in enumerate(placed[: history.size])
                 if type(at) is int and at == number
             ],
         )
-        for number, one in enumerate(told)
+        for number, host in enumerate(listed)
     ]
     carried = history.served(None, "wire.carried")
-    listed = carried[0].event.values.get("links") if carried else None
+    counts = carried[0].event.values.get("links") if carried else None
     links = [
         ShownLink(
-            source=one["source"],
-            target=one["target"],
-            **{key: _count(one, key) for key in ("packets", "bytes", "lost")},
+            source=ends[0],
+            target=ends[1],
+            **{key: _count(count, key) for key in ("packets", "bytes", "lost")},
         )
-        for one in (listed if isinstance(listed, list) else ())
-        if isinstance(one, dict) and _is_link([one.get("source"), one.get("target")], len(hosts))
+        for count in (counts if isinstance(counts, list) else ())
+        if isinstance(count, dict)
+        and _is_link(ends := [count.get("source"), count.get("target")], len(hosts))
     ]
     strikes = [
         shown
@@ -430,7 +432,7 @@ def _strike(history: History, rank: int, seen: Seen, *, count: int) -> ShownStri
 
     undone = after(UNDONE)
     counted = undone or after(COUNTED)
-    numbers: Mapping[str, Any] = counted.event.values if counted is not None else {}
+    numbers: Mapping[str, JSON] = counted.event.values if counted is not None else {}
 
     def ms(ns: int) -> float:
         return round((ns - history.start_ns()) / 1e6, 1)
@@ -447,15 +449,18 @@ def _strike(history: History, rank: int, seen: Seen, *, count: int) -> ShownStri
     )
 
 
-def _is_link(value: Any, count: int) -> bool:
-    is_pair = isinstance(value, list) and len(value) == 2 and all(type(end) is int for end in value)
-    return is_pair and value[0] != value[1] and all(0 <= end < count for end in value)
+def _is_link(value: object, count: int) -> TypeGuard[list[int]]:
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    # A bool is an int to Python, and no number of a host.
+    is_known = all(type(end) is int and 0 <= end < count for end in value)
+    return is_known and value[0] != value[1]
 
 
-def _text(values: Any, key: str) -> str:
+def _text(values: object, key: str) -> str:
     return str(values.get(key))[:TEXT_LIMIT] if isinstance(values, dict) else ""
 
 
-def _count(values: Mapping[str, Any], key: str) -> int:
+def _count(values: Mapping[str, JSON], key: str) -> int:
     value = values.get(key)
     return value if type(value) is int and value >= 0 else 0
