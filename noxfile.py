@@ -228,7 +228,7 @@ def given_environment(
     if "wheels_sha256" in made:
         made_from.append((LOCKS / "wheels.json", made["wheels_sha256"]))
     with contextlib.suppress(KeyError, OSError, ValueError):
-        # What a Nix shell leaves: harness/record/nix.py.
+        # What a Nix shell leaves: harness/record/environment.py.
         shell = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
         made_from.append((PROJECT / "flake.lock", shell["flake_lock_sha256"]))
     for path, was in made_from:

@@ -38,7 +38,7 @@ class Sources:
 
 
 class AccountedCheck(RankCheck):
-    """A check for which the harness makes an account of what the ranks and the reference kept.
+    """Check for which the harness makes an account of what the ranks and the reference kept.
 
     Attributes:
         asks_the_reference: whether the reference itself is judged, its second run against the

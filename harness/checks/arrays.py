@@ -47,8 +47,8 @@ WHOM = (
 
 
 class AgainstCheck(RankCheck):
-    """A check that compares each rank asked with another rank or with the reference, in arrays if
-    it names one.
+    """Check that compares each rank asked with another rank or with the reference, in arrays if it
+    names one.
 
     A kind has the fields `against` and `artefact`; where it names no artefact, the harness compares
     nothing for it.

@@ -14,7 +14,7 @@ from harness.history import History
 
 
 class BoundCheck(ValueCheck):
-    """A check of a number against a limit; the limit itself is allowed."""
+    """Check of a number against a limit; the limit itself is allowed."""
 
     side: ClassVar[Literal["at most", "at least"]]
 

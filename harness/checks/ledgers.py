@@ -21,7 +21,7 @@ from harness.ledger.outside.account import NO_CALL, in_words
 
 
 class LedgersCheck(RankCheck):
-    """A check of what the harness noted when it compared the ranks' ledgers."""
+    """Check of what the harness noted when it compared the ranks' ledgers."""
 
     properties: ClassVar = replace(
         NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END

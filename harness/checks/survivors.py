@@ -40,7 +40,7 @@ class Failing(NamedTuple):
 
 
 class SurvivorsCheck(RankCheck):
-    """A check of the ranks that a fault did not end.
+    """Check of the ranks that a fault did not end.
 
     One that a fault provably ended has nothing to answer for.
     """

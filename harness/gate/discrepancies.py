@@ -22,8 +22,8 @@ from harness.record.model import ArmSummary, Record
 from harness.run.arms.code import RevisionError, below
 from harness.run.arms.provenance import Tree, patched
 from harness.scenario import parse_scenario
-from harness.stats.counterparts import Counterparts, counterpart, spread, top_of
-from harness.stats.provenance import Source, judge, path_of
+from harness.stats.counterparts import Counterparts, Source, counterpart, spread, top_of
+from harness.stats.provenance import judge, path_of
 from harness.subjects import READY
 from harness.trust.replay import Read
 

@@ -1,3 +1,3 @@
-"""What runs inside a rank process: its context, emitting events, starting the subject, reporting
-how it ended.
+"""Code that runs inside a rank process: its context, emitting events, starting the subject,
+reporting how it ended.
 """

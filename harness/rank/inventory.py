@@ -50,7 +50,7 @@ OWN = tuple(
 TOOL = os.path.dirname(harness.__file__ or "") + os.sep
 
 
-class Entry(NamedTuple):
+class InventoryEntry(NamedTuple):
     """File that was loaded.
 
     Attributes:
@@ -77,16 +77,16 @@ class Inventory:
         # sha256" each: as text, because the collector looks at every list and tuple, and there
         # would be ten thousand.
         self._places: dict[str, dict[str, str]] = {}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, InventoryEntry] = {}
         self._editable: dict[str, tuple[str, str]] = {}
 
-    def entry(self, path: str, *, begun: int = 0) -> Entry:
+    def entry(self, path: str, *, begun: int = 0) -> InventoryEntry:
         """Look a file up, once."""
         if (known := self._entries.get(path)) is None:
             known = self._entries[path] = self.look(path, begun=begun)
         return known
 
-    def look(self, path: str, *, begun: int) -> Entry:
+    def look(self, path: str, *, begun: int) -> InventoryEntry:
         """Look a file up as it is now.
 
         Args:
@@ -104,18 +104,18 @@ class Inventory:
             rows = [line.split(" ") for line in stated.split("\n")]
             right = next((row for row in rows if row[2] == recorded), None)
             name, version, _ = right or rows[0]
-            return Entry(file, sha256, "as" if right else "differs", name, version)
+            return InventoryEntry(file, sha256, "as" if right else "differs", name, version)
         if path.startswith(TOOL):
             file = f"harness/{path[len(TOOL) :]}"
-            return Entry(file, sha256, "tool", "rankproof", harness.__version__)
+            return InventoryEntry(file, sha256, "tool", "rankproof", harness.__version__)
         if re.split(r"[./]", file, maxsplit=1)[0] in AT_START and path.startswith(OWN):
-            return Entry(file, sha256, "start")
+            return InventoryEntry(file, sha256, "start")
         for folder in sys.path:
             self._read(folder)
         for folder, (name, version) in self._editable.items():
             if path.startswith(folder):
-                return Entry(file, sha256, "absent", name, version)
-        return Entry(file, sha256, "made" if 0 < begun <= changed else "absent")
+                return InventoryEntry(file, sha256, "absent", name, version)
+        return InventoryEntry(file, sha256, "made" if 0 < begun <= changed else "absent")
 
     def _place_of(self, path: str) -> tuple[str, str]:
         """Find the folder around a file that packages are installed in, and the path from there.
@@ -179,7 +179,7 @@ def _editable(about: Path) -> str | None:
         return None
 
 
-def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
+def data_of(path: str, entry: InventoryEntry, *, most: int) -> list[InventoryEntry]:
     """List the data in the package of a file, which nothing imports: of an editable install, say.
 
     Args:
@@ -195,7 +195,7 @@ def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
     ):
         return []
     top = path[: -len(entry.file)]
-    data: list[Entry] = []
+    data: list[InventoryEntry] = []
     for place in _files_below(os.path.join(top, package)):
         name = os.path.basename(place)
         if name.endswith((*SUFFIXES, ".pyc")) or name.startswith("."):

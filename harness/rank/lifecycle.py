@@ -40,7 +40,7 @@ from harness.rank.environment import environment
 from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
-from harness.rank.loaded import Loaded, file_of
+from harness.rank.loaded import LoadedModules, file_of
 from harness.rank.spec import RankSpec
 
 STACKS = "stacks.txt"
@@ -86,7 +86,9 @@ def live(spec: RankSpec) -> None:
     )
     code = 0
     pid = os.getpid()
-    loaded = Loaded(spec.folder, declared=spec.declared, differing=spec.differing, begun=spec.begun)
+    loaded = LoadedModules(
+        spec.folder, declared=spec.declared, differing=spec.differing, begun=spec.begun
+    )
     try:
         if spec.looks:
             _look(spec, emitter)
@@ -112,7 +114,7 @@ def _run(
     spec: RankSpec,
     join: Callable[[RankSpec], Group],
     emitter: Emitter,
-    loaded: Loaded,
+    loaded: LoadedModules,
     *,
     recorder: ModuleType | None,
 ) -> None:
@@ -244,7 +246,7 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
     return function
 
 
-def _tell(spec: RankSpec, emitter: Emitter, loaded: Loaded) -> None:
+def _tell(spec: RankSpec, emitter: Emitter, loaded: LoadedModules) -> None:
     """Report what this process has loaded: after the entry's import, and at the end for what was
     loaded late.
     """

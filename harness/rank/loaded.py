@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, TypedDict
 
-from harness.rank.inventory import PACKAGES, Entry, Inventory, data_of, digest, is_standard
+from harness.rank.inventory import PACKAGES, Inventory, InventoryEntry, data_of, digest, is_standard
 
 # With one of these, or none, a file is code; templates are compiled under their own names too.
 CODE = ("", ".py", ".pyw", ".pyc", ".so", ".pyd")
@@ -36,7 +36,7 @@ PARKED = "_rankproof_runtime"
 BESIDE = tuple(f"{os.sep}{name}{os.sep}" for name in PACKAGES)
 
 
-class Witness:
+class ImportWitness:
     """Audit hook of one process. A fork of it is another process, and is not listened to.
 
     Attributes:
@@ -133,10 +133,10 @@ class Stock:
 
     def __init__(self) -> None:
         self.names: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        self.entries: dict[str, list[tuple[str, Entry]]] = defaultdict(list)
-        self.others: list[tuple[str, Entry]] = []
+        self.entries: dict[str, list[tuple[str, InventoryEntry]]] = defaultdict(list)
+        self.others: list[tuple[str, InventoryEntry]] = []
 
-    def add(self, package: str, entry: Entry) -> None:
+    def add(self, package: str, entry: InventoryEntry) -> None:
         """Add a file."""
         if entry.record in ("as", "tool") and entry.distribution is not None:
             self.names[entry.distribution].add((package, f"{entry.distribution} {entry.version}"))
@@ -174,7 +174,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-class Loaded:
+class LoadedModules:
     """Files, packages and children of one rank.
 
     Args:
@@ -198,8 +198,8 @@ class Loaded:
         self._path = frozenset(sys.path)
         self._inherited = bool(STOCK.names)
         self._last = next(reversed(sys.modules))
-        self._strangers: dict[str, set[Entry]] = defaultdict(set)
-        self._witness = Witness(on_execution=self._executed)
+        self._strangers: dict[str, set[InventoryEntry]] = defaultdict(set)
+        self._witness = ImportWitness(on_execution=self._executed)
         self._witness.attach()
 
     @property
@@ -297,8 +297,8 @@ def _packages_of(
     stocks: Sequence[Stock], declared: frozenset[str], differing: frozenset[str]
 ) -> dict[str, Any]:
     installed: dict[str, set[str]] = defaultdict(set)
-    one_by_one: set[tuple[str, Entry]] = set()
-    in_full: set[tuple[str, Entry]] = set()
+    one_by_one: set[tuple[str, InventoryEntry]] = set()
+    in_full: set[tuple[str, InventoryEntry]] = set()
     for stock in stocks:
         one_by_one.update(stock.others)
         for name, packages in stock.names.items():
@@ -327,7 +327,7 @@ def _packages_of(
 
 
 def _listed(
-    entries: Collection[tuple[str, Entry]], *, most: int
+    entries: Collection[tuple[str, InventoryEntry]], *, most: int
 ) -> tuple[list[dict[str, Any]], int]:
     """List files in order by their origin, at most so many; also return how many are left out."""
     by_origin: dict[tuple[str, str, str, str], list[dict[str, str]]] = defaultdict(list)

@@ -1,3 +1,3 @@
-"""The record of a run and its evidence: the results folder, and what was captured of source and
+"""Record of a run and its evidence: the results folder, and what was captured of source and
 environment.
 """

@@ -1,5 +1,5 @@
-"""What the arms ran in, in the record: environments of their own, and what ranks loaded beside
-their arm's folder.
+"""Surroundings of the arms, in the record: environments of their own and what these were made from,
+and what ranks loaded beside their arm's folder.
 """
 
 from __future__ import annotations
@@ -7,16 +7,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from harness.forms.digest import sha256
-from harness.forms.distribution import normal
+from harness.forms.distribution import (
+    MODULE_SUFFIXES,
+    WheelError,
+    evident_wheel,
+    normal,
+    wheel_digest,
+    wheel_identity,
+)
 from harness.reason import RefusalWord
-from harness.record import plugins, supplies
-from harness.record.facts import ArmEnvironmentFacts, RunFacts, SourceFacts
+from harness.record import plugins
+from harness.record.facts import (
+    ENVIRONMENT_FOLDER,
+    REQUIREMENTS,
+    ArmEnvironmentFacts,
+    CheckoutFacts,
+    Installed,
+    RunFacts,
+    SourceFacts,
+)
 from harness.record.model import Contradiction, RecordError
-from harness.scenario import Scenario
-from harness.scenario.environment import bare
-from harness.stats.counterparts import Counterparts, spread
-from harness.stats.provenance import FOLDER, TOOL, ArmEnvironment, Source, path_of, releases
-from harness.stats.verdict import Judgement
+from harness.scenario import Environment, Scenario, ScenarioError
+from harness.scenario.environment import bare, parse_requirements, unmet_requirements
+from harness.stats.counterparts import BuiltCheckout, Counterparts, Source, spread
+from harness.stats.provenance import FOLDER, TOOL, path_of, releases
+from harness.stats.verdict import JudgedEnvironment, Judgement
 
 
 def compared(arms: Collection[str]) -> tuple[str, str]:
@@ -33,7 +48,7 @@ def missing(scenario: Scenario, run: RunFacts) -> list[str]:
 
 def arm_environments(
     scenario: Scenario, run: RunFacts, read: Callable[[str], bytes], names: Collection[str]
-) -> dict[str, ArmEnvironment]:
+) -> dict[str, JudgedEnvironment]:
     """Return what the verdict needs to know of each environment that was made.
 
     Args:
@@ -47,41 +62,43 @@ def arm_environments(
             was not made from what the evidence holds.
     """
     wanted = scenario.subject.environments
-    supplies.demand_all_used(run.environments, wanted, names)
+    demand_all_supplies_used(run.environments, wanted, names)
     by_arm = {}
-    for arm, made in run.environments.items():
+    for arm, facts in run.environments.items():
         if arm not in wanted:
             raise RecordError(
                 f"the run has an environment for {scenario.subject.named(arm)}, the scenario asks"
                 " for none"
             )
-        listed = [package.name for package in made.packages]
+        listed = [package.name for package in facts.packages]
         if listed != sorted({normal(name) for name in listed}):
             raise RecordError(
                 f"the packages of the {arm}'s environment are not in order, or one is there twice"
             )
-        if unmet := next(wanted[arm].unmet(python=made.python, packages=made.versions), ""):
+        if unmet := next(wanted[arm].unmet(python=facts.python, packages=facts.versions), ""):
             raise RecordError(f"the {arm}'s environment is not what the scenario asks for: {unmet}")
         # A file of requirements names every package.
         named = {bare(name) for name in wanted[arm].packages} | (
-            made.versions.keys() if made.requirements else set()
+            facts.versions.keys() if facts.requirements else set()
         )
-        by_arm[arm] = ArmEnvironment(
-            digest=made.content,
-            python=made.python,
-            implementation=made.implementation,
+        by_arm[arm] = JudgedEnvironment(
+            digest=facts.content,
+            python=facts.python,
+            implementation=facts.implementation,
             named={
                 package.name: (package.version, package.record)
-                for package in made.packages
+                for package in facts.packages
                 if package.name in named
             },
-            checkouts=supplies.demand(arm, wanted[arm], made, read, names),
+            checkouts=demand_supplies(arm, wanted[arm], facts, read, names),
         )
     return by_arm
 
 
 def differing(
-    scenario: Scenario, made: Mapping[str, ArmEnvironmentFacts], named: Mapping[str, Iterable[str]]
+    scenario: Scenario,
+    environments: Mapping[str, ArmEnvironmentFacts],
+    named: Mapping[str, Iterable[str]],
 ) -> frozenset[str]:
     """Normal names of the packages that the scenario names for one of the arms, and that are not
     known to be the same.
@@ -91,15 +108,22 @@ def differing(
 
     Args:
         scenario: what is asked.
-        made: the environments of the arms that have their own.
+        environments: the environments of the arms that have their own.
         named: what the scenario names for each of them.
     """
     sides = compared(scenario.subject.arms)
     wanted = scenario.subject.environments
-    if any(arm not in scenario.subject.arms for arm in sides) or not wanted.keys() <= made.keys():
+    if (
+        any(arm not in scenario.subject.arms for arm in sides)
+        or not wanted.keys() <= environments.keys()
+    ):
         return frozenset()
-    wheels = [{one.name: one.wheel for one in made[arm].packages} for arm in sides if arm in made]
-    names = frozenset(name for arm in sides if arm in made for name in named[arm])
+    wheels = [
+        {package.name: package.wheel for package in environments[arm].packages}
+        for arm in sides
+        if arm in environments
+    ]
+    names = frozenset(name for arm in sides if arm in environments for name in named[arm])
     return frozenset(
         name for name in names if len(wheels) < 2 or wheels[0].get(name) != wheels[1].get(name)
     )
@@ -111,11 +135,13 @@ def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
 
     Those of its own environment, or of the harness'.
     """
-    own: ArmEnvironmentFacts | None = run.environments.get(arm)
-    if own is not None:
-        built = {name: f" (commit {facts.commit[:12]})" for name, facts in own.checkouts.items()}
-        return own.python, {
-            name: version + built.get(name, "") for name, version in own.versions.items()
+    environment: ArmEnvironmentFacts | None = run.environments.get(arm)
+    if environment is not None:
+        built = {
+            name: f" (commit {facts.commit[:12]})" for name, facts in environment.checkouts.items()
+        }
+        return environment.python, {
+            name: version + built.get(name, "") for name, version in environment.versions.items()
         }
     return run.environment.python, {
         normal(package.name): package.version for package in run.environment.packages
@@ -150,7 +176,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     if own[other] != own["candidate"]:
         words = {True: "an environment of its own", False: "the environment of the harness"}
         lines = [f"-in {words[own[other]]}", f"+in {words[own['candidate']]}", *lines]
-    elif not lines and len({made.content for made in run.environments.values()}) > 1:
+    elif not lines and len({environment.content for environment in run.environments.values()}) > 1:
         lines = ["-other files of the same versions", "+other files of the same versions"]
     return lines
 
@@ -158,7 +184,7 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
 def repositories(
     scenario: Scenario,
     run: RunFacts,
-    environments: Mapping[str, ArmEnvironment],
+    environments: Mapping[str, JudgedEnvironment],
     arms: Mapping[str, Collection[str]],
 ) -> dict[str, Source]:
     """Return what the repository of each arm holds of the code that was not staged.
@@ -261,3 +287,112 @@ def demand_releases(
                         f" {listed}"
                     )
                     raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{path}: {why}")
+
+
+Read = Callable[[str], bytes]
+HEAD = "HEAD"
+
+
+def demand_supplies(
+    arm: str, wanted: Environment, made: ArmEnvironmentFacts, read: Read, names: Collection[str]
+) -> dict[str, BuiltCheckout]:
+    """Refuse an environment that is not made from what its evidence holds.
+
+    Returns:
+        What each package is that was built from a checkout, by normal name.
+
+    Raises:
+        RecordError: it was made from something else, or the evidence is missing.
+    """
+    file = f"{ENVIRONMENT_FOLDER}/{arm}/{REQUIREMENTS}"
+    text = read(file) if file in names else None
+    if (text is not None) != (wanted.requirements is not None) or made.requirements != (
+        text and sha256(text)
+    ):
+        raise RecordError(
+            f"the {arm}'s file of requirements is not the scenario's, or not the one that is kept"
+        )
+    if text is not None:
+        try:
+            lines = parse_requirements(text, name=file)
+        except ScenarioError as error:
+            raise RecordError(
+                f"the {arm}'s file of requirements cannot be read again: {error}"
+            ) from None
+        files = {package.name: (package.version, package.wheel) for package in made.packages}
+        if wrong := next(unmet_requirements(lines, files, built=wanted.checkouts), ""):
+            raise RecordError(
+                f"the {arm}'s environment is not what its file of requirements asks for: {wrong}"
+            )
+    if made.checkouts.keys() != wanted.checkouts.keys():
+        raise RecordError(
+            f"the {arm}'s packages from checkouts are not those that the scenario names"
+        )
+    by_name = {package.name: package for package in made.packages}
+    for name, given in wanted.checkouts.items():
+        if made.checkouts[name].rev != (given.rev or HEAD):
+            raise RecordError(
+                f"the {arm}'s {name} was built from {made.checkouts[name].rev}, not from the"
+                " scenario's"
+            )
+    return {
+        name: _checkout(arm, by_name[name], facts, read, names)
+        for name, facts in made.checkouts.items()
+    }
+
+
+def demand_all_supplies_used(
+    environments: Mapping[str, ArmEnvironmentFacts],
+    wanted: Mapping[str, Environment],
+    names: Collection[str],
+) -> None:
+    """Refuse what lies in the folder of environments and belongs to none.
+
+    Raises:
+        RecordError: there is such a file.
+    """
+    known = {
+        # It is kept also where the environment could not be made.
+        f"{ENVIRONMENT_FOLDER}/{arm}/{REQUIREMENTS}"
+        for arm, given in wanted.items()
+        if given.requirements is not None
+    }
+    known |= {
+        f"{ENVIRONMENT_FOLDER}/{arm}/{checkout.wheel}"
+        for arm, facts in environments.items()
+        for checkout in facts.checkouts.values()
+    }
+    there = {name for name in names if name.startswith(f"{ENVIRONMENT_FOLDER}/")}
+    if odd := sorted(there - known):
+        raise RecordError(f"a file that this run does not account for: {odd[0]}")
+
+
+def _checkout(
+    arm: str, package: Installed, facts: CheckoutFacts, read: Read, names: Collection[str]
+) -> BuiltCheckout:
+    """Return the wheel that was built is the one that was installed, and its files are those that
+    its RECORD said there.
+    """
+    path = f"{ENVIRONMENT_FOLDER}/{arm}/{facts.wheel}"
+    if path not in names:
+        raise RecordError(f"the wheel that {package.name} was installed from is missing: {path}")
+    data = read(path)
+    if sha256(data) != package.wheel:
+        raise RecordError(f"{path} is not the wheel that {package.name} was installed from")
+    try:
+        files = evident_wheel(data)
+        name, version = wheel_identity(files)
+    except WheelError as error:
+        raise RecordError(f"{path} is not a wheel as runs keep them: {error}") from None
+    if (name, version) != (package.name, package.version):
+        raise RecordError(f"{path} is of {name} {version}, not of {package.name} {package.version}")
+    record = next((text for file, text in files.items() if file.endswith(".dist-info/RECORD")), b"")
+    # What a wheel lays elsewhere than among the packages, its RECORD lists under other names once
+    # installed.
+    elsewhere = any(file.partition("/")[0].endswith(".data") for file in files)
+    if not elsewhere and wheel_digest(record.decode("utf-8", "surrogateescape")) != package.record:
+        raise RecordError(f"{path} has other files than {package.name} that was installed")
+    modules = frozenset(
+        sha256(text) for file, text in files.items() if file.endswith(MODULE_SUFFIXES)
+    )
+    return BuiltCheckout(commit=facts.commit, files=facts.files, wheel=modules)

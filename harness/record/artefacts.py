@@ -1,4 +1,4 @@
-"""What ranks kept, as it lies in the evidence: each file once, by its digest.
+"""Artefacts that ranks kept, as they lie in the evidence: each file once, by its digest.
 
 Compared again by whoever has NumPy.
 
@@ -54,13 +54,9 @@ Of what is beyond, it holds digest, shape and comparison.
 
 def path_of(values: Mapping[str, JSON]) -> str:
     """Where an artefact lies, by the values of the event that tells of it."""
-    suffix = (
-        ".bfloat16.npy"
-        if values.get("dtype") == "bfloat16"
-        else ".npy"
-        if "dtype" in values
-        else ".bin"
-    )
+    suffix = ".npy" if "dtype" in values else ".bin"
+    if values.get("dtype") == "bfloat16":
+        suffix = ".bfloat16.npy"
     return f"{FOLDER}/{values.get('sha256')}{suffix}"
 
 
@@ -141,8 +137,8 @@ class Arrays(TrialReader):
                 )
 
     def _hear_needles(self, evidence: str, history: History) -> None:
-        """What was tried with wrong arrays: in the candidate's trials, by every check that has a
-        tolerance.
+        """Take what was tried with wrong arrays: in the candidate's trials, by every check that has
+        a tolerance.
 
         Where one was refused in a cell nothing more has to be tried there: the other trials may
         tell of none.
@@ -185,26 +181,28 @@ class Arrays(TrialReader):
         return ArrayFile(path_of(values), self._read(path_of(values)))
 
     def _hear_changed(self, evidence: str, history: History) -> None:
-        """What a fault changed of an array that is here: it must be what the fault makes of what it
-        was.
+        """Take what a fault changed of an array that is here: it must be what the fault makes of
+        what it was.
         """
         arm = history.about().get("arm")
         for fault in self._changes:
             for rank in fault.ranks.of(history.size) if fault.arm in (None, arm) else ():
-                if (found := artefact_found(history, rank, fault.what)) is None:
+                if (artefact := artefact_found(history, rank, fault.what)) is None:
                     continue
                 for seen in history.said(rank, TOLD):
-                    told = seen.event.values
-                    values = found.event.values
+                    values_told = seen.event.values
+                    values = artefact.event.values
                     if (
-                        told.get("fault") != fault.id
-                        or "why" in told
+                        values_told.get("fault") != fault.id
+                        or "why" in values_told
                         or values.get("stored") is not True
                     ):
                         continue
                     path = path_of(values)
-                    before = fault.before(self._read(path), path, told, fault.asked(history, rank))
-                    if sha256(before) != told.get("was"):
+                    before = fault.before(
+                        self._read(path), path, values_told, fault.asked(history, rank)
+                    )
+                    if sha256(before) != values_told.get("was"):
                         place = f"{evidence}, line {seen.line}"
                         raise RecordError(
                             f"{place}: {fault.what} is not what the fault {fault.id} makes of what"
@@ -216,11 +214,11 @@ class Arrays(TrialReader):
         compared.
         """
         asked = {}
-        own = history.about().get("arm") == "reference"
+        is_reference = history.about().get("arm") == "reference"
         for check in self._checks.values():
-            if own and check.of[0] != "reference":
+            if is_reference and check.of[0] != "reference":
                 continue
-            for rank in range(history.size) if own else check.ranks.of(history.size):
+            for rank in range(history.size) if is_reference else check.ranks.of(history.size):
                 name = str(check.of[1])
                 other, whose = check.other(history, rank=rank)
                 pair = [
@@ -233,8 +231,8 @@ class Arrays(TrialReader):
         return asked
 
     def _hear_found(self, evidence: str, history: History) -> None:
-        """What ranks kept: each once by its name, of the size that its shape asks, and stored where
-        there was room.
+        """Take what ranks kept: each once by its name, of the size that its shape asks, and stored
+        where there was room.
         """
         stored = dict[str, int]()
         left_out = list[tuple[str, int]]()
@@ -271,7 +269,7 @@ class Arrays(TrialReader):
         self._left_out += [(place, many, sum(stored.values())) for place, many in left_out]
 
     def demand(self, judgement: Judgement, names: Collection[str]) -> None:
-        """The files are those that the events name, with the content that they name.
+        """Demand that the files are those that the events name, with the content that they name.
 
         Raises:
             RecordError: one is missing, of nobody, or another.
@@ -327,13 +325,13 @@ class Arrays(TrialReader):
                 self._known[key] = check.compare(files[0], files[1])
             except NotAnArray as error:
                 self._known[key] = str(error)
-        found = self._known[key]
+        known = self._known[key]
         comparison = stated.get("comparison")
-        if isinstance(found, str):
+        if isinstance(known, str):
             return stated.get("why") is None or comparison is not None
         if not isinstance(comparison, dict):
             return True
-        return not check.agrees(comparison, found)
+        return not check.agrees(comparison, known)
 
 
 OF_A_FILE = ("bytes", "dtype", "shape")

@@ -1,5 +1,4 @@
-"""The record worked out from the evidence: by the run that made it, and again by whoever verifies
-it.
+"""Record worked out from the evidence: by the run that made it, and again by whoever verifies it.
 
 Pure: evidence in, record out. The plan is derived from the scenario once more, so a record cannot
 leave out a trial, a cell or a seed that its scenario asks for.
@@ -18,7 +17,6 @@ from harness.history import History
 from harness.plugins import PluginFailed
 from harness.record import facts as facts_module
 from harness.record import sources
-from harness.record.accounts import Accounts
 from harness.record.arms import (
     arm_environments,
     changed_environment,
@@ -30,7 +28,8 @@ from harness.record.arms import (
 )
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
-from harness.record.changed import Changed
+from harness.record.changed import FOLDER as LIBRARY_FOLDER
+from harness.record.changed import ChangedCode, Libraries
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
     HOME_INPUT,
@@ -41,11 +40,7 @@ from harness.record.facts import (
     RunFacts,
 )
 from harness.record.farmed import demand_farmed, demand_over_machines
-from harness.record.frames import Frames
-from harness.record.hangs import Hangs
-from harness.record.ledgers import Ledgers
-from harness.record.library import FOLDER as LIBRARY_FOLDER
-from harness.record.library import Libraries
+from harness.record.hangs import Frames, Hangs
 from harness.record.model import (
     ArmSummary,
     Record,
@@ -53,21 +48,20 @@ from harness.record.model import (
     Unknown,
     read_model,
 )
-from harness.record.planned import demand_strikes, planned_cells
+from harness.record.planned import demand_strikes, planned_cells, summary
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
-from harness.record.question import summary
-from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
+from harness.record.recomputed import Accounts, Ledgers
+from harness.record.reproduced import REPRODUCED_PATH, ReproducedRun, RunComparison, compare
 from harness.record.sources import recipe
 from harness.record.trial_reader import TrialReader
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, Scenario, ScenarioError, parse_scenario
-from harness.stats.cell_facts import CellFacts
-from harness.stats.outcome import Arm, reference_folders, trial_folder
+from harness.stats.outcome import Arm, CellFacts, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
+from harness.stats.shown_trial import without_payload
 from harness.stats.verdict import ArmCode, Judgement, judge
-from harness.stats.wires import without_payload
 
 Read = Callable[[str], bytes]
 PATCH_PATH = "evidence/source.patch"
@@ -95,13 +89,9 @@ def assemble(
     names = frozenset(names)
     run = read_model(RunFacts, read(facts_module.PATH), name=facts_module.PATH)
     text = read(SCENARIO_PATH)
+    # First, because it changes what kinds the scenario may name.
     demand_installed(run)
-    try:
-        scenario = parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
-    except ScenarioError as error:
-        if unknown := unknown_kinds(text, overrides=run.overrides):
-            raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
-        raise RecordError(f"the scenario cannot be read again: {error}") from None
+    scenario = _scenario(run, text)
     demand_named(scenario, run)
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
@@ -114,7 +104,7 @@ def assemble(
             overrides=run.overrides,
             files=summary.files,
             arguments=run.arguments[arm],
-            inputs={one.name: one.digest for one in run.inputs},
+            inputs={given.name: given.digest for given in run.inputs},
             environment=run.environments[arm].digest if arm in environments else None,
         )
         for arm, summary in arms.items()
@@ -122,7 +112,7 @@ def assemble(
     _demand_consistent(scenario, run, names)
     demand_own(scenario, run, planned, recipes, read)
     origins = repositories(
-        scenario, run, environments, {arm: one.files for arm, one in arms.items()}
+        scenario, run, environments, {arm: summary.files for arm, summary in arms.items()}
     )
     codes = {
         arm: ArmCode(
@@ -138,7 +128,7 @@ def assemble(
         scenario, run.environments, {arm: one.named for arm, one in environments.items()}
     )
     libraries = Libraries(run, others, read, arms=compared(arms))
-    changed = Changed(arms, read)
+    changed = ChangedCode(arms, read)
     # In this order a contradiction is found by the reader that names it best.
     readers: tuple[TrialReader, ...] = (
         Witness(run, read),
@@ -191,6 +181,15 @@ def assemble(
     )
 
 
+def _scenario(run: RunFacts, text: bytes) -> Scenario:
+    try:
+        return parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
+    except ScenarioError as error:
+        if unknown := unknown_kinds(text, overrides=run.overrides):
+            raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
+        raise RecordError(f"the scenario cannot be read again: {error}") from None
+
+
 class _PlannedTrials(TrialReader):
     """Refuses trials that were not planned, and lists of what ranks had loaded that contradict the
     rest.
@@ -234,7 +233,7 @@ def _comparison(
     judgement: Judgement,
     read: Read,
     names: Collection[str],
-) -> Comparison | None:
+) -> RunComparison | None:
     """How the run compares with the one it reproduces: of the same scenario, the same inputs and
     the same code.
     """
@@ -249,7 +248,7 @@ def _comparison(
         raise RecordError(f"{REPRODUCED_PATH} is of another report than the run reproduces")
     if reproduced.scenario != sha256(read(SCENARIO_PATH)):
         raise RecordError("the run is of another scenario than the one it reproduces")
-    if reproduced.inputs != {one.name: one.digest for one in run.inputs}:
+    if reproduced.inputs != {given.name: given.digest for given in run.inputs}:
         raise RecordError("the run had other inputs than the one it reproduces")
     for name, arm in arms.items():
         if arm.files != reproduced.arms.get(name) and not (
@@ -292,13 +291,13 @@ def _arms(
 
 
 def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[str]) -> None:
-    """The list of tested files, whose digest the statement names, is that of the files that are
-    there.
+    """Demand that the list of tested files, whose digest the statement names, is that of the files
+    that are there.
     """
     digests = {
         f"{SOURCE_FOLDER}/{arm}/{file}": digest
-        for arm, found in arms.items()
-        for file, digest in found.files.items()
+        for arm, summary in arms.items()
+        for file, digest in summary.files.items()
     }
     if sources.PATH not in names or read(sources.PATH) != sources.listing(digests):
         raise RecordError(f"{sources.PATH} is not the list of the files in {SOURCE_FOLDER}")
@@ -310,22 +309,22 @@ def _revision(
     """Where an arm was laid out from: it must be what the scenario asks for, and the patch the one
     that is kept.
     """
-    found = run.revisions.get(name)
+    revision = run.revisions.get(name)
     file = f"{PATCH_FOLDER}/{name}.patch"
-    if (found is not None) != arm.is_laid_out:
+    if (revision is not None) != arm.is_laid_out:
         raise RecordError(f"the {name}'s code is not from where the scenario says")
-    if found is None:
+    if revision is None:
         if file in names:
             raise RecordError(f"the {name} has no patch, and there is one: {file}")
         return None
     kept = sha256(read(file)) if file in names else None
     if (
-        found.rev != (arm.rev or "HEAD")
-        or found.patch != kept
+        revision.rev != (arm.rev or "HEAD")
+        or revision.patch != kept
         or (kept is not None) != (arm.patch is not None)
     ):
         raise RecordError(f"the {name}'s revision or patch is not the scenario's")
-    return found
+    return revision
 
 
 def _demand_all_used(
@@ -350,25 +349,27 @@ def _demand_all_used(
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is; so are the files of the folders.
         known = (
-            name in OWN or name in PATCHES or name.startswith(tuple(f"{one}/" for one in LISTED))
+            name in OWN
+            or name in PATCHES
+            or name.startswith(tuple(f"{listed}/" for listed in LISTED))
         )
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")
 
 
 def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]) -> None:
-    """What the run says of itself is what its scenario and its files say."""
+    """Demand that what the run says of itself is what its scenario and its files say."""
     demand_farmed(scenario, run)
     demand_over_machines(scenario, run)
     home = scenario.world.home_is
-    if sorted(one.name for one in run.inputs) != sorted(
+    if sorted(given.name for given in run.inputs) != sorted(
         [*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]
     ):
         raise RecordError("the run's inputs are not the scenario's")
     if run.room.home != home:
         raise RecordError("the home folder of the run's ranks is not the scenario's")
-    made = run.made.replace("-", "").replace(":", "")
-    if not run.id.startswith(f"{made}-"):
+    moment = run.made.replace("-", "").replace(":", "")
+    if not run.id.startswith(f"{moment}-"):
         raise RecordError(
             f"the run {run.id} does not bear the time it says it was made at, {run.made}"
         )

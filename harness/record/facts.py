@@ -1,4 +1,4 @@
-"""What a run knows that its events do not say: `evidence/run.json`.
+"""Facts of a run that its events do not say: `evidence/run.json`.
 
 Everything else in the record follows from the evidence by `harness.record.assemble`, so that a
 verifier can work it out again.
@@ -14,9 +14,8 @@ from pydantic import Field, JsonValue
 from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.plugins import Imported, Plugin
-from harness.record.elsewhere import FarmFacts, MachinesFacts
-from harness.stats.cell_facts import CellFacts
 from harness.stats.counterparts import InstalledCopy
+from harness.stats.outcome import CellFacts
 
 PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"
@@ -30,9 +29,9 @@ HOME_INPUT = "world.home"
 """The input that `world.home` names: no input of a scenario has this name."""
 
 
-class Package(Model):
-    """An installed distribution; `record` is one sha256 over the digests that its wheel states for
-    its files.
+class PackageFacts(Model):
+    """Installed distribution; `record` is one sha256 over the digests that its wheel states for its
+    files.
 
     The same wheel gives the same value on every machine, whoever installed it and wherever:
     `harness.forms.distribution.wheel_digest`. None where nothing states them: no RECORD, or an
@@ -45,7 +44,7 @@ class Package(Model):
 
 
 class StartFile(Model):
-    """A file that an interpreter may read or run at its start: a `.pth` file, sitecustomize or
+    """File that an interpreter may read or run at its start: a `.pth` file, sitecustomize or
     usercustomize.
 
     A `.pth` file may import anything before anybody's code runs, so it can change what judges a
@@ -60,7 +59,7 @@ class StartFile(Model):
 
 
 class NixFacts(Model):
-    """The Nix environment that a run took place in. None means that Nix, or git, did not tell.
+    """Nix environment that a run took place in. None means that Nix, or git, did not tell.
 
     Attributes:
         environment: store path.
@@ -92,7 +91,7 @@ class NixFacts(Model):
     driver: list[str]
 
 
-class Environment(Model):
+class EnvironmentFacts(Model):
     """Where the run took place. No host name, no user name, no path, no value of a variable outside
     the allow-list.
 
@@ -124,12 +123,12 @@ class Environment(Model):
     openssh: str | None
     variables: dict[str, str]
     other_variables: int
-    packages: list[Package]
+    packages: list[PackageFacts]
     start_files: list[StartFile] = Field(default_factory=list)
 
 
-class Source(Model):
-    """The repository the scenario lies in.
+class RepositoryFacts(Model):
+    """Repository the scenario lies in.
 
     None means unknown: a git that failed is not a clean tree.
 
@@ -146,7 +145,7 @@ class Source(Model):
 
 
 class InputFacts(Model):
-    """A resolved input.
+    """Resolved input.
 
     Attributes:
         given: what the scenario or `--set` names: a relative path or `hub-id@revision`.
@@ -165,7 +164,7 @@ class InputFacts(Model):
 
 
 class RoomFacts(Model):
-    """What ranks had for home, caches and temporary folder, and what their worlds shared on
+    """Room that ranks had for home, caches and temporary folder, and what their worlds shared on
     purpose.
 
     Attributes:
@@ -203,7 +202,7 @@ class RevisionFacts(Model):
 
 
 class Installed(Model):
-    """A package of an arm's own environment.
+    """Package of an arm's own environment.
 
     Attributes:
         name: in its normal form (PEP 503).
@@ -223,7 +222,7 @@ WheelName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+!-]*\.whl)
 
 
 class CheckoutFacts(Model):
-    """The commit that a package of an arm's own environment was built from.
+    """Commit that a package of an arm's own environment was built from.
 
     Attributes:
         repo: as the scenario names its folder, without this machine's folders.
@@ -248,7 +247,7 @@ class CheckoutFacts(Model):
 
 
 class ArmEnvironmentFacts(Model):
-    """The environment that an arm's ranks ran in, where it is not the harness' own.
+    """Environment that an arm's ranks ran in, where it is not the harness' own.
 
     Attributes:
         python: full version of its interpreter.
@@ -289,7 +288,7 @@ ReportDigest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class ChangeFacts(Model):
-    """The one thing that a pass of a reproduction changes against the pass beside it.
+    """One thing that a pass of a reproduction changes against the pass beside it.
 
     Attributes:
         what: `seeds`, `affinity`, `ranks started`, `worlds at a time`, `variable NAME` (of whoever
@@ -323,7 +322,7 @@ class Reproduces(Model):
 
 
 class SourceFacts(Model):
-    """What the repository holds of the code that ranks of an arm loaded beside what was staged.
+    """Code in the repository that ranks of an arm loaded beside what was staged.
 
     Of an arm from a revision that revision, patched where it is; else the folder as it stood.
 
@@ -343,7 +342,7 @@ class SourceFacts(Model):
 
 
 class SignerFacts(Model):
-    """The key that a run was going to sign its report with.
+    """Key that a run was going to sign its report with.
 
     Whoever verifies refuses the signature of any other.
 
@@ -358,8 +357,93 @@ class SignerFacts(Model):
     name: str | None
 
 
+class MachineFacts(Model):
+    """Machine of a run over several.
+
+    Attributes:
+        called: a digest of its name, or with --name-hosts the name.
+        slots: how many ranks it has room for.
+        system: of its kernel, with release and architecture.
+        python: the version of its interpreter.
+        cores: that its processes may use.
+        memory: bytes.
+        offset: seconds that its wall clock was ahead of the one here.
+        offset_within: seconds that this is right to within: half of the fastest round trip.
+    """
+
+    called: str
+    slots: int
+    system: str
+    python: str
+    cores: int
+    memory: int
+    offset: float
+    offset_within: float
+
+
+class MachinesFacts(Model):
+    """Machines of a run.
+
+    Attributes:
+        machines: in the order of the hostfile.
+        placement: spread, pack, or the machine of each rank by its place in the hostfile.
+        lease: seconds without a heartbeat after which a machine ended its ranks.
+        ready: seconds until the slowest was ready, connection and preload together.
+        made_here: whether they were test machines, made of one.
+        starter: what started our agent there; None for ssh.
+    """
+
+    machines: list[MachineFacts]
+    placement: Literal["spread", "pack"] | list[int]
+    lease: float
+    ready: float
+    made_here: bool = False
+    starter: Literal["ray"] | None = None
+
+
+class NodeFacts(Model):
+    """Node of a cluster on which trials of a run were made.
+
+    Attributes:
+        number: by which its trials name it.
+        name: of its host; None unless `--name-hosts` asked for it.
+        host: digest of its boot id, as for `EnvironmentFacts`.
+        harness_pid: of our process there.
+        server_pids: of its fork servers; of a node that was lost, those it began with.
+        lanes: worlds at the same time.
+        memory: bytes.
+        packages: one digest of what is installed there, but for Rankproof, which is brought:
+            `record.farmed.digest_of`.
+        lost: why it was not used any more before the run was over; None for one that stayed.
+    """
+
+    number: Annotated[int, Field(ge=0)]
+    name: str | None
+    host: str
+    harness_pid: int
+    server_pids: list[int]
+    lanes: Annotated[int, Field(ge=1)]
+    system: str
+    release: str
+    cpu: str
+    cores: int
+    affinity: int
+    memory: int
+    gpu: str | None
+    packages: str
+    lost: str | None = None
+
+
+class FarmFacts(Model):
+    """Cluster whose nodes made a run's trials, and the version of what started us there."""
+
+    starter: Literal["ray"]
+    version: str
+    nodes: list[NodeFacts]
+
+
 class RunFacts(Model):
-    """The facts of one run of one scenario.
+    """Facts of one run of one scenario.
 
     Attributes:
         signer: the key that signs; None where nobody does.
@@ -391,8 +475,8 @@ class RunFacts(Model):
     server_seconds: float
     overrides: list[str]
     challenge: str | None = None
-    source: Source
-    environment: Environment
+    source: RepositoryFacts
+    environment: EnvironmentFacts
     inputs: list[InputFacts]
     arguments: dict[str, dict[str, JsonValue]]
     revisions: dict[str, RevisionFacts] = Field(default_factory=dict)

@@ -1,6 +1,4 @@
-"""What a run says of the nodes on which its trials were made, held against the trials
-themselves.
-"""
+"""Nodes on which a run's trials were made, held against the trials themselves."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from harness.forms.digest import sha256
 from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord, VoidCode
-from harness.record.facts import Package, RunFacts
+from harness.record.facts import PackageFacts, RunFacts
 from harness.record.model import Contradiction, RecordError
 from harness.record.skips import unmet
 from harness.scenario import Scenario
@@ -23,20 +21,21 @@ from harness.stats.outcome import LOST, NODE_LOST, Trial
 BROUGHT = frozenset({"rankproof", "pip", "setuptools", "wheel"})
 
 
-def digest_of(packages: Sequence[Package]) -> str:
+def digest_of(packages: Sequence[PackageFacts]) -> str:
     """One digest of what is installed: the same for two nodes whose packages have the same
     files.
     """
     listed = sorted(
-        [normal(one.name), one.version, one.record or ""]
-        for one in packages
-        if normal(one.name) not in BROUGHT
+        [normal(package.name), package.version, package.record or ""]
+        for package in packages
+        if normal(package.name) not in BROUGHT
     )
     return sha256(json.dumps(listed).encode())
 
 
 def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
-    """What a run says of its nodes agrees with itself, and with where its machine says it was.
+    """Demand that what a run says of its nodes agrees with itself, and with where its machine says
+    it was.
 
     Raises:
         RecordError: it does not.
@@ -48,9 +47,9 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
         raise RecordError("the run's nodes are not each another one")
     if sum(node.lanes for node in nodes) != run.jobs:
         raise RecordError("the lanes of the run's nodes are not its worlds at a time")
-    own = digest_of(run.environment.packages)
+    here = digest_of(run.environment.packages)
     for node in nodes:
-        if node.packages != own:
+        if node.packages != here:
             raise RecordError(f"node {node.number} had other packages than the run")
     if (
         scenario.subject.reference is not None
@@ -64,7 +63,7 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Offered:
-    """What a record says of a machine.
+    """Machine as a record describes it.
 
     What else scenarios need was asked of it before a rank was there.
     """
@@ -77,7 +76,7 @@ class _Offered:
 
 
 def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
-    """What a run says of its machines is what a run can say.
+    """Demand that what a run says of its machines is what a run can say.
 
     Raises:
         RecordError: it is not.
@@ -95,16 +94,17 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
             "the run says that its ranks were on machines, and beside it what no run over"
             " machines has"
         )
-    if len({one.called for one in run.machines.machines}) != len(run.machines.machines):
+    if len({machine.called for machine in run.machines.machines}) != len(run.machines.machines):
         raise RecordError("the run's machines are not each another one")
-    for one in run.machines.machines:
+    for machine in run.machines.machines:
         # Of one that was never reached, or is lost, nothing is known.
         needs = scenario.needs.model_copy(update={"os": None, "gpus": None, "nix": None})
         if (
-            one.cores
-            and (lacking := unmet(needs, _Offered(cores=one.cores, memory=one.memory))) is not None
+            machine.cores
+            and (lacking := unmet(needs, _Offered(cores=machine.cores, memory=machine.memory)))
+            is not None
         ):
-            raise RecordError(f"machine {one.called} had ranks, and its scenario {lacking}")
+            raise RecordError(f"machine {machine.called} had ranks, and its scenario {lacking}")
 
 
 def clock_of(about: Mapping[str, JSON]) -> int | None:
@@ -116,20 +116,20 @@ def clock_of(about: Mapping[str, JSON]) -> int | None:
 def lanes_of(run: RunFacts, node: int | None) -> int:
     """How many trials can have gone on at the same time by one clock."""
     nodes = run.farm.nodes if run.farm is not None else []
-    return next((one.lanes for one in nodes if one.number == node), run.jobs)
+    return next((known.lanes for known in nodes if known.number == node), run.jobs)
 
 
 def most_at_once(run: RunFacts) -> int:
     """How many trials one cause can have made void: what a lost node had in its lanes."""
     return (
-        max((one.lanes for one in run.farm.nodes if one.lost), default=1)
+        max((node.lanes for node in run.farm.nodes if node.lost), default=1)
         if run.farm is not None
         else 1
     )
 
 
 class Places:
-    """What the first lines of trials have to say of where they were made, trial by trial."""
+    """Places that trials have to name in their first lines, trial by trial."""
 
     def __init__(self, run: RunFacts) -> None:
         """Begin."""
@@ -172,22 +172,24 @@ def replaced(trials: Sequence[Trial], *, max_voids: int) -> tuple[int, int]:
     Every void trial uses one of `max_voids`; those that went with one node use one together.
     """
     lost = Counter(
-        one.node for one in trials if one.void is not None and one.void.code == VoidCode.NODE_LOST
+        trial.node
+        for trial in trials
+        if trial.void is not None and trial.void.code == VoidCode.NODE_LOST
     )
-    others = sum(one.void is not None for one in trials) - lost.total()
+    others = sum(trial.void is not None for trial in trials) - lost.total()
     causes = sorted([*lost.values(), *[1] * others])
     # Which of more causes came first is not told; then too few count anyway.
     return sum(causes[:max_voids]), sum(causes[::-1][:max_voids])
 
 
 def demand_kind(run: RunFacts, node: JSON, kind: JSON) -> None:
-    """A trial that went with a node tells of the end that the run tells of that node.
+    """Demand that a trial that went with a node tells of the end that the run tells of that node.
 
     Raises:
         Contradiction: it tells of another.
     """
     nodes = run.farm.nodes if run.farm is not None else []
-    lost = next((one.lost or "" for one in nodes if one.number == node), "")
+    lost = next((known.lost or "" for known in nodes if known.number == node), "")
     if (kind == NODE_LOST) != lost.startswith(f"{NODE_LOST}: "):
         message = f"a trial says that node {node} ended by {kind}, and the run says {lost!r}"
         raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)

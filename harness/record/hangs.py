@@ -1,5 +1,8 @@
-"""Whether the proof of a hang is one that the harness writes: it holds what is stated, and fits the
-rest. Pure.
+"""Places in code that events name, held against the files of their arm: where errors were raised
+and where ranks stood when they hung.
+
+The proof of a hang is one that the harness writes: it holds what is stated, and fits the other
+events. Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import RefusalWord
 from harness.record.facts import SOURCE_FOLDER
-from harness.record.frames import loaded_files
 from harness.record.model import ArmSummary, Contradiction
 from harness.record.trial_reader import TrialReader
 from harness.scenario import HangsAt, Scenario, cells
 from harness.stats.hang import WATCHED, samples_of
+from harness.stats.provenance import loaded_files
 
 # Calls that end by themselves, whatever they are given.
 SLEEPS = ("nanosleep",)
@@ -31,7 +34,7 @@ ROUNDED = 0.01
 
 
 class Hangs(TrialReader):
-    """The proofs of hangs, held against the scenario, the other events and the files of the arm."""
+    """Proofs of hangs, held against the scenario, the other events and the files of the arm."""
 
     def __init__(
         self, scenario: Scenario, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]
@@ -75,7 +78,7 @@ class Hangs(TrialReader):
         if control is None or arm != "control":
             return None
         called = history.about().get("cell")
-        cell = next((one for one in cells(self._scenario) if one.id == called), None)
+        cell = next((planned for planned in cells(self._scenario) if planned.id == called), None)
         return (
             control.must_fail.hang
             if cell is not None and control.must_fail.applies(cell.values)
@@ -88,7 +91,7 @@ class Hangs(TrialReader):
         """
         if arm not in self._arms or event.rank is None:
             return
-        loaded = loaded_files(history, event.rank)
+        loaded = dict(loaded_files(history, event.rank))
         files = self._arms[arm].files
         for thread in _listed(event.values.get("threads")):
             for frame in _listed(thread.get("frames")):
@@ -126,7 +129,7 @@ class Hangs(TrialReader):
 
 
 class _Source:
-    """What a file of Python has: how many lines, and in which of them the code of each function
+    """Outline of a file of Python: how many lines, and in which of them the code of each function
     is.
     """
 
@@ -148,10 +151,19 @@ class _Source:
 
 
 def _parsed(data: bytes) -> _Source | None:
+    text = _text(data)
+    try:
+        return None if text is None else _Source(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _text(data: bytes) -> str | None:
+    """Decode a file as Python does; None where Python could not read it."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return _Source(io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read())
-    except (SyntaxError, UnicodeDecodeError, LookupError, ValueError):
+        return io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read()
+    except (SyntaxError, UnicodeDecodeError, LookupError):
         return None
 
 
@@ -214,7 +226,7 @@ def _of_times(still: Event, history: History) -> Iterator[str]:
     spinning = still.values.get("spinning")
     for ticks in spinning.values() if isinstance(spinning, dict) else ():
         if not isinstance(ticks, dict) or any(
-            not isinstance(one, int) or one < 0 for one in ticks.values()
+            not isinstance(many, int) or many < 0 for many in ticks.values()
         ):
             yield f"the proof says that a thread spun for {ticks}"
 
@@ -262,4 +274,73 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
 
 
 def _listed(value: object) -> list[Mapping[str, JSON]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+SOURCE_LIMIT = 300
+"""Characters of a source line that a rank reports (`harness.rank.failure`)."""
+
+
+class Frames(TrialReader):
+    """Source lines that ranks reported with their errors, held against the files of their arm."""
+
+    def __init__(self, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
+        self._arms = arms
+        self._read = read
+        self._lines: dict[str, list[str]] = {}
+
+    def hear(self, evidence: str, history: History) -> None:
+        """Take in a trial.
+
+        Only of files that the rank loaded as the evidence holds them: of others it does not hold
+        the text.
+
+        Raises:
+            Contradiction: an error stands at a line that the file has not, or that reads otherwise
+                there.
+        """
+        arm = str(history.about().get("arm"))
+        if arm not in self._arms:
+            arm = "candidate"  # a reference runs the candidate's code
+        files = self._arms[arm].files
+        folder = f"{SOURCE_FOLDER}/{arm}"
+        for rank in range(history.size):
+            seen = history.error(rank)
+            if seen is None:
+                continue
+            loaded = dict(loaded_files(history, rank))
+            for frame in _frames(seen.event):
+                file = frame.get("file")
+                line = frame.get("line")
+                if not isinstance(file, str) or not isinstance(line, int) or file not in files:
+                    continue
+                if loaded.get(file) != files[file]:
+                    continue
+                text = self._line(f"{folder}/{file}", line)
+                if text is not None and frame.get("source") not in ("", text):
+                    raise Contradiction(
+                        RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
+                        f"{evidence}, line {seen.line} places an error at {file}, line {line},"
+                        f" which reads {text[:120]!r}, not {str(frame.get('source'))[:120]!r}",
+                    )
+
+    def _line(self, path: str, number: int) -> str | None:
+        """Return a line as Python shows it.
+
+        Empty where there is none, None where the file is not text.
+        """
+        if path not in self._lines:
+            text = _text(self._read(path)) or ""
+            self._lines[path] = io.StringIO(text, newline=None).readlines()
+        lines = self._lines[path]
+        if not lines:
+            return None
+        return lines[number - 1].strip()[:SOURCE_LIMIT] if 1 <= number <= len(lines) else ""
+
+
+def _frames(error: Event) -> list[Mapping[str, JSON]]:
+    """Return the frames inside the subject, and the one that the error names as its place."""
+    frames = [
+        frame for frame in _listed(error.values.get("frames")) if frame.get("subject") is True
+    ]
+    return [*frames, error.values] if error.values.get("file") is not None else frames

@@ -1,4 +1,4 @@
-"""The record, `results.json`: every number in the report comes from here."""
+"""Record, `results.json`: every number in the report comes from here."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord
 from harness.record.facts import RevisionFacts, RunFacts
-from harness.record.reproduced import Comparison
+from harness.record.reproduced import RunComparison
 from harness.stats.verdict import Judgement
 
 PATH = "results.json"
 
 
 class RecordError(ValueError):
-    """A record, or the evidence it is made from, that cannot be read.
+    """Record, or the evidence it is made from, that cannot be read.
 
     The message says which part.
     """
 
 
 class Unknown(RecordError):
-    """The record rests on what this version does not know, so nothing is said about its signer."""
+    """Raised for what this version does not know: nothing is said about the signer then."""
 
 
 class Contradiction(RecordError):
@@ -41,7 +41,7 @@ class Contradiction(RecordError):
 
 
 class FaultSummary(Model):
-    """A fault as the report names it: its id, its kind, the arm it strikes, what it does to which
+    """Fault as the report names it: its id, its kind, the arm it strikes, what it does to which
     ranks, in words.
     """
 
@@ -52,7 +52,7 @@ class FaultSummary(Model):
 
 
 class ScenarioSummary(Model):
-    """What the report says about the scenario; the file itself is evidence.
+    """Summary of the scenario in the report; the file itself is evidence.
 
     `called` says what the arms of a comparison are called: `reference` a, `candidate` b, `control`
     b with the defect. `use` names a ready subject; `of` is `installed` where the subject is what is
@@ -92,8 +92,8 @@ class ScenarioSummary(Model):
 
 
 class ArmSummary(Model):
-    """What an arm is made of: its files with their sha256, the arguments of its entry, and the
-    commit it came from.
+    """Contents of an arm: its files with their sha256, the arguments of its entry, and the commit
+    it came from.
     """
 
     files: dict[str, str]
@@ -102,7 +102,7 @@ class ArmSummary(Model):
 
 
 class ModuleChange(Model):
-    """A file of a library that the ranks of both arms, or of one, loaded, and not as one and the
+    """File of a library that the ranks of both arms, or of one, loaded, and not as one and the
     same.
 
     Attributes:
@@ -124,7 +124,7 @@ class ModuleChange(Model):
 
 
 class LibraryChange(Model):
-    """A distribution that the arms have in different releases.
+    """Distribution that the arms have in different releases.
 
     Attributes:
         distribution: its normal name.
@@ -142,7 +142,7 @@ class LibraryChange(Model):
 
 
 class Record(Model):
-    """The whole record.
+    """Record of a run.
 
     Attributes:
         run: the facts of the run.
@@ -162,7 +162,7 @@ class Record(Model):
     changed: list[str]
     libraries: list[LibraryChange] = Field(default_factory=list)
     judgement: Judgement
-    comparison: Comparison | None = None
+    comparison: RunComparison | None = None
 
     def encode(self) -> bytes:
         """Return the bytes of `results.json`: ASCII, one form on every machine."""
@@ -201,7 +201,8 @@ def _indented(value: JSON, *, depth: int) -> str:
     if isinstance(value, list):
         return f"[{inner}{f',{inner}'.join(parts)}{here}]"
     keys = (_encoder(depth).encode(key) for key in value)
-    return f"{{{inner}{f',{inner}'.join(f'{key}: {part}' for key, part in zip(keys, parts, strict=True))}{here}}}"
+    items = [f"{key}: {part}" for key, part in zip(keys, parts, strict=True)]
+    return f"{{{inner}{f',{inner}'.join(items)}{here}}}"
 
 
 @cache

@@ -71,11 +71,15 @@ def inside(run: RunFacts) -> frozenset[str]:
 
     Whoever judges the run has demanded the same plug-ins before.
     """
-    found = [faults.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, faults.KINDS)]
-    found += [
-        backends.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, backends.KINDS)
+    files = [
+        faults.KINDS[facts.name].inside_file for facts in run.plugins if _is_of(facts, faults.KINDS)
     ]
-    return frozenset(sha256(file.read_bytes()) for file in found if file is not None)
+    files += [
+        backends.KINDS[facts.name].inside_file
+        for facts in run.plugins
+        if _is_of(facts, backends.KINDS)
+    ]
+    return frozenset(sha256(file.read_bytes()) for file in files if file is not None)
 
 
 def _is_of(facts: Plugin, registry: Registry[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The git repository a scenario lies in, read without changing it."""
+"""Git repository a scenario lies in, read without changing it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 
 from harness.forms.git import git, refusal
-from harness.record.facts import Source
+from harness.record.facts import RepositoryFacts
 from harness.record.results import is_of_runs
 
 PATCH_LIMIT = 1024 * 1024
 
 
-def describe(folder: Path, *, results: Path | None = None) -> Source:
+def describe(folder: Path, *, results: Path | None = None) -> RepositoryFacts:
     """Say which commit `folder` is at, and whether the tree was changed since.
 
     What git does not tell stays unknown.
@@ -26,7 +26,7 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
     done = git("rev-parse", "HEAD", folder=folder)
     commit = _answer(done)
     if commit is None:
-        return Source(
+        return RepositoryFacts(
             commit=None,
             tree=None,
             dirty=None,
@@ -37,7 +37,7 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
         )
     lines = _changes(folder, results)
     origin = _git(folder, "config", "--get", "remote.origin.url")
-    return Source(
+    return RepositoryFacts(
         commit=commit,
         tree=_git(folder, "rev-parse", "HEAD^{tree}"),
         dirty=None if lines is None else bool(lines),
@@ -130,8 +130,8 @@ def without_credentials(address: str) -> str | None:
             if scheme.lower() == "file" or "@" in place
             else f"{scheme}://{_without_home(place)}"
         )
-    if found := re.match(r"(?:[^/]*@)?([\w.-]+:.+)", address):
-        return _without_home(found[1])
+    if match := re.match(r"(?:[^/]*@)?([\w.-]+:.+)", address):
+        return _without_home(match[1])
     return None
 
 

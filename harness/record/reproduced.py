@@ -1,5 +1,5 @@
-"""The report that a run reproduces, as `evidence/original.json` keeps it, how the two compare, and
-what a pass changed.
+"""Report that a run reproduces, as `evidence/original.json` keeps it, how the two compare, and what
+a pass changed.
 
 Whoever made the reproduction worked it out from the other run's own evidence; whoever verifies the
 reproduction has that file, and judges the comparison again.
@@ -8,7 +8,7 @@ reproduction has that file, and judges the comparison again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -19,9 +19,9 @@ from harness.forms.model import Model
 from harness.record.facts import (
     ArmEnvironmentFacts,
     ChangeFacts,
-    Environment,
+    EnvironmentFacts,
     Installed,
-    Package,
+    PackageFacts,
     RunFacts,
 )
 from harness.scenario import Needs, Scenario
@@ -50,7 +50,7 @@ SETTING = "world.env."
 
 
 class ReproducedRun(Model):
-    """The run that is reproduced.
+    """Run that is reproduced.
 
     Attributes:
         report: sha256 of its report.
@@ -72,7 +72,7 @@ class ReproducedRun(Model):
     verdict: Word
     start: Literal["warm", "fresh"]
     jobs: int
-    environment: Environment
+    environment: EnvironmentFacts
     environments: dict[str, ArmEnvironmentFacts] = Field(default_factory=dict)
     arms: dict[str, dict[str, str]]
     inputs: dict[str, str]
@@ -92,11 +92,9 @@ class ReproducedRun(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """The setting of a run that is not made yet; None: the environments of its arms are not
-    known.
-    """
+    """Setting of a run that is not made yet; None: the environments of its arms are not known."""
 
-    environment: Environment
+    environment: EnvironmentFacts
     start: str
     jobs: int
     rankproof: str = __version__
@@ -109,7 +107,7 @@ be.
 """
 
 
-class Difference(Model):
+class SettingDifference(Model):
     """Something in which the two machines or environments differ."""
 
     group: Group
@@ -118,8 +116,8 @@ class Difference(Model):
     now: str
 
 
-class Comparison(Model):
-    """A reproduction, and the run that it reproduces.
+class RunComparison(Model):
+    """Reproduction, and the run that it reproduces.
 
     Attributes:
         environment: what stands for the whole environment on both sides where it is the same: a Nix
@@ -138,12 +136,12 @@ class Comparison(Model):
     environment: str
     packages_same: int
     packages_all: int
-    differences: list[Difference]
+    differences: list[SettingDifference]
 
 
 def compare(
     scenario: Scenario, reproduced: ReproducedRun, run: RunFacts, now: Sequence[CellProfile]
-) -> Comparison:
+) -> RunComparison:
     """Hold a run against the one that it reproduces."""
     then = reproduced.environment
     here = run.environment
@@ -152,7 +150,7 @@ def compare(
         name in after and digest is not None and after[name] == digest
         for name, digest in before.items()
     )
-    return Comparison(
+    return RunComparison(
         report=reproduced.report,
         signed=reproduced.signed,
         id=reproduced.id,
@@ -168,7 +166,7 @@ def compare(
     )
 
 
-def same_environment(then: Environment, here: Environment) -> str:
+def same_environment(then: EnvironmentFacts, here: EnvironmentFacts) -> str:
     """Return what makes two environments the same by construction, or empty."""
     if (
         then.nix is not None
@@ -181,7 +179,7 @@ def same_environment(then: Environment, here: Environment) -> str:
     return ""
 
 
-def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Difference]:
+def differences(needs: Needs | None, first: Setting, second: Setting) -> list[SettingDifference]:
     """Return what differs between the settings of two runs, what decides first.
 
     Args:
@@ -192,16 +190,18 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
     then = first.environment
     here = second.environment
     deciding = _decides(needs) if needs is not None else set()
-    rows: list[Difference] = []
+    rows: list[SettingDifference] = []
 
     def note(what: str, before: object, after: object, group: Group) -> None:
         if before != after:
-            rows.append(Difference(group=group, what=what, then=_shown(before), now=_shown(after)))
+            rows.append(
+                SettingDifference(group=group, what=what, then=_shown(before), now=_shown(after))
+            )
 
     note("ranks started", first.start, second.start, "decides")
     stores = [side.nix.environment if side.nix is not None else None for side in (then, here)]
     note("nix", stores[0], stores[1], "decides" if "nix" in deciding else "known to matter")
-    for name in Environment.model_fields:
+    for name in EnvironmentFacts.model_fields:
         if name not in APART:
             usual: Group = "known to matter" if name in MATTERS else "rarely matters"
             note(
@@ -217,23 +217,17 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
             here.variables.get(name),
             "known to matter",
         )
-    before, after = ({one.name.lower(): one for one in side.packages} for side in (then, here))
-    for name in sorted(before.keys() | after.keys()):
-        one = before.get(name)
-        other = after.get(name)
-        if one == other or (
-            one and other and one.version == other.version and None in (one.record, other.record)
-        ):
-            continue
+    packages = [
+        {package.name.lower(): package for package in side.packages} for side in (then, here)
+    ]
+    for name, one_version, other_version in _versions(*packages):
         group: Group = "known to matter" if name in COMPUTING else "rarely matters"
-        # The same version with other files: only the digests tell.
-        twins = one is not None and other is not None and one.version == other.version
-        note(f"package {name}", _version(one, files=twins), _version(other, files=twins), group)
+        note(f"package {name}", one_version, other_version, group)
     for what, one_word, other_word in _of_arms(first, second):
         note(what, one_word, other_word, "known to matter")
     note("rankproof", first.rankproof, second.rankproof, "known to matter")
     note("worlds at a time", first.jobs, second.jobs, "known to matter")
-    return sorted(rows, key=lambda one: GROUPS.index(one.group))
+    return sorted(rows, key=lambda row: GROUPS.index(row.group))
 
 
 def _decides(needs: Needs) -> set[str]:
@@ -260,19 +254,25 @@ def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None,
         then = (first.environments or {})[arm]
         here = (second.environments or {})[arm]
         yield f"python of the {arm}", then.python, here.python
-        before, after = ({one.name: one for one in side.packages} for side in (then, here))
-        for name in sorted(before.keys() | after.keys()):
-            one = before.get(name)
-            other = after.get(name)
-            twins = one is not None and other is not None and one.version == other.version
-            yield (
-                f"package {name} of the {arm}",
-                _version(one, files=twins),
-                _version(other, files=twins),
-            )
+        packages = [{package.name: package for package in side.packages} for side in (then, here)]
+        for name, one_version, other_version in _versions(*packages):
+            yield f"package {name} of the {arm}", one_version, other_version
 
 
-def _version(package: Package | Installed | None, *, files: bool) -> str | None:
+def _versions(
+    then: Mapping[str, PackageFacts | Installed], here: Mapping[str, PackageFacts | Installed]
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield name and both versions, in words, of every package that is on either side."""
+    for name in sorted(then.keys() | here.keys()):
+        before = then.get(name)
+        after = here.get(name)
+        # The same version with other files: only the digests tell, where both sides have one.
+        is_twin = before is not None and after is not None and before.version == after.version
+        files = is_twin and None not in (before and before.record, after and after.record)
+        yield name, _version(before, files=files), _version(after, files=files)
+
+
+def _version(package: PackageFacts | Installed | None, *, files: bool) -> str | None:
     if package is None:
         return None
     return f"{package.version} ({(package.record or '')[:12]})" if files else package.version

@@ -1,4 +1,4 @@
-"""The results folder of one run. Nobody else writes into `results/`.
+"""Results folder of one run. Nobody else writes into `results/`.
 
 It is made as `<run>.unfinished` and gets its name when the signed report lies in it: an interrupted
 run leaves a folder that says so, never a signed half.
@@ -46,14 +46,14 @@ def is_of_runs(path: str) -> bool:
 
 
 class ResultsError(Exception):
-    """The results folder cannot be written; the message says where, why, and what to do.
+    """Raised where the results folder cannot be written; says where, why, and what to do.
 
     Nothing was signed.
     """
 
 
 class ResultsFolder:
-    """A run's folder while it is being written. Safe to write to from several threads."""
+    """Run's folder while it is being written. Safe to write to from several threads."""
 
     def __init__(self, root: Path, scenario: str) -> None:
         """Make the folder.
@@ -67,6 +67,7 @@ class ResultsFolder:
         self._scenario = root / scenario
         self.path = self._scenario / f"{self.id}{UNFINISHED}"
         self.digests: dict[str, str] = {}
+        # Held while a digest is noted: lanes write the files of their trials at the same time.
         self._lock = threading.Lock()
         with _as_results_error(self.path):
             _make(root)
@@ -97,7 +98,8 @@ class ResultsFolder:
         self.path = path
         self._scenario = path.parent
         self.root = path.parent.parent
-        self.digests, self._lock = {}, threading.Lock()
+        self.digests = {}
+        self._lock = threading.Lock()
         return self
 
     def take_in(self, names: Collection[str]) -> None:
@@ -126,6 +128,8 @@ class ResultsFolder:
         target = self.path / name
         with _as_results_error(target):
             target.parent.mkdir(parents=True, exist_ok=True)
+            # In this order: the content is on the disk before the name is, and the name before
+            # anybody is told of it, so that a machine that fails leaves no file that is half there.
             with file.open("rb") as content:
                 os.fsync(content.fileno())
                 digest = hashlib.file_digest(content, "sha256").hexdigest()
@@ -202,6 +206,7 @@ class ResultsFolder:
         Raises:
             ResultsError: as for `write`; the folder stays unfinished.
         """
+        # The report last: where it is, all that it vouches for is on the disk.
         for name, data in (manifest, *beside, report):
             target = self.path / name
             with _as_results_error(target), target.open("xb") as file:
@@ -243,6 +248,8 @@ class ResultsFolder:
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
+        # Two runs that end together must not point `latest` at each other's folder, nor make and
+        # remove the folder of one scenario at the same time.
         try:
             with FileLock(self.root / LOCK, timeout=LOCK_WITHIN):
                 yield

@@ -1,5 +1,5 @@
-"""What a machine lacks for a scenario, and whether a cell can have been skipped for the reason it
-states. Pure.
+"""Reasons to skip a cell: what a machine lacks for a scenario, and whether a cell can have been
+skipped for the reason it states. Pure.
 
 A failing cell that is deleted and called skipped is the cheapest way to a PASS. A reason holds for
 all that it depends on: where one of these cells ran, the reason is contradicted.
@@ -12,8 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from harness.reason import Skip, SkipCode
-from harness.record.elsewhere import MachinesFacts
-from harness.record.facts import RunFacts
+from harness.record.facts import MachinesFacts, RunFacts
 from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.matrix import machines_of
 from harness.subjects import READY
@@ -95,7 +94,7 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
         str({**arm.with_, **cell.axes}.get("model", "model"))
         for arm in scenario.subject.arms.values()
     }
-    made = [
+    models = [
         one.made
         for name in named
         if (one := scenario.inputs.get(name)) is not None and one.made is not None
@@ -105,11 +104,11 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
     from harness.engines.models.catalogue import MODELS
     from harness.engines.offers import uneven
 
-    configs = [MODELS[name].config() for name in made if name in MODELS]
+    configs = [MODELS[name].config() for name in models if name in MODELS]
     if len(configs) == len(named) and not any(
         uneven(use, config, ranks=cell.ranks) for config in configs
     ):
-        return f"{use} can split {', '.join(sorted(made))} over {cell.ranks} ranks"
+        return f"{use} can split {', '.join(sorted(models))} over {cell.ranks} ranks"
     return ""
 
 
@@ -127,24 +126,24 @@ def _is_meant(here: Holds, cell: Cell, other: Cell) -> bool:
             return other.backend == cell.backend and other.ranks >= cell.ranks
 
 
-def lacks_machines(cell: Cell, found: MachinesFacts | None) -> bool:
+def lacks_machines(cell: Cell, machines: MachinesFacts | None) -> bool:
     """Return whether a run over these machines, or over none, cannot have the ranks of a cell on as
     many as it says.
     """
     if cell.hosts is None:
         return False
-    if found is None:
+    if machines is None:
         return cell.hosts > 1
-    slots = [one.slots for one in found.machines]
-    return machines_of(found.placement, slots=slots, size=cell.ranks, hosts=cell.hosts) is None
+    slots = [machine.slots for machine in machines.machines]
+    return machines_of(machines.placement, slots=slots, size=cell.ranks, hosts=cell.hosts) is None
 
 
 class Offers(Protocol):
-    """What is known of a machine that a scenario may need something of."""
+    """Machine that a scenario may need something of."""
 
     @property
     def system(self) -> str:
-        """The name of its kernel."""
+        """Return the name of its kernel."""
 
     @property
     def cores(self) -> int:

@@ -1,5 +1,5 @@
-"""What was tested: `evidence/source-files.sha256`, and the digest that ties each trial to all that
-it was made of.
+"""Tested files: `evidence/source-files.sha256`, and the digest that ties each trial to all that it
+was made of.
 
 One digest of the list, which is written as `sha256sum` writes it, names the tested source, also
 where a tree was dirty or the code lies in no repository. `sha256sum -c

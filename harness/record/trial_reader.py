@@ -1,4 +1,4 @@
-"""The protocol of whoever reads every trial of a run while its record is worked out.
+"""Protocol of whoever reads every trial of a run while its record is worked out.
 
 `harness.record.assemble` has a list of them. What is to be held against the evidence of all trials
 is one more class in that list, in a file of its own.

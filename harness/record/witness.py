@@ -1,5 +1,5 @@
-"""Whether the trials of a run are its own, and can all have happened: heard one by one, and held
-against each other.
+"""Witness of a run: whether its trials are its own, and can all have happened: heard one by one,
+and held against each other.
 
 Pure. What a run writes always passes, because it comes from the clock and the processes of one
 machine: a process belongs to one trial, time goes one way, and no two stretches of it are alike to
@@ -20,16 +20,14 @@ from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import RefusalWord
-from harness.record.elsewhere import MachinesFacts
-from harness.record.facts import RunFacts
+from harness.record.facts import MachinesFacts, RunFacts
 from harness.record.farmed import Places, clock_of, demand_kind, lanes_of, replaced
 from harness.record.model import Contradiction, RecordError
 from harness.record.sources import KEY as RECIPE
 from harness.record.trial_reader import TrialReader
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.scenario.matrix import machines_of
-from harness.stats.cell_facts import CellFacts
-from harness.stats.outcome import EVENTS, LOST, reference_folders, trial_folder
+from harness.stats.outcome import EVENTS, LOST, CellFacts, reference_folders, trial_folder
 from harness.stats.verdict import Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies
@@ -129,23 +127,26 @@ class Witness(TrialReader):
     def _hear_ranks(
         self, evidence: str, history: History, processes: set[tuple[int | None, int | None]]
     ) -> None:
-        """The ranks are of this world, of this backend, and in the interpreter that the run
+        """Hold the ranks against this world: of this backend, and in the interpreter that the run
         names.
         """
         world = mark(self._read(evidence).partition(b"\n")[0])
         about = history.about()
         pids: dict[int | None, int | None] = {None: None}
-        own: dict[str, JSON] = {"world": world}
+        wanted_of_rank: dict[str, JSON] = {"world": world}
         # A reference runs in the candidate's, where it is not an arm of its own.
         arm = about.get("arm")
         if arm == "reference" and arm not in self._run.arguments:
             arm = "candidate"
         if arm not in self._run.environments:
-            own["python"] = self._run.environment.python
+            wanted_of_rank["python"] = self._run.environment.python
         named_by = (
             ()
             if history.is_of_programs
-            else (("rank.begin", own), ("backend.ready", {"backend": about.get("backend")}))
+            else (
+                ("rank.begin", wanted_of_rank),
+                ("backend.ready", {"backend": about.get("backend")}),
+            )
         )
         for rank in range(history.size):
             for started in history.served(rank, "rank.started"):
@@ -203,20 +204,20 @@ class Witness(TrialReader):
                 until = max(until, last)
 
     def _compare_those(self, group: Iterable[tuple[int, str]]) -> None:
-        beside: dict[tuple[int, int | None, str], str] = {}
+        known: dict[tuple[int, int | None, str], str] = {}
         for place, file in group:
             events = dict.fromkeys(zip(*self._heard[place], strict=True), file)
-            if shared := beside.keys() & events.keys():
+            if shared := known.keys() & events.keys():
                 ns, pid, name = min(shared, key=itemgetter(0))
-                other = beside[ns, pid, name]
+                other = known[ns, pid, name]
                 self._refuse(
                     RefusalWord.EVENTS_SHARED,
                     f"{file} and {other} both hold {name} of pid {pid} at {ns} ns",
                 )
-            beside |= events
+            known |= events
 
     def _measure(self) -> None:
-        """The run had the time for all of it, and as many lanes as it says."""
+        """Demand that the run had the time for all of it, and as many lanes as it says."""
         for node, spans in self._spans.items():
             self._measure_those(spans, lanes=lanes_of(self._run, node))
         # A node is lost once: what it takes along goes on at that moment.
@@ -269,8 +270,8 @@ def demand_own(
     recipes: Mapping[str, str],
     read: Callable[[str], bytes],
 ) -> None:
-    """The first line of every trial says of which run, cell, arm and place it is, and what it is
-    made of.
+    """Demand that the first line of every trial says of which run, cell, arm and place it is, and
+    what it is made of.
 
     Raises:
         Contradiction: it says another.
@@ -300,13 +301,13 @@ def demand_own(
         begun[moment] = evidence
 
 
-def _machines(found: MachinesFacts | None, cell: Cell) -> JSON:
+def _machines(machines: MachinesFacts | None, cell: Cell) -> JSON:
     """Return what the first line of a cell's worlds says of their machines."""
-    if found is None:
+    if machines is None:
         return None
-    slots = [one.slots for one in found.machines]
-    placed = machines_of(found.placement, slots=slots, size=cell.ranks, hosts=cell.hosts)
-    return {"called": [one.called for one in found.machines], "of": list(placed or ())}
+    slots = [machine.slots for machine in machines.machines]
+    placed = machines_of(machines.placement, slots=slots, size=cell.ranks, hosts=cell.hosts)
+    return {"called": [machine.called for machine in machines.machines], "of": list(placed or ())}
 
 
 def _own(
@@ -346,7 +347,8 @@ def _own(
 
 
 def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
-    """A void trial is replaced, as often as the scenario allows, and no other trial is made twice.
+    """Demand that a void trial is replaced, as often as the scenario allows, and no other trial is
+    made twice.
 
     Raises:
         Contradiction: there are more trials, or fewer.
@@ -357,10 +359,10 @@ def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
             planned = wanted[arm]
             fewest, most = replaced(tally.trials, max_voids=scenario.trials.max_voids)
             if not fewest <= len(tally.trials) - planned <= most:
-                made = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
+                ran = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
                 raise Contradiction(
                     RefusalWord.TRIALS_NOT_PLANNED,
-                    f"cell {cell.id} has {made}, and its scenario plans {planned}",
+                    f"cell {cell.id} has {ran}, and its scenario plans {planned}",
                 )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from harness.forms.text import numbered, plural
 from harness.record import facts
 from harness.record.arms import compared
+from harness.record.changed import RUN_LINES, text_path
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER, RevisionFacts
-from harness.record.library import RUN_LINES, text_path
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import LibraryChange, ModuleChange, Record, ScenarioSummary
 from harness.report.blocks import (
@@ -29,7 +29,7 @@ from harness.report.blocks import (
     first_open,
 )
 from harness.report.words import quantity, worst_first
-from harness.stats.measured import Measured, Summary
+from harness.stats.measured import Measured, MeasuredSummary
 
 RUN = Evidence(facts.PATH)
 RECORD = Evidence(RECORD_PATH)
@@ -317,7 +317,7 @@ def _row(row: Measured, evidence: str) -> tuple[Part, ...]:
     )
 
 
-def _spread(summary: Summary | None, unit: str, evidence: str) -> Part:
+def _spread(summary: MeasuredSummary | None, unit: str, evidence: str) -> Part:
     if summary is None:
         return "not measured"
     low = quantity(summary.low, unit)

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from harness.forms.text import plural
 from harness.record import facts
 from harness.record.arms import installed
-from harness.record.elsewhere import MachineFacts
-from harness.record.facts import ArmEnvironmentFacts, Environment, RunFacts
+from harness.record.facts import ArmEnvironmentFacts, EnvironmentFacts, MachineFacts, RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
@@ -161,7 +160,7 @@ def _machine(machine: MachineFacts) -> str:
     return f"{machine.system}, Python {machine.python}, {size}; {clock}"
 
 
-def _start_files(here: Environment | ArmEnvironmentFacts) -> str:
+def _start_files(here: EnvironmentFacts | ArmEnvironmentFacts) -> str:
     return ", ".join(f"{file.name} (sha256 {file.sha256[:12]})" for file in here.start_files)
 
 
@@ -324,7 +323,7 @@ def _row(name: str, versions: Sequence[str | None]) -> tuple[Part, ...]:
     )
 
 
-def made_by(here: Environment) -> str:
+def made_by(here: EnvironmentFacts) -> str:
     """Who made the environment: Nix with its store path, or a lock with its sha256, or nobody
     knows.
     """
@@ -335,7 +334,7 @@ def made_by(here: Environment) -> str:
     return f"{how}, store path {here.nix.environment}; Python {here.python}, {lock}"
 
 
-def nix_rows(here: Environment) -> list[tuple[str, Part]]:
+def nix_rows(here: EnvironmentFacts) -> list[tuple[str, Part]]:
     """Return what the environment was built from, where Nix built it: names and values of a
     table.
     """
@@ -360,7 +359,7 @@ def nix_rows(here: Environment) -> list[tuple[str, Part]]:
     return rows
 
 
-def nix_warnings(here: Environment) -> list[Block]:
+def nix_warnings(here: EnvironmentFacts) -> list[Block]:
     """Return what makes the environment another one than the commit and its flake.lock stand for.
 
     Empty where nothing does.

@@ -16,9 +16,8 @@ from harness.report import svg
 from harness.report.words import quantity, ranks_in_words, worst_first
 from harness.stats import shown_trial
 from harness.stats.outcome import Trial
-from harness.stats.shown_trial import lifelines
+from harness.stats.shown_trial import ShownLink, ShownStrike, Wires, lifelines
 from harness.stats.verdict import CellVerdict
-from harness.stats.wires import ShownLink, ShownStrike, Wires
 
 FOLDER = "evidence/figures"
 GRID = f"{FOLDER}/trials.svg"

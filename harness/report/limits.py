@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.forms.text import plural
-from harness.record.elsewhere import MachinesFacts
+from harness.record.facts import MachinesFacts
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from harness.forms.text import plural
 from harness.record import facts
+from harness.record.changed import FOLDER as LIBRARY_FOLDER
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
-from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
-from harness.record.reproduced import GROUPS, REPRODUCED_PATH, Comparison, is_shown
+from harness.record.reproduced import GROUPS, REPRODUCED_PATH, RunComparison, is_shown
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -274,7 +274,7 @@ def _details(cell: CellAnswer) -> list[Block]:
     return blocks
 
 
-def _differences(comparison: Comparison) -> list[Block]:
+def _differences(comparison: RunComparison) -> list[Block]:
     same = (
         f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same"
         " file by file"

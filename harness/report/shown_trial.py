@@ -28,9 +28,17 @@ from harness.report.blocks import (
 from harness.report.figures import distances_path, lanes_path, struck_packets, wires_path
 from harness.report.words import quantity, ranks_in_words
 from harness.stats.outcome import Arm, Trial
-from harness.stats.shown_trial import Excerpt, ShownCell, ShownRow, ShownTrial, Standing, Step
+from harness.stats.shown_trial import (
+    Excerpt,
+    ShownCell,
+    ShownRow,
+    ShownStrike,
+    ShownTrial,
+    Standing,
+    Step,
+    Wires,
+)
 from harness.stats.verdict import CellVerdict
-from harness.stats.wires import ShownStrike, Wires
 
 VALUE_LIMIT = 80
 DIGEST = re.compile("[0-9a-f]{40,128}")

@@ -34,7 +34,7 @@ from harness.report.blocks import (
 )
 from harness.report.summary import tree_state
 from harness.scenario import SIGNIFICANT, trials_needed
-from harness.stats.measured import Summary, summarise
+from harness.stats.measured import MeasuredSummary, summarise
 from harness.stats.outcome import Trial
 from harness.stats.rates import (
     fisher_two_sided,
@@ -330,7 +330,9 @@ def _measured(left: CellVerdict, right: CellVerdict) -> Iterator[Row]:
         yield _summaries("measured", left.id, what, summaries, row.unit)
 
 
-def _summaries(kind: Kind, cell: str, what: str, sides: Sequence[Summary | None], unit: str) -> Row:
+def _summaries(
+    kind: Kind, cell: str, what: str, sides: Sequence[MeasuredSummary | None], unit: str
+) -> Row:
     left, right = sides
     shown = _interval(left, unit), _interval(right, unit)
     if left is None or right is None:
@@ -354,7 +356,7 @@ def _two(values: Iterable[str]) -> tuple[str, str]:
     return first, second
 
 
-def _interval(summary: Summary | None, unit: str) -> str:
+def _interval(summary: MeasuredSummary | None, unit: str) -> str:
     if summary is None:
         return "not measured"
     digits = 3 if unit == "s" else 0

@@ -19,7 +19,7 @@ from typing import Literal
 
 from harness.forms.digest import sha256
 from harness.record import environment
-from harness.record.facts import ChangeFacts, Environment
+from harness.record.facts import ChangeFacts, EnvironmentFacts
 from harness.record.reproduced import (
     AFFINITY,
     JOBS,
@@ -27,9 +27,9 @@ from harness.record.reproduced import (
     SETTING,
     START,
     VARIABLE,
-    Difference,
     Here,
     ReproducedRun,
+    SettingDifference,
     differences,
     is_shown,
     override,
@@ -191,10 +191,10 @@ def word(*, shown: bool, answer: Answer, against: Answer) -> Word:
 
 
 def _towards(
-    difference: Difference,
+    difference: SettingDifference,
     scenario: Scenario,
     reproduced: ReproducedRun,
-    here: Environment,
+    here: EnvironmentFacts,
     *,
     jobs: int,
 ) -> OneChange | str:
@@ -238,7 +238,7 @@ def _towards(
 
 
 def _variable(
-    name: str, scenario: Scenario, reproduced: ReproducedRun, here: Environment
+    name: str, scenario: Scenario, reproduced: ReproducedRun, here: EnvironmentFacts
 ) -> OneChange | str:
     if name in scenario.world.env:
         return f"the scenario sets it for its ranks: {scenario.world.env[name]}"
@@ -260,7 +260,7 @@ def _variable(
 
 
 def _settings(
-    scenario: Scenario, here: Environment, *, start: str, jobs: int
+    scenario: Scenario, here: EnvironmentFacts, *, start: str, jobs: int
 ) -> Iterator[OneChange]:
     """Yield what both runs had alike and decides how ranks meet in time."""
     alike = "both runs had it alike"

@@ -16,7 +16,7 @@ from harness.forms.document import parse_document
 from harness.forms.source import read_source, real_place
 from harness.record import repository as described
 from harness.record.assemble import PATCH_PATH
-from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
+from harness.record.facts import PATCH_FOLDER, RepositoryFacts, RevisionFacts
 from harness.record.results import ResultsFolder
 from harness.reproduce.report_copy import (
     ReportCopy,
@@ -79,7 +79,7 @@ class Rebuilt:
     """
 
     arms: Mapping[str, ArmFiles]
-    source: Source
+    source: RepositoryFacts
     patch: bytes | None
     where: str
     candidate: str = ""
@@ -90,7 +90,7 @@ class Rebuilt:
 
 def from_evidence(copy: ReportCopy) -> Rebuilt:
     """Code that ran, as the evidence holds it."""
-    source = Source(
+    source = RepositoryFacts(
         commit=None,
         tree=None,
         dirty=None,
@@ -432,7 +432,7 @@ def _demand_own_code(copy: ReportCopy) -> None:
         )
 
 
-def _demand_inside(source: Source) -> None:
+def _demand_inside(source: RepositoryFacts) -> None:
     """Demand that what ends up on git's command line, or as a path, is what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError(
@@ -442,7 +442,7 @@ def _demand_inside(source: Source) -> None:
         raise SourceError("the report's commit is not a full commit id, as every run records it")
 
 
-def _untracked(source: Source) -> str:
+def _untracked(source: RepositoryFacts) -> str:
     if not source.untracked:
         return ""
     return (

@@ -23,7 +23,7 @@ from harness.forms.distribution import missing
 from harness.forms.model import MOST_RANKS
 from harness.plugins import PluginFailed
 from harness.record import environment
-from harness.record.facts import Environment
+from harness.record.facts import EnvironmentFacts
 from harness.registry import Registry
 from harness.report.view import VIEWS
 from harness.run.environments.cache import cached
@@ -167,7 +167,7 @@ def _plugins() -> Iterator[DoctorAnswer]:
             yield DoctorAnswer("plug-in", name, "no", why, "tell its makers, or uninstall it")
 
 
-def _tools(machine: Environment) -> Iterator[DoctorAnswer]:
+def _tools(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
     if machine.gpu:
         yield DoctorAnswer("machine", "GPU", "yes", machine.gpu)
     else:
@@ -291,7 +291,7 @@ def _storage(results: Path) -> Iterator[DoctorAnswer]:
         )
 
 
-def _environment(machine: Environment) -> Iterator[DoctorAnswer]:
+def _environment(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
     if machine.lock:
         yield DoctorAnswer(
             "environment", "lock", "yes", f"{machine.lock}, variant {machine.variant}"
@@ -316,7 +316,7 @@ def _cached() -> Iterator[DoctorAnswer]:
         yield DoctorAnswer("environment", kept.key[:8], "note", detail)
 
 
-def _nix(machine: Environment) -> Iterator[DoctorAnswer]:
+def _nix(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
     nix = machine.nix
     if nix is None:
         how = "run `nix develop`" if shutil.which("nix") else "Nix is not installed"

@@ -15,7 +15,7 @@ from harness.checks.arrays import compares_arrays
 from harness.forms.distribution import missing
 from harness.reason import Skip, SkipCode
 from harness.record import environment, repository, sources
-from harness.record.facts import Environment, Reproduces, Source
+from harness.record.facts import EnvironmentFacts, RepositoryFacts, Reproduces
 from harness.record.reproduced import REPRODUCED_PATH
 from harness.record.results import ResultsFolder
 from harness.record.skips import unmet
@@ -51,7 +51,7 @@ class Material:
 
     lay_arms: Callable[[ResultsFolder], dict[str, staging.StagedArm]]
     inputs: dict[str, inputs.ResolvedInput]
-    source: Source
+    source: RepositoryFacts
     patch: bytes | None
     reproduces: Reproduces
     reproduced: bytes
@@ -65,7 +65,7 @@ class Ingredients:
 
     inputs: dict[str, inputs.ResolvedInput]
     arms: dict[str, staging.StagedArm]
-    source: Source
+    source: RepositoryFacts
     patch: bytes | None
     origins: Mapping[str, provenance.CodeOrigin]
     supplies: Mapping[str, Supply]
@@ -134,7 +134,7 @@ class Preparation:
 
     arms: Mapping[str, StagedArm]
     inputs: Mapping[str, ResolvedInput]
-    machine: Environment
+    machine: EnvironmentFacts
     environments: Mapping[str, ReadyEnvironment]
     cells: Sequence[Cell]
     skipped: dict[str, Skip]

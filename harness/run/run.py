@@ -23,6 +23,7 @@ from harness.forms.source import real_place
 from harness.plugins import PluginFailed, imported
 from harness.record.arms import compared
 from harness.record.assemble import assemble
+from harness.record.changed import TEXT_LIMIT, LoadedLibraries, chosen, text_path
 from harness.record.facts import (
     FORMAT,
     PATH,
@@ -31,7 +32,6 @@ from harness.record.facts import (
     RunFacts,
     SignerFacts,
 )
-from harness.record.library import TEXT_LIMIT, Loaded, chosen, text_path
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
@@ -57,7 +57,7 @@ from harness.run.replay import RecordReplay
 from harness.run.trials import MadeTrials, make
 from harness.run.worlds import Interrupt, interruptible
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
-from harness.stats.cell_facts import CellFacts
+from harness.stats.outcome import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
@@ -375,7 +375,7 @@ def keep_texts(
         Of those that were not kept, sha256 to size in bytes; None where no file of that content was
         found.
     """
-    loaded = Loaded(arms)
+    loaded = LoadedLibraries(arms)
     for arm, by_digest in lists.items():
         for listing in by_digest.values():
             loaded.add(arm, listing, of=of)

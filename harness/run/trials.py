@@ -15,7 +15,7 @@ from harness.checks.arrays import compares_arrays
 from harness.history import History, longest_silence, window
 from harness.reason import VoidCode
 from harness.record.artefacts import room_of
-from harness.record.elsewhere import FarmFacts, MachinesFacts
+from harness.record.facts import FarmFacts, MachinesFacts
 from harness.run.arms.entry import slips
 from harness.run.artefacts import Artefacts
 from harness.run.farm.farm import Farm, opened

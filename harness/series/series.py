@@ -23,7 +23,7 @@ from harness.forms import manifest
 from harness.forms.digest import fold, sha256
 from harness.forms.model import Model
 from harness.forms.source import real_place
-from harness.record.facts import SignerFacts, Source
+from harness.record.facts import RepositoryFacts, SignerFacts
 from harness.record.model import PATH, RecordError, read_model
 from harness.record.repository import describe
 from harness.record.results import UNFINISHED, ResultsError, ResultsFolder
@@ -95,7 +95,7 @@ class SeriesOrigin(TypedDict):
     id: str
     made: str
     signer: SignerFacts | None
-    source: Source
+    source: RepositoryFacts
     code: str
 
 
@@ -118,7 +118,7 @@ class SeriesFacts(Model):
     id: str
     made: str
     signer: SignerFacts | None
-    source: Source
+    source: RepositoryFacts
     code: Digest
 
     kind: ClassVar[str]

@@ -1,5 +1,5 @@
-"""What a wrong output comes from, as far as this run tells: what was looked at and holds, what does
-not, what is open.
+"""Causes of a wrong output, as far as this run tells: what was looked at and holds, what does not,
+what is open.
 
 Each sentence follows from a check of the same trial or from another cell of the same run; nothing
 is guessed.
@@ -79,9 +79,9 @@ class Attribution(Model):
 
         That two things are wrong in a trial does not say that one made the other.
         """
-        found = [one.what for one in self.causes if one.word == "found"]
-        also = [what for what in found if what != ONE]
-        parts = [ONE] if ONE in found else []
+        causes = [cause.what for cause in self.causes if cause.word == "found"]
+        also = [what for what in causes if what != ONE]
+        parts = [ONE] if ONE in causes else []
         parts += [f"also wrong there: {'; '.join(also)}"] if also else []
         return "; ".join(parts) or "unattributed: all that this run looked at holds"
 
@@ -158,15 +158,15 @@ def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
 def _where(check: Check, history: History) -> str:
     """Return the first layer that differs, of all ranks the least."""
     parity = parity_of(check, history) if isinstance(check, EquivalentCheck) else None
-    found = [
-        (rank, one.layer)
-        for rank, one in enumerate(parity.ranks if parity else ())
-        if one.layer is not None
+    layers = [
+        (rank, rank_parity.layer)
+        for rank, rank_parity in enumerate(parity.ranks if parity else ())
+        if rank_parity.layer is not None
     ]
-    if not found:
+    if not layers:
         return ""
     rank, least = min(
-        found, key=lambda item: (item[1].layer, not item[1].part, item[1].part, item[0])
+        layers, key=lambda item: (item[1].layer, not item[1].part, item[1].part, item[0])
     )
     part = f", {least.part}" if least.part else ""
     return (
@@ -176,7 +176,7 @@ def _where(check: Check, history: History) -> str:
 
 
 def on_rungs(
-    found: Attribution,
+    attribution: Attribution,
     cell: Cell,
     others: Sequence[tuple[Cell, Tally | None]],
     *,
@@ -185,7 +185,7 @@ def on_rungs(
     """Add what smaller worlds of the same run tell.
 
     Args:
-        found: of the cell.
+        attribution: of the cell.
         cell: whose axes the others have to share; its backend too, but for a world of one.
         others: every cell with the counts of the same arm; None where it did not run.
         compared: by the id of their cells, the attributions of the same arm: a trial in which
@@ -204,11 +204,11 @@ def on_rungs(
         ),
         key=lambda pair: (pair[0].ranks, pair[0].backend != cell.backend),
     )
-    failed = {other.id: _wrong(counts, found.checks) for other, counts in below}
+    failed = {other.id: _wrong(counts, attribution.checks) for other, counts in below}
     wrong = {
         other.id
         for other, _ in below
-        if other.id in compared and {*compared[other.id].checks} & {*found.checks}
+        if other.id in compared and {*compared[other.id].checks} & {*attribution.checks}
     }
     decided = [other for other, _ in below if other.id in wrong or not failed[other.id]]
     ones = [other for other, _ in below if other.ranks == 1]
@@ -235,7 +235,9 @@ def on_rungs(
         cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it right")
     wrong_at = [other.ranks for other in decided if other.id in wrong]
     first = min([*wrong_at, cell.ranks]) if decided or cell.ranks == 1 else None
-    return found.model_copy(update={"first_rung": first, "causes": [cause, *found.causes]})
+    return attribution.model_copy(
+        update={"first_rung": first, "causes": [cause, *attribution.causes]}
+    )
 
 
 def _wrong(counts: Tally, checks: Sequence[str]) -> int:
@@ -247,23 +249,27 @@ def _wrong(counts: Tally, checks: Sequence[str]) -> int:
 
 def climb(
     cells: Sequence[Cell],
-    found: Sequence[Mapping[Arm, Attribution]],
+    attributions: Sequence[Mapping[Arm, Attribution]],
     arms: Sequence[Mapping[Arm, Tally]],
 ) -> list[dict[Arm, Attribution]]:
     """Return the attributions of all cells, with what smaller worlds tell of each."""
 
     def compared(arm: Arm) -> dict[str, Attribution]:
-        return {cell.id: own[arm] for cell, own in zip(cells, found, strict=True) if arm in own}
+        return {
+            cell.id: of_cell[arm]
+            for cell, of_cell in zip(cells, attributions, strict=True)
+            if arm in of_cell
+        }
 
     return [
         {
             arm: on_rungs(
-                one,
+                attribution,
                 cell,
                 [(other, counts.get(arm)) for other, counts in zip(cells, arms, strict=True)],
                 compared=compared(arm),
             )
-            for arm, one in own.items()
+            for arm, attribution in of_cell.items()
         }
-        for cell, own in zip(cells, found, strict=True)
+        for cell, of_cell in zip(cells, attributions, strict=True)
     ]

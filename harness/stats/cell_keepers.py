@@ -1,4 +1,4 @@
-"""What is kept over all trials of a cell: the protocol, and each keeper of our own.
+"""Keepers of what all trials of a cell have in common: shown or counted with its verdict.
 
 `harness.stats.verdict` judges the trials one after the other and hands each to every keeper. A
 keeper that is added here is one more class in the list there; a check may bring its own
@@ -7,136 +7,19 @@ keeper that is added here is one more class in the list there; a check may bring
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from harness.checks import KINDS, Check
 from harness.checks.check import OverTrials
-from harness.checks.finding import Finding
-from harness.history import History
 from harness.reason import VerdictCode, VerdictReason
 from harness.scenario import Cell, Measure, Scenario
 from harness.stats import measured, shown_trial
 from harness.stats.attribution import Attribution, attribute
-from harness.stats.hang import LineOf
-from harness.stats.outcome import Arm, Trial
-from harness.stats.stated import StatedEnd, stated_ends
-from harness.stats.teeth import Teeth
-from harness.stats.unshown import Unshown
-from harness.stats.watches import Watches
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedTrial:
-    """One trial of a cell with its judgement.
-
-    Attributes:
-        cell: whose trial it is.
-        arm: that ran.
-        trial: how it ended.
-        findings: of each check of the scenario.
-        history: its events.
-        line_of: the text of a line of the arm's files.
-    """
-
-    cell: Cell
-    arm: Arm
-    trial: Trial
-    findings: Sequence[Finding]
-    history: History
-    line_of: LineOf
-
-
-class TrialKeeper(Protocol):
-    """Base of what keeps something over all trials of one cell; what it leaves out does nothing."""
-
-    def take(self, judged: JudgedTrial) -> None:
-        """Take one trial: those of the candidate in order, then those of the control."""
-        raise NotImplementedError
-
-    def reasons(self) -> Iterator[VerdictReason]:
-        """Yield why the cell cannot be PASS, when all trials were taken."""
-        yield from ()
-
-    def fields(self) -> Mapping[str, Any]:
-        """Return what it fills in of a `CellVerdict`, by the name of the field."""
-        return {}
-
-
-class HangKeeper(TrialKeeper):
-    """Where worlds stood that had to be stopped, for how long, and how control trials failed as
-    stated.
-
-    Attributes:
-        watches: for how long the worlds of the cell stood still.
-        ends: by how ranks failed as stated, the numbers of those trials.
-    """
-
-    def __init__(self, scenario: Scenario, cell: Cell) -> None:
-        self._control = scenario.subject.control
-        self.watches = Watches(scenario, cell)
-        self.ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
-        self._hung: dict[Arm, shown_trial.HungTrial] = {}
-
-    def take(self, judged: JudgedTrial) -> None:
-        trial = judged.trial
-        self.watches.take(judged.arm, trial, judged.history)
-        if judged.arm not in self._hung:
-            stood = shown_trial.hung_trial(
-                judged.arm,
-                judged.history,
-                index=trial.index,
-                evidence=trial.evidence,
-                line_of=judged.line_of,
-            )
-            if stood is not None:
-                self._hung[judged.arm] = stood
-        if trial.as_stated and self._control is not None:
-            for end in stated_ends(self._control.must_fail, judged.findings, judged.history):
-                self.ends[end].append(trial.index)
-
-    def of_control(self, trials: list[Trial]) -> list[Trial]:
-        """Return the trials of the control, without what does not count as stated."""
-        return self.watches.judge(trials, self.ends, self._hung)
-
-    def fields(self) -> Mapping[str, Any]:
-        return {"hung": self._hung}
-
-
-@dataclass(frozen=True)
-class TeethKeeper(TrialKeeper):
-    """Wrong arrays on which checks were tried, kept over all cells of a scenario."""
-
-    teeth: Teeth
-
-    def take(self, judged: JudgedTrial) -> None:
-        self.teeth.take(judged.cell, judged.arm, judged.trial, judged.findings, judged.history)
-
-
-@dataclass(frozen=True)
-class UnshownKeeper(TrialKeeper):
-    """What trials leave open, kept over all cells of a scenario."""
-
-    unshown: Unshown
-    read: Callable[[str], bytes]
-    names: Collection[str]
-
-    def take(self, judged: JudgedTrial) -> None:
-        self.unshown.take(
-            judged.cell,
-            judged.arm,
-            judged.trial,
-            judged.findings,
-            judged.history,
-            read=self.read,
-            names=self.names,
-        )
+from harness.stats.outcome import Arm, CellFields, JudgedTrial, TrialKeeper
 
 
 class AttributionKeeper(TrialKeeper):
-    """What the wrong output of the first failed trial of each arm comes from."""
+    """Causes of the wrong output of the first failed trial of each arm."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -152,12 +35,12 @@ class AttributionKeeper(TrialKeeper):
         if attribution is not None:
             self._attributed[judged.arm] = attribution
 
-    def fields(self) -> Mapping[str, Any]:
+    def fields(self) -> CellFields:
         return {"attributions": self._attributed}
 
 
 class MeasureKeeper(TrialKeeper):
-    """What was measured, by arm, row and rank."""
+    """Measured values, by arm, row and rank."""
 
     def __init__(self, cell: Cell, measures: Sequence[Measure]) -> None:
         self._cell = cell
@@ -173,7 +56,7 @@ class MeasureKeeper(TrialKeeper):
         for key, value in measured.values(self._measures, judged.history).items():
             self._values[judged.arm].setdefault(key, []).append(value)
 
-    def fields(self) -> Mapping[str, Any]:
+    def fields(self) -> CellFields:
         rows = measured.rows(self._measures, size=self._cell.ranks, arms=self._values)
         return {"measured": rows}
 
@@ -205,12 +88,12 @@ class SampleKeeper(TrialKeeper):
                 names=self._names,
             )
 
-    def fields(self) -> Mapping[str, Any]:
+    def fields(self) -> CellFields:
         return {"samples": self._samples}
 
 
 class CheckKeeper(TrialKeeper):
-    """What a check keeps over all trials by itself.
+    """Keeper that a check brings by itself.
 
     Its check may be a plug-in's, so whatever is called of it raises `PluginFailed`.
     """

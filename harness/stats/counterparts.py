@@ -12,10 +12,12 @@ import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from harness.forms.model import Model
 
 COMPILED = (".so", ".pyd")
+CODE = (".py", *COMPILED)
 # What a build writes of its own version, beside what it copies.
 VERSION = re.compile(r"(.*/)?_{0,2}version_{0,2}\.py")
 OUTSIDE = ("../", "/")
@@ -26,7 +28,7 @@ Place = tuple[str, str]
 
 
 class InstalledCopy(Model):
-    """A distribution of an arm's environment that may be the repository's.
+    """Distribution of an arm's environment that may be the repository's.
 
     Attributes:
         name: its normal name.
@@ -39,10 +41,24 @@ class InstalledCopy(Model):
     version: str
     files: dict[str, str]
 
+    def has_code_of(self, package: str) -> bool:
+        """Return whether it has code that is imported by this name."""
+        return any(is_below(file, package) and file.endswith(CODE) for file in self.files)
+
+    def hides(self, package: str) -> bool:
+        """Return whether it brings a module or a package of this name, which hides folders of the
+        name.
+        """
+        return any(
+            file == f"{package}/__init__.py"
+            or ("/" not in file and top_of(file) == package and file.endswith(CODE))
+            for file in self.files
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Counterparts:
-    """What an arm's code has to equal.
+    """Files that an arm's code has to equal.
 
     Attributes:
         roots: import name to the places in the repository that hold it, for the names in question.
@@ -56,14 +72,13 @@ class Counterparts:
     files: Mapping[str, str]
     installed: Collection[InstalledCopy]
     hidden: Collection[str] = ()
-    _known: dict[tuple[str, str], list[Place]] = field(default_factory=dict, repr=False)
 
     def distribution(self, name: str | None, version: str | None) -> InstalledCopy | None:
         """Return a distribution by its name and version; None where nothing is known of its
         files.
         """
         return next(
-            (one for one in self.installed if (one.name, one.version) == (name, version)), None
+            (copy for copy in self.installed if (copy.name, copy.version) == (name, version)), None
         )
 
     def places(self, package: str, files: Iterable[str]) -> list[Place]:
@@ -71,12 +86,12 @@ class Counterparts:
         copies.
         """
         modules = [file for file in files if file.endswith(".py") and top_of(file) == package]
-        found = []
+        roots = []
         for place in self.roots.get(package, ()):
             there = sum(counterpart(file, place) in self.files for file in modules)
             if modules and 2 * there >= len(modules):
-                found.append(place)
-        return found
+                roots.append(place)
+        return roots
 
     def differing(
         self, files: Mapping[str, str], places: Collection[Place], of: str
@@ -138,8 +153,84 @@ class Counterparts:
         for path in self.files if files else ():
             names.setdefault(posixpath.basename(path), []).append(path)
         absolute = [file for file in files if file.startswith("/")]
-        found = dict(_copies(absolute, names))
-        return {**found, **dict(_copies([file for file in files if file not in found], names))}
+        copies = dict(_copies(absolute, names))
+        return {**copies, **dict(_copies([file for file in files if file not in copies], names))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltCheckout:
+    """Package that was built from a commit.
+
+    Attributes:
+        commit: its full id.
+        files: path in the commit's tree to sha256, of every file that a module of the package may
+            be.
+        wheel: sha256 of every module that was built.
+    """
+
+    commit: str
+    files: Mapping[str, str]
+    wheel: Collection[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Code under test of an arm, as far as it was not staged.
+
+    Attributes:
+        declared: normal names of the distributions that the repository's own files declare.
+        files: path in the repository to sha256, of every file that one of those in question may be.
+        inputs: sha256 of the files of the run's inputs: a model may bring code.
+        plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their
+            digests.
+        named: packages that the scenario itself names for the arm's own environment, by normal
+            name.
+        checkouts: those of them that were built from a commit.
+        installed: whether the scenario says that the subject is what is installed.
+        differing: normal names of the distributions that differ between the arms, whose files are
+            told in full.
+        counterparts: what the files of installed packages have to equal.
+    """
+
+    declared: Collection[str]
+    files: Mapping[str, str]
+    inputs: Collection[str] = ()
+    plugins: Collection[str] = ()
+    named: Collection[str] = ()
+    checkouts: Mapping[str, BuiltCheckout] = field(default_factory=dict)
+    installed: bool = False
+    differing: Collection[str] = ()
+    counterparts: Counterparts = field(
+        default_factory=lambda: Counterparts(roots={}, files={}, installed=())
+    )
+
+    def holds(self, file: str, sha256: str) -> bool:
+        """Return whether the repository has this content under a path that ends like this one."""
+        return any(self.files[path] == sha256 for path in self.like(file))
+
+    def holds_alone(self, file: str, sha256: str) -> bool:
+        """Return whether it has no other content under such a path: nobody knows which of them a
+        file was copied from.
+        """
+        return self.holds(file, sha256) and all(
+            self.files[path] == sha256 for path in self.like(file)
+        )
+
+    def like(self, file: str) -> list[str]:
+        """Paths of the repository that end like this one."""
+        ends = f"/{file}"
+        return [
+            path
+            for path in self._by_name.get(posixpath.basename(file), ())
+            if f"/{path}".endswith(ends)
+        ]
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[str]]:
+        paths: dict[str, list[str]] = {}
+        for path in self.files:
+            paths.setdefault(posixpath.basename(path), []).append(path)
+        return paths
 
 
 def counterpart(file: str, place: Place) -> str | None:
@@ -175,7 +266,7 @@ def is_data(file: str) -> bool:
 def _copies(
     files: Sequence[str], names: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, list[str]]]:
-    """The files of a folder, each with the paths that it may be a copy of.
+    """Yield the files of a folder, each with the paths that it may be a copy of.
 
     The folders that hold more than half of what is below theirs count, as a whole; where there is
     none, each folder below is looked for by itself.

@@ -183,7 +183,7 @@ def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
     below = (
         [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
     )
-    chain = [(classes(one), str(one.get("message"))) for one in (error, *below)]
+    chain = [(classes(raised), str(raised.get("message"))) for raised in (error, *below)]
     # Whatever the backend is, ranks may talk over sockets of their own.
     kinds = (known, BACKENDS["none"])
     return any(
@@ -226,13 +226,13 @@ def _machine_gone(history: History, rank: int) -> str:
 
     Else empty.
     """
-    own = machine_called(history, rank)
-    if own is None:
+    machine = machine_called(history, rank)
+    if machine is None:
         return ""
     for name, words in ((MACHINE_LOST, "was lost"), (MACHINE_ENDED, "ended its ranks by itself")):
         for seen in history.noted(name):
-            if seen.event.values.get("machine") == own:
-                return f"its machine {own} {words}: {seen.event.values.get('why')}"
+            if seen.event.values.get("machine") == machine:
+                return f"its machine {machine} {words}: {seen.event.values.get('why')}"
     return ""
 
 

@@ -1,5 +1,4 @@
-"""Whether a control hung as stated: the world stood still for long enough, and its ranks at the
-stated place.
+"""Judge of a stated hang: the world stood still for long enough, and its ranks at the stated place.
 
 What the harness proved is in the events (`world.still`, `rank.stack`); whether that is enough, and
 where the ranks stood, is judged here, from the candidate's own silences and from the text of the
@@ -143,13 +142,11 @@ def _elsewhere(
     if there == list(wanted):
         return None
     lost = [rank for rank in wanted if rank not in there]
-    place = (
-        repr(stated.source)
-        if stated.source
-        else f"function {stated.function}"
-        if stated.function
-        else stated.after
-    )
+    place = stated.after
+    if stated.source:
+        place = repr(stated.source)
+    elif stated.function:
+        place = f"function {stated.function}"
     if lost:
         where = standing(history, lost[0], line_of) or how_it_ended(history, lost[0])
         return DeviationCode.HANG_ELSEWHERE, f"rank {lost[0]} does not hang at {place}: {where}"
@@ -161,14 +158,18 @@ def _elsewhere(
 
 def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bool:
     if stated.after is not None:
-        own = [
+        emitted = [
             seen.event.name
             for seen in history.seen
             if seen.event.by == "rank" and seen.event.rank == rank
         ]
-        return bool(own) and own[-1] == stated.after and rank in living(history)
+        return bool(emitted) and emitted[-1] == stated.after and rank in living(history)
     samples = samples_of(history, rank)
-    if rank not in living(history) or len(samples) < 2 or len({len(one) for one in samples}) != 1:
+    if (
+        rank not in living(history)
+        or len(samples) < 2
+        or len({len(sample) for sample in samples}) != 1
+    ):
         return False
     return any(
         all(any(_is_at(stated, frame, line_of) for frame in thread) for thread in each)

@@ -1,4 +1,4 @@
-"""What a scenario measures: per rank and arm the median over the trials, with a distribution-free
+"""Measurements of a scenario: per rank and arm the median over the trials, with a distribution-free
 interval.
 """
 
@@ -35,7 +35,7 @@ OF_THE_HUB = ("requests", "received")
 CONFIDENCE = 0.95
 
 
-class Summary(Model):
+class MeasuredSummary(Model):
     """Values of one rank in one arm. `low` and `high` hold the median at 95 %.
 
     Fewer than six values they span.
@@ -57,7 +57,7 @@ class Measured(Model):
     what: str
     unit: str
     rank: int
-    arms: dict[Arm, Summary]
+    arms: dict[Arm, MeasuredSummary]
 
 
 Values = Mapping[tuple[str, int], Sequence[float]]
@@ -116,7 +116,7 @@ def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) 
     return table
 
 
-def summarise(values: Sequence[float]) -> Summary:
+def summarise(values: Sequence[float]) -> MeasuredSummary:
     """Median and interval. The interval is between two of the values, chosen by the binomial
     distribution.
 
@@ -132,7 +132,7 @@ def summarise(values: Sequence[float]) -> Summary:
         outside += 1
         chance += math.comb(count, outside) * 0.5**count
     outside = max(0, outside - 1)
-    return Summary(
+    return MeasuredSummary(
         count=count, median=median(ordered), low=ordered[outside], high=ordered[count - 1 - outside]
     )
 

@@ -1,9 +1,12 @@
-"""One trial judged: pass, fail or void, and for a control whether it failed as stated."""
+"""One trial judged: pass, fail or void, and for a control whether it failed as stated; and where
+the evidence of a cell's trials is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -13,7 +16,7 @@ from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.text import numbered
 from harness.history import FaultOnRank, History, ended, machine_of
-from harness.reason import Deviation, DeviationCode, Void, VoidCode
+from harness.reason import Deviation, DeviationCode, Skip, VerdictReason, Void, VoidCode
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
@@ -37,7 +40,7 @@ class Moment(Model):
 
 
 class Failure(Model):
-    """A check that does not hold: on which ranks, and why."""
+    """Check that does not hold: on which ranks, and why."""
 
     check: str
     ranks: list[int]
@@ -60,7 +63,7 @@ class Strike(Model):
 
 
 class Trial(Model):
-    """What became of one trial.
+    """One trial, judged.
 
     Attributes:
         index: number of the trial within its arm, from 0.
@@ -94,6 +97,20 @@ class Trial(Model):
     apart: bool = False
 
 
+class CellFacts(Model):
+    """How many trials of a cell there are, or why there are none."""
+
+    id: str
+    skipped: Skip | None
+    candidate: Annotated[int, Field(ge=0)]
+    control: Annotated[int, Field(ge=0)]
+
+    @property
+    def trials(self) -> Mapping[Arm, int]:
+        """How many there are, by arm."""
+        return {"candidate": self.candidate, "control": self.control}
+
+
 def trial_folder(slug: str, arm: str, index: int) -> str:
     """Where a trial's evidence lies, by the slug of its cell."""
     return f"evidence/{slug}/{arm}-{index:05d}"
@@ -116,6 +133,7 @@ def no_lines(_file: str, _line: int) -> str | None:
     return None
 
 
+# Seven arguments: a trial is named by three, and whoever makes one has neither of the last two.
 def judge(
     scenario: Scenario,
     cell: Cell,
@@ -142,12 +160,14 @@ def judge(
         line_of: the text of a line of the arm's files, without indentation.
     """
     proved = prove(of_arm(scenario.faults, arm), history)
-    enders = [one for one in proved if one.proof.proved and one.proof.ends]
-    ended = {rank: one.fault for one in enders for rank in one.proof.beside}
-    ended |= {one.rank: one.fault for one in enders}
-    struck = [_as_asked(one, history) for one in proved]
+    enders = [strike for strike in proved if strike.proof.proved and strike.proof.ends]
+    ended = {rank: strike.fault for strike in enders for rank in strike.proof.beside}
+    ended |= {strike.rank: strike.fault for strike in enders}
+    struck = [_as_asked(strike, history) for strike in proved]
     struck += [
-        _as_asked(one, history)._replace(rank=rank) for one in enders for rank in one.proof.beside
+        _as_asked(strike, history)._replace(rank=rank)
+        for strike in enders
+        for rank in strike.proof.beside
     ]
     history = history.with_faults(struck)
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
@@ -158,7 +178,7 @@ def judge(
         "evidence": f"{trial_folder(cell.slug, arm, index)}/{EVENTS}",
         "ms": _duration(history),
         "node": node if type(node := history.about().get("node")) is int else None,
-        "strikes": [_strike(one) for one in proved],
+        "strikes": [_strike(strike) for strike in proved],
     }
     if void := void_reason(history) or unproved(arm, proved, failed=bool(failed)):
         return Trial(**common, outcome="void", void=void), findings
@@ -185,7 +205,8 @@ def judge(
         first=moments[0] if failed and moments else None,
         consequences=moments[1:] if failed else [],
         apart=failed != []
-        and len({machine_of(history, one.rank) for one in moments if one.rank is not None}) > 1,
+        and len({machine_of(history, moment.rank) for moment in moments if moment.rank is not None})
+        > 1,
         as_stated=as_stated,
         otherwise=otherwise,
     )
@@ -199,11 +220,11 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     a failure, proof or no proof. A control's trial counts without the proof only where it had
     failed before the fault struck or was over.
     """
-    missing = [one for one in proved if not one.proof.proved]
+    missing = [strike for strike in proved if not strike.proof.proved]
     if arm == "candidate" and failed:
         return None
     if arm == "control" and failed:
-        missing = [one for one in missing if not one.proof.overtaken]
+        missing = [strike for strike in missing if not strike.proof.overtaken]
     if not missing:
         return None
     first = missing[0]
@@ -213,25 +234,25 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     return Void(VoidCode.FAULT_NOT_PROVED, reason)
 
 
-def _as_asked(one: Proved, history: History) -> FaultOnRank:
+def _as_asked(proved: Proved, history: History) -> FaultOnRank:
     return FaultOnRank(
-        fault=one.fault,
-        rank=one.rank,
-        struck=noted(history, STRUCK, fault=one.fault, rank=one.rank),
-        proved=one.proof.proved,
-        ends=one.proof.proved and one.proof.ends,
+        fault=proved.fault,
+        rank=proved.rank,
+        struck=noted(history, STRUCK, fault=proved.fault, rank=proved.rank),
+        proved=proved.proof.proved,
+        ends=proved.proof.proved and proved.proof.ends,
     )
 
 
-def _strike(one: Proved) -> Strike:
+def _strike(proved: Proved) -> Strike:
     return Strike(
-        fault=one.fault,
-        rank=one.rank,
-        struck=one.struck,
-        undone=one.undone,
-        proved=one.proof.proved,
-        description=short(one.proof.description),
-        lines=list(one.proof.lines),
+        fault=proved.fault,
+        rank=proved.rank,
+        struck=proved.struck,
+        undone=proved.undone,
+        proved=proved.proof.proved,
+        description=short(proved.proof.description),
+        lines=list(proved.proof.lines),
     )
 
 
@@ -319,3 +340,44 @@ def _reason(part: RankFinding) -> str:
     return short(
         part.reason if part.reason.endswith(observed) else f"{part.reason} (found {observed})"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTrial:
+    """One trial of a cell with its judgement.
+
+    Attributes:
+        cell: whose trial it is.
+        arm: that ran.
+        trial: how it ended.
+        findings: of each check of the scenario.
+        history: its events.
+        line_of: the text of a line of the arm's files.
+    """
+
+    cell: Cell
+    arm: Arm
+    trial: Trial
+    findings: Sequence[Finding]
+    history: History
+    line_of: LineOf
+
+
+CellFields = Mapping[str, object]
+"""What is filled in of a `CellVerdict`, by the name of the field; the model checks the values."""
+
+
+class TrialKeeper(Protocol):
+    """Base of what keeps something over all trials of one cell; what it leaves out does nothing."""
+
+    def take(self, judged: JudgedTrial) -> None:
+        """Take one trial: those of the candidate in order, then those of the control."""
+        raise NotImplementedError
+
+    def reasons(self) -> Iterator[VerdictReason]:
+        """Yield why the cell cannot be PASS, when all trials were taken."""
+        yield from ()
+
+    def fields(self) -> CellFields:
+        """Return what it fills in of a `CellVerdict`."""
+        return {}

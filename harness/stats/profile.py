@@ -1,4 +1,4 @@
-"""A judged run, trial by trial, as another run can be held against it: how each failed, what its
+"""Judged run, trial by trial, as another run can be held against it: how each failed, what its
 ranks reported.
 
 A signature is a failure without what changes from run to run: pids, addresses, times, folders, who
@@ -35,7 +35,7 @@ DIGEST = "sha256:"
 
 
 class Signature(Model):
-    """A failure as two runs can have it in common.
+    """Failure as two runs can have it in common.
 
     Attributes:
         cause: type of the error, function and source line of the last frame inside the subject; or
@@ -154,20 +154,22 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
         )
         if where or not failure.ranks:
             checks.append(failure.check + (f" on {numbered('rank', where)}" if where else ""))
-    own = [check for check in checks if not check.startswith("world:")]
+    of_ranks = [check for check in checks if not check.startswith("world:")]
     return Signature(
         cause=cause,
         ranks=ranks or [],
-        checks=sorted(own or checks),
+        checks=sorted(of_ranks or checks),
         faults=[
-            f"fault {one.fault} on rank {one.rank}: {_state(one.struck, one.proved)}"
-            for one in trial.strikes
+            f"fault {strike.fault} on rank {strike.rank}: {_state(strike.struck, strike.proved)}"
+            for strike in trial.strikes
         ],
     )
 
 
 def _state(struck: bool, proved: bool) -> str:
-    return "proved" if proved else "struck, not proved" if struck else "did not strike"
+    if proved:
+        return "proved"
+    return "struck, not proved" if struck else "did not strike"
 
 
 def _cause(history: History, rank: int) -> str:
@@ -176,8 +178,8 @@ def _cause(history: History, rank: int) -> str:
         frames = values.get("frames")
         # A program tells its errors itself, in whatever form it likes.
         frames = frames if isinstance(frames, list) else []
-        own = [frame for frame in frames if isinstance(frame, dict) and frame.get("subject")]
-        place = f" in {own[-1].get('function')} of {own[-1].get('file')}" if own else ""
+        inside = [frame for frame in frames if isinstance(frame, dict) and frame.get("subject")]
+        place = f" in {inside[-1].get('function')} of {inside[-1].get('file')}" if inside else ""
         source = f" at {values['source']!r}" if values.get("source") else ""
         text = f"{values.get('type')}{place}{source}"[:CAUSE_LIMIT]
         # Half a character is not a text that a record could be keyed by.
@@ -216,7 +218,7 @@ def same_numbers(check: Check, one: str, other: str) -> bool:
 
 
 def _tokens(value: JSON) -> Iterator[int | str]:
-    """The whole numbers of a value, in order, with the structure they stand in."""
+    """Yield the whole numbers of a value, in order, with the structure they stand in."""
     if isinstance(value, dict):
         for key in sorted(value):
             yield f"{key}:"

@@ -1,33 +1,37 @@
-"""Whether a rank ran the code that the scenario is about, in its arm's environment (rule 12). Pure.
+"""Proof that a rank ran the code that the scenario is about (rule 12). Pure.
 
 A file of an installed package is proved by that package's RECORD, unless the repository under test
 declares a distribution of this name, or holds what is imported by this name
 (`harness.stats.counterparts`): then an installed copy may be any version of the very code that is
 tested. Such a file, and one that no RECORD proves, is the repository's if its content is that of
-the file at the corresponding path there. Of its environment a rank's interpreter tells, and that is
-held against what was installed there.
+the file at the corresponding path there.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
 
 from harness.forms.digest import EMPTY
 from harness.forms.distribution import normal
-from harness.forms.model import Model
-from harness.forms.strict_json import strict_json
+from harness.forms.model import Model, parse_json
+from harness.forms.strict_json import JSON
 from harness.history import History
-from harness.stats.counterparts import Counterparts, InstalledCopy, Place, is_below, top_of
+from harness.stats.counterparts import (
+    CODE,
+    COMPILED,
+    BuiltCheckout,
+    Place,
+    Source,
+    top_of,
+)
 
 FOLDER = "evidence/loaded"
 NAMED = re.compile(r"[0-9a-f]{64}")
-COMPILED = (".so", ".pyd")
-CODE = (".py", *COMPILED)
 TOOL = "rankproof"
 # All that an editable install leaves among the packages: a file that leads the import system to the
 # real ones.
@@ -36,90 +40,26 @@ REMEDY = "set subject.path to the folder that holds the code, or install it from
 STRANGER = "copy it into the folder of the subject, or set subject.path to the folder that holds it"
 
 
+def loaded_files(history: History, rank: int) -> Iterator[tuple[str, str]]:
+    """Yield file and sha256 of each module of its arm's folder that a rank tells it loaded.
+
+    What is no such entry is yielded too, as text that no file of an arm is like.
+    """
+    for seen in history.said(rank, "subject.loaded"):
+        modules = seen.event.values.get("modules")
+        for module in modules if isinstance(modules, list) else ():
+            entry = module if isinstance(module, dict) else {}
+            yield str(entry.get("file")), str(entry.get("sha256"))
+
+
 def path_of(digest: str) -> str:
     """Where the list of what a rank had loaded lies, by its sha256."""
     return f"{FOLDER}/{digest}.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkout:
-    """A package that was built from a commit.
-
-    Attributes:
-        commit: its full id.
-        files: path in the commit's tree to sha256, of every file that a module of the package may
-            be.
-        wheel: sha256 of every module that was built.
-    """
-
-    commit: str
-    files: Mapping[str, str]
-    wheel: Collection[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What an arm's code under test is, as far as it was not staged.
-
-    Attributes:
-        declared: normal names of the distributions that the repository's own files declare.
-        files: path in the repository to sha256, of every file that one of those in question may be.
-        inputs: sha256 of the files of the run's inputs: a model may bring code.
-        plugins: sha256 of the files with which the run's plug-ins act in ranks: held by their
-            digests.
-        named: packages that the scenario itself names for the arm's own environment, by normal
-            name.
-        checkouts: those of them that were built from a commit.
-        installed: whether the scenario says that the subject is what is installed.
-        differing: normal names of the distributions that differ between the arms, whose files are
-            told in full.
-        counterparts: what the files of installed packages have to equal.
-    """
-
-    declared: Collection[str]
-    files: Mapping[str, str]
-    inputs: Collection[str] = ()
-    plugins: Collection[str] = ()
-    named: Collection[str] = ()
-    checkouts: Mapping[str, Checkout] = field(default_factory=dict)
-    installed: bool = False
-    differing: Collection[str] = ()
-    counterparts: Counterparts = field(
-        default_factory=lambda: Counterparts(roots={}, files={}, installed=())
-    )
-
-    def holds(self, file: str, sha256: str) -> bool:
-        """Return whether the repository has this content under a path that ends like this one."""
-        return any(self.files[path] == sha256 for path in self.like(file))
-
-    def holds_alone(self, file: str, sha256: str) -> bool:
-        """Return whether it has no other content under such a path: nobody knows which of them a
-        file was copied from.
-        """
-        return self.holds(file, sha256) and all(
-            self.files[path] == sha256 for path in self.like(file)
-        )
-
-    def like(self, file: str) -> list[str]:
-        """Paths of the repository that end like this one."""
-        ends = f"/{file}"
-        return [
-            path
-            for path in self._by_name.get(posixpath.basename(file), ())
-            if f"/{path}".endswith(ends)
-        ]
-
-    @cached_property
-    def _by_name(self) -> Mapping[str, Sequence[str]]:
-        paths: dict[str, list[str]] = {}
-        for path in self.files:
-            paths.setdefault(posixpath.basename(path), []).append(path)
-        return paths
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What the list of a rank comes to.
+class CodeJudgement:
+    """Outcome of judging the list of a rank.
 
     Attributes:
         unproven: why it is not proved that this is the code.
@@ -134,8 +74,8 @@ class Judgement:
     made: frozenset[tuple[str, str]] = frozenset()
 
 
-class Summary(Model):
-    """What the trials of a cell told of the code that ran beside the arm's folder.
+class CodeSummary(Model):
+    """Reports of the trials of a cell about the code that ran beside the arm's folder.
 
     Attributes:
         lists: per arm, the sha256 of every list of loaded files that a rank gave.
@@ -148,18 +88,18 @@ class Summary(Model):
 
 @dataclass
 class Ran:
-    """Gathers that, history by history; `beside` as in `Judgement`."""
+    """Gathers that, history by history; `beside` as in `CodeJudgement`."""
 
     read: Callable[[str], bytes]
     names: Collection[str]
     lists: dict[str, set[str]] = field(default_factory=dict)
     children: set[str] = field(default_factory=set)
     beside: set[str] = field(default_factory=set)
-    _known: dict[tuple[str, str], Judgement] = field(default_factory=dict)
+    _known: dict[tuple[str, str], CodeJudgement] = field(default_factory=dict)
 
-    def summary(self) -> Summary:
+    def summary(self) -> CodeSummary:
         """For the record."""
-        return Summary(
+        return CodeSummary(
             lists={arm: sorted(digests) for arm, digests in sorted(self.lists.items())},
             children=sorted(self.children),
         )
@@ -180,7 +120,7 @@ class Ran:
                 unproved |= self._list(arm, source, seen.event.values.get("packages"))
         return unproved
 
-    def _list(self, arm: str, source: Source, digest: Any) -> frozenset[str]:
+    def _list(self, arm: str, source: Source, digest: JSON) -> frozenset[str]:
         if not isinstance(digest, str) or not NAMED.fullmatch(digest):
             return frozenset({f"{arm}: a rank did not tell what it had loaded"})
         self.lists.setdefault(arm, set()).add(digest)
@@ -192,75 +132,115 @@ class Ran:
         return frozenset(f"{arm}: {why}" for why in loaded.unproven)
 
 
-def judge(listing: bytes, source: Source) -> Judgement:
+class LoadedPackage(Model):
+    """Files of one package that a rank loaded, of those that are told one by one.
+
+    Attributes:
+        package: the name that they are imported by.
+        distribution: its normal name; None for files of no distribution.
+        record: how these files are by its RECORD, see `harness.rank.inventory.InventoryEntry`.
+        files: path to sha256.
+    """
+
+    package: str
+    distribution: str | None
+    version: str | None
+    record: str
+    files: dict[str, str]
+
+    @property
+    def release(self) -> str:
+        """Name and version."""
+        return f"{self.distribution} {self.version}"
+
+
+class LoadedList(Model):
+    """List of what a rank had loaded beside its arm's folder, as `harness.rank.loaded` writes it.
+
+    Attributes:
+        installed: import name to distributions, each with its version, whose files are as their
+            RECORD says.
+        others: whatever else, and what the repository declares.
+        more: how many of these files are left out for length.
+        in_full: those of `installed` that differ between the arms.
+        left_out: how many of these files are left out for length.
+    """
+
+    installed: dict[str, str]
+    others: list[LoadedPackage]
+    more: int = 0
+    in_full: list[LoadedPackage] = Field(default_factory=list)
+    left_out: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def releases(self) -> list[tuple[str, str]]:
+        """Import name, and distribution with version, of each of `installed`."""
+        return [
+            (package, release)
+            for package, releases in self.installed.items()
+            for release in releases.split(", ")
+        ]
+
+
+def judge(listing: bytes, source: Source) -> CodeJudgement:
     """Judge the list of what a rank had loaded beside its arm's folder."""
-    unproven: set[str] = set()
-    beside: set[str] = set()
-    made: dict[str, str] = {}
     try:
-        loaded = strict_json(listing)
-        installed = dict(loaded["installed"])
-        others = list(loaded["others"])
-        for package, names in installed.items():
-            unproven.update(_silent(str(package), str(names).split(", "), source))
-        unproven.update(_untold(loaded, installed, source))
-        unproven.update(_not_the_repositorys(_came(installed, others), source, made))
-        for other in others:
-            files = {str(file): str(sha256) for file, sha256 in dict(other["files"]).items()}
-            unproven.update(_changed(other, files, source))
-            failed, accepted = _judge(other, files, source)
-            if failed:
-                unproven.add(_words(other, failed, source))
-            beside.update(f"{file} (sha256 {files[file]}{accepted[file]})" for file in accepted)
-        if loaded.get("more"):
-            unproven.add(f"{loaded['more']} more files that a rank loaded are not listed")
-    except (KeyError, TypeError, ValueError, AttributeError):
-        unproven.add("the list of what a rank had loaded cannot be read")
-    return Judgement(
+        loaded = parse_json(LoadedList, listing)
+    except ValueError:
+        why = "the list of what a rank had loaded cannot be read"
+        return CodeJudgement(unproven=frozenset({why}), beside=frozenset())
+    made: dict[str, str] = {}
+    beside: set[str] = set()
+    unproven = {
+        *_silent(loaded, source),
+        *_untold(loaded, source),
+        *_not_the_repositorys(loaded, source, made),
+    }
+    for other in loaded.others:
+        unproven.update(_changed(other, source))
+        failed, accepted = _judge(other, source)
+        if failed:
+            unproven.add(_words(other, failed, source))
+        beside.update(f"{file} (sha256 {other.files[file]}{why})" for file, why in accepted.items())
+    if loaded.more:
+        unproven.add(f"{loaded.more} more files that a rank loaded are not listed")
+    return CodeJudgement(
         unproven=frozenset(unproven), beside=frozenset(beside), made=frozenset(made.items())
     )
 
 
+def _read(listing: bytes) -> LoadedList:
+    """Read a list; one that cannot be read is empty, because `judge` refuses its trial."""
+    try:
+        return parse_json(LoadedList, listing)
+    except ValueError:
+        return LoadedList(installed={}, others=[])
+
+
 def packages(listing: bytes) -> set[str]:
-    """The import names that a list tells of; none where it cannot be read."""
-    try:
-        found = strict_json(listing)
-        return {*map(str, found["installed"]), *(str(one["package"]) for one in found["others"])}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return set()
+    """Return the import names of a list; none where it cannot be read."""
+    known = _read(listing)
+    return {*known.installed, *(other.package for other in known.others)}
 
 
-def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
-    """The files in question of a list, each with its sha256: those that the repository has to be
-    asked for.
-
-    Nothing is raised: what cannot be read has none.
+def loaded(listing: bytes) -> list[tuple[str, str]]:
+    """Return the files in question of a list, each with its sha256: those that the repository has
+    to be asked for; none where it cannot be read.
     """
-    try:
-        for other in strict_json(listing)["others"]:
-            for file, sha256 in dict(other["files"]).items():
-                yield str(file), str(sha256)
-    except (KeyError, TypeError, ValueError):
-        return
+    return [file for other in _read(listing).others for file in other.files.items()]
 
 
 def releases(listing: bytes) -> Iterator[tuple[str, str]]:
-    """The distributions of a list whose files are as their RECORD says, and Rankproof: normal name
-    and version of each.
-
-    Nothing is raised: what cannot be read has none.
+    """Yield the distributions of a list whose files are as their RECORD says, and Rankproof: normal
+    name and version of each; none where it cannot be read.
     """
-    try:
-        found = strict_json(listing)
-        for names in dict(found["installed"]).values():
-            for release in str(names).split(", "):
-                name, _, version = release.rpartition(" ")
-                yield normal(name), version
-        for other in found["others"]:
-            if other["record"] in ("as", "tool") and isinstance(other["distribution"], str):
-                yield normal(other["distribution"]), str(other["version"])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return
+    known = _read(listing)
+    for _, release in known.releases:
+        name, _, version = release.rpartition(" ")
+        yield normal(name), version
+    for other in known.others:
+        if other.record in ("as", "tool") and other.distribution is not None:
+            yield normal(other.distribution), str(other.version)
 
 
 def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
@@ -270,24 +250,21 @@ def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
         Distribution, file and sha256 of each; and how many files of those told in full are left out
         for length.
     """
-    files: list[tuple[str, str, str]] = []
-    try:
-        found = strict_json(listing)
-        for one in (*found["others"], *found.get("in_full", ())):
-            if isinstance(name := one["distribution"], str):
-                files += [
-                    (name, str(file), str(sha256)) for file, sha256 in dict(one["files"]).items()
-                ]
-        return files, max(0, int(found.get("left_out", 0)))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return [], 0
+    known = _read(listing)
+    files = [
+        (other.distribution, file, sha256)
+        for other in (*known.others, *known.in_full)
+        if other.distribution is not None
+        for file, sha256 in other.files.items()
+    ]
+    return files, known.left_out
 
 
-def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]:
-    """Distributions of the repository's that were told like any package: their files would have to
-    be compared.
+def _silent(loaded: LoadedList, source: Source) -> Iterator[str]:
+    """Yield distributions of the repository's that were told like any package: their files would
+    have to be compared.
     """
-    for name in names:
+    for package, name in loaded.releases:
         distribution = normal(name.rpartition(" ")[0])
         if distribution in source.checkouts:
             yield f"{package} was built from a checkout ({name}), and its files are not told"
@@ -301,80 +278,63 @@ def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]
             )
 
 
-def _untold(
-    loaded: Mapping[str, Any], installed: Mapping[str, str], source: Source
-) -> Iterator[str]:
-    """Distributions that differ between the arms, and whose files the list does not hold in full.
-
-    Or others than it.
+def _untold(loaded: LoadedList, source: Source) -> Iterator[str]:
+    """Yield distributions that differ between the arms and whose files the list does not hold in
+    full, and others whose files it holds.
     """
-    in_full = {
-        (str(one["package"]), f"{one['distribution']} {one['version']}")
-        for one in loaded.get("in_full", ())
-    }
-    releases = {
-        (package, name) for package, names in installed.items() for name in str(names).split(", ")
-    }
+    in_full = {(other.package, other.release) for other in loaded.in_full}
+    releases = set(loaded.releases)
     for package, name in sorted(in_full - releases):
         yield f"files of {name} are told for {package}, which came from elsewhere"
     for package, name in sorted(releases - in_full):
-        if normal(name.rpartition(" ")[0]) in source.differing and not loaded.get("left_out"):
+        if normal(name.rpartition(" ")[0]) in source.differing and not loaded.left_out:
             yield f"which files of {name} a rank loaded for {package} is not told"
 
 
-def _came(
-    installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]
-) -> list[tuple[str, str, str]]:
+def _came(loaded: LoadedList) -> list[tuple[str, str, str]]:
     """Return what was loaded from installed distributions: import name, distribution and version of
     each.
     """
-    told = {
-        (str(package), normal(release.rpartition(" ")[0]), release.rpartition(" ")[2])
-        for package, releases in installed.items()
-        for release in str(releases).split(", ")
+    came = {
+        (package, normal(release.rpartition(" ")[0]), release.rpartition(" ")[2])
+        for package, release in loaded.releases
     }
-    told |= {
-        (str(one["package"]), str(one["distribution"]), str(one["version"]))
-        for one in others
-        if one["distribution"] is not None and one["record"] in ("as", "differs")
+    came |= {
+        (other.package, other.distribution, str(other.version))
+        for other in loaded.others
+        if other.distribution is not None and other.record in ("as", "differs")
     }
-    return sorted(told)
+    return sorted(came)
 
 
 def _not_the_repositorys(
-    came: Iterable[tuple[str, str, str]], source: Source, made: dict[str, str]
+    loaded: LoadedList, source: Source, built: dict[str, str]
 ) -> Iterator[str]:
-    """InstalledCopy distributions that are the repository's by their import names, and are not as
-    it has them.
+    """Yield installed distributions that are the repository's by their import names, and are not as
+    it has them; note in `made` what its build wrote.
     """
     known = source.counterparts
     if source.installed:
         return
-    for package, name, version in came:
-        if (
-            name in source.named
-            or name in source.checkouts
-            or (name == TOOL and TOOL not in source.declared)
-        ):
+    for package, name, version in _came(loaded):
+        is_tool = name == TOOL and TOOL not in source.declared
+        if name in source.named or name in source.checkouts or is_tool:
             continue
-        if (
-            package not in known.roots
-            and package not in known.hidden
-            and name not in source.declared
-        ):
+        is_known = package in known.roots or package in known.hidden or name in source.declared
+        if not is_known:
             continue
         what = f"the installed {name} {version}"
-        found = known.distribution(name, version)
-        if found is None:
+        copy = known.distribution(name, version)
+        if copy is None:
             yield f"{package} came from {what}, whose files are not told: {REMEDY}"
             continue
-        if package in known.hidden and _is_whole(found, package):
+        if package in known.hidden and copy.hides(package):
             yield (
                 f"{package} of the arm's folder is hidden by {what}: rename it, or give it an"
                 " __init__.py"
             )
-        places = known.places(package, found.files)
-        if not any(is_below(file, package) and file.endswith(CODE) for file in found.files):
+        places = known.places(package, copy.files)
+        if not copy.has_code_of(package):
             continue  # an editable install: its files are told one by one
         if not places:
             if name in source.declared:
@@ -384,46 +344,33 @@ def _not_the_repositorys(
                 )
             continue
         believed = {*source.inputs, *source.plugins}
-        files = {file: sha256 for file, sha256 in found.files.items() if sha256 not in believed}
-        if odd := [*known.differing(files, places, package), *known.data(found)]:
+        files = {file: sha256 for file, sha256 in copy.files.items() if sha256 not in believed}
+        if odd := [*known.differing(files, places, package), *known.data(copy)]:
             more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
             yield f"of {what}, {odd[0]} of the repository{more}: {REMEDY}"
-        made |= known.made(found.files, places, package) | known.data_made(found)
+        built |= known.made(copy.files, places, package) | known.data_made(copy)
 
 
-def _is_whole(installed: InstalledCopy, package: str) -> bool:
-    """Return whether a distribution brings a module or a package of this name, which hides folders
-    of the name.
-    """
-    return any(
-        file == f"{package}/__init__.py"
-        or ("/" not in file and top_of(file) == package and file.endswith(CODE))
-        for file in installed.files
-    )
-
-
-def _changed(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> Iterator[str]:
-    """Files that a rank loaded with another content than their distribution had at the run's
+def _changed(other: LoadedPackage, source: Source) -> Iterator[str]:
+    """Yield files that a rank loaded with another content than their distribution had at the run's
     end.
     """
-    found = source.counterparts.distribution(other["distribution"], other["version"])
-    for file, sha256 in files.items() if found is not None else ():
-        if found is not None and found.files.get(file, "") not in ("", sha256):
-            yield f"{file} of {found.name} {found.version} is not what it was when a rank loaded it"
+    copy = source.counterparts.distribution(other.distribution, other.version)
+    for file, sha256 in other.files.items() if copy is not None else ():
+        if copy is not None and copy.files.get(file, "") not in ("", sha256):
+            yield f"{file} of {copy.name} {copy.version} is not what it was when a rank loaded it"
 
 
-def _judge(
-    other: Mapping[str, Any], files: Mapping[str, str], source: Source
-) -> tuple[list[str], dict[str, str]]:
-    """Return the files of one package that are not proved.
-
-    And those that need no proof, with why.
+def _judge(other: LoadedPackage, source: Source) -> tuple[list[str], dict[str, str]]:
+    """Return the files of one package that are not proved, and those that need no proof, with
+    why.
     """
-    record = other["record"]
-    distribution = other["distribution"]
-    if (built := source.checkouts.get(distribution)) is not None:
+    record = other.record
+    distribution = other.distribution
+    files = other.files
+    if distribution is not None and (built := source.checkouts.get(distribution)) is not None:
         return _built(distribution, built, files)
-    places = _places_of(other, files, source)
+    places = _places_of(other, source)
     declared = distribution in source.declared or bool(places)
     if source.installed and distribution is not None and record in ("as", "absent"):
         return [], {} if record == "as" else dict.fromkeys(files, ", of an editable install")
@@ -459,50 +406,45 @@ def _judge(
     return sorted(failed), accepted
 
 
-def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> list[Place]:
+def _places_of(other: LoadedPackage, source: Source) -> list[Place]:
     """Return the places in the repository of which the files of one package are copies, where its
     import name has any.
     """
     known = source.counterparts
-    distribution = other["distribution"]
-    if distribution in source.named or (other["record"] == "tool" and TOOL not in source.declared):
+    is_tool = other.record == "tool" and TOOL not in source.declared
+    if other.distribution in source.named or is_tool:
         return []
-    package = str(other["package"])
-    found = known.distribution(distribution, other["version"])
-    if found is not None and any(
-        is_below(file, package) and file.endswith(CODE) for file in found.files
-    ):
-        return known.places(package, found.files)
-    return known.places(package, files)
+    package = other.package
+    copy = known.distribution(other.distribution, other.version)
+    if copy is not None and copy.has_code_of(package):
+        return known.places(package, copy.files)
+    return known.places(package, other.files)
 
 
 def _held(
-    file: str, sha256: str, other: Mapping[str, Any], places: Collection[Place], source: Source
+    file: str, sha256: str, other: LoadedPackage, places: Collection[Place], source: Source
 ) -> str | None:
-    """Return whether a file is the repository's: None where it is not.
-
-    Where only its build wrote it, words that say so.
+    """Return empty for a file that is the repository's, words for one that its build alone wrote,
+    None for any other.
     """
     known = source.counterparts
     package = top_of(file)
     if not places:
         # Of a distribution that the repository declares, a copy in any of its folders proves
         # nothing.
-        unmapped = other["distribution"] in source.declared
+        unmapped = other.distribution in source.declared
         return "" if source.holds_alone(file, sha256) and not unmapped else None
     if list(known.differing({file: sha256}, places, package)):
         return None
     if not known.made({file: sha256}, places, package):
         return ""
-    return (
-        None
-        if other["record"] == "differs"
-        else f", made by the build of {other['distribution'] or package}"
-    )
+    if other.record == "differs":
+        return None
+    return f", made by the build of {other.distribution or package}"
 
 
 def _built(
-    distribution: str, built: Checkout, files: Mapping[str, str]
+    distribution: str, built: BuiltCheckout, files: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """Of a package from a checkout each file is of its wheel, and the commit's if that has such a
     one.
@@ -522,83 +464,28 @@ def _built(
     return sorted(failed), accepted
 
 
-def _words(other: Mapping[str, Any], failed: list[str], source: Source) -> str:
-    name = other["distribution"]
-    version = other["version"]
-    record = other["record"]
+def _words(other: LoadedPackage, failed: list[str], source: Source) -> str:
+    """Return why files of a package are not proved, by the first of them."""
+    name = other.distribution
+    release = other.release
     what = failed[0] + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
-    if (built := source.checkouts.get(name)) is not None:
-        if other["files"][failed[0]] not in built.wheel:
-            return f"{what} is not in the wheel that was built of {name} {version}"
-        return (
-            f"{what} is not as commit {built.commit[:12]} has it: the build of {name} {version}"
-            " changed it; commit it as it is built, or name a release"
-        )
     theirs = "its own differs" if source.like(failed[0]) else "it has no such file"
     if name is None:
         return f"{what} came from outside, and is not the repository's ({theirs}): {STRANGER}"
-    if name in source.declared:
-        how = (
-            "the Rankproof that runs"
-            if record == "tool"
-            else f"an installed copy ({name} {version})"
+    if (built := source.checkouts.get(name)) is not None:
+        if other.files[failed[0]] not in built.wheel:
+            return f"{what} is not in the wheel that was built of {release}"
+        return (
+            f"{what} is not as commit {built.commit[:12]} has it: the build of {release}"
+            " changed it; commit it as it is built, or name a release"
         )
+    if name in source.declared:
+        is_tool = other.record == "tool"
+        how = "the Rankproof that runs" if is_tool else f"an installed copy ({release})"
         return f"{what} came from {how}, and is not the repository's ({theirs}): {REMEDY}"
-    if record == "differs":
-        return f"{what} is not as the RECORD of {name} {version} says: install {name} again"
+    if other.record == "differs":
+        return f"{what} is not as the RECORD of {release} says: install {name} again"
     return (
-        f"{what} came from an editable install ({name} {version}), which no RECORD proves: install"
+        f"{what} came from an editable install ({release}), which no RECORD proves: install"
         f" a wheel of {name}"
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmEnvironment:
-    """The environment that was made for an arm.
-
-    Attributes:
-        digest: of every file that was installed in it, wherever from.
-        python: version of its interpreter.
-        implementation: such as `cpython`.
-        named: packages that the scenario names, by normal name, with version and digest of its
-            files.
-        checkouts: those of them that were built from a commit.
-    """
-
-    digest: str
-    python: str
-    implementation: str
-    named: Mapping[str, tuple[str, str]]
-    checkouts: Mapping[str, Checkout] = field(default_factory=dict)
-
-
-def unproven(arm: str, made: ArmEnvironment | None, reported: Any) -> Iterator[str]:
-    """Why it is not proved that a rank ran in its arm's environment.
-
-    Args:
-        arm: its name.
-        made: its environment; None is the one that Rankproof runs in.
-        reported: `environment` of the rank's `subject.loaded`; None where it told nothing.
-    """
-    if made is None:
-        if reported is not None:
-            yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
-        return
-    if not isinstance(reported, dict) or reported.get("apart") is not True:
-        yield f"{arm}: a rank did not run in the arm's environment"
-        return
-    if (reported.get("python"), reported.get("implementation")) != (
-        made.python,
-        made.implementation,
-    ):
-        there = f"{reported.get('implementation')} {reported.get('python')}"
-        yield f"{arm}: a rank ran in {there}, not in Python {made.python}"
-    packages = reported.get("packages")
-    for name, (version, record) in made.named.items():
-        package = packages.get(name) if isinstance(packages, dict) else None
-        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (
-            version,
-            record,
-        ):
-            seen = package.get("version") if isinstance(package, dict) else "no such package"
-            yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"

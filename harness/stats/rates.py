@@ -59,7 +59,7 @@ def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int)
     }
     # Python divides whole numbers of any size exactly; a fraction would first look for their common
     # divisor.
-    return sum(found for found in ways.values() if found <= ways[failed_a]) / sum(ways.values())
+    return sum(count for count in ways.values() if count <= ways[failed_a]) / sum(ways.values())
 
 
 def least_trials(settles: Callable[[int], bool], *, more_than: int) -> int | None:

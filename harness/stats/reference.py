@@ -1,4 +1,4 @@
-"""The reference of a cell: whether it is one, and what it reported and kept."""
+"""Reference of a cell: whether it is one, and what it reported and kept."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RUNTIME = frozenset(
 
 
 class KeptArray(Model):
-    """An array that the reference kept."""
+    """Array that the reference kept."""
 
     name: str
     dtype: str
@@ -53,8 +53,8 @@ class KeptArray(Model):
     sha256: str
 
 
-class Reference(Model):
-    """The runs of a reference.
+class ReferenceRuns(Model):
+    """Runs of a reference.
 
     Attributes:
         evidence: path of the events of each; the first is what the arms are compared with.
@@ -71,8 +71,8 @@ class Reference(Model):
 
 def read_reference(
     scenario: Scenario, cell: Cell, *, read: Callable[[str], bytes]
-) -> tuple[list[tuple[str, History]], Reference | None]:
-    """The runs of a cell's reference, each with the path of its events.
+) -> tuple[list[tuple[str, History]], ReferenceRuns | None]:
+    """Return the runs of a cell's reference, each with the path of its events.
 
     The second is compared with the first.
 
@@ -167,15 +167,15 @@ def values_of(history: History) -> dict[str, list[JSON]]:
     """Return what rank 0 of a reference reported: event and key, joined by a dot, to the values in
     order.
     """
-    found: dict[str, list[JSON]] = {}
+    values: dict[str, list[JSON]] = {}
     for seen in history.seen:
         if (seen.event.by, seen.event.rank) == ("rank", 0) and seen.event.name not in RUNTIME:
             for key, value in seen.event.values.items():
-                found.setdefault(f"{seen.event.name}.{key}", []).append(value)
-    return found
+                values.setdefault(f"{seen.event.name}.{key}", []).append(value)
+    return values
 
 
-def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
+def _summary(histories: Sequence[tuple[str, History]]) -> ReferenceRuns:
     first = histories[0][1]
     arrays: list[Any] = [
         {
@@ -185,7 +185,7 @@ def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
         for values in (seen.event.values for seen in first.noted(ARTEFACT_FOUND, 0))
         if "dtype" in values
     ]
-    return Reference.model_validate(
+    return ReferenceRuns.model_validate(
         {
             "evidence": [path for path, _ in histories],
             "ms": [

@@ -1,4 +1,5 @@
-"""Whether a second run reproduces a first: same verdict? same failure? same numbers?
+"""Comparison of a second run with a first that it may reproduce: same verdict? same failure? same
+numbers?
 
 What the counts do not exclude is not called different: 3 of 59 against 0 of 59 is Fisher's p =
 0.24, so nobody can tell. Cells are tested together, each at its share of the level (Bonferroni
@@ -60,7 +61,7 @@ class Counts(Model):
 
 
 class ValueComparison(Model):
-    """The values of one check in one arm: in how many of the trials with the same seed they are the
+    """Values of one check in one arm: in how many of the trials with the same seed they are the
     same.
     """
 
@@ -94,7 +95,7 @@ class CellAnswer(Model):
 
 
 class Reproduction(Model):
-    """The answer of a run to another, and that of every cell."""
+    """Answer of a run to another, and that of every cell."""
 
     answer: Answer
     cells: list[CellAnswer]
@@ -152,6 +153,7 @@ def _cell(
     numbers = [row for arm, trials in pairs.items() for row in _numbers(scenario, arm, *trials)]
     failing = [arm for arm in arms if arm.failures_then or arm.failures_now]
     same_failure = all(arm.is_same_failure for arm in failing)
+    word: Literal["yes", "no", "no failure"] = "yes" if same_failure else "no"
     answer, reasons, more = _answer(then, now, arms, same_failure=same_failure, level=level)
     return CellAnswer(
         id=then.id,
@@ -159,7 +161,7 @@ def _cell(
         then=then.verdict,
         now=now.verdict,
         same_verdict=then.verdict == now.verdict,
-        same_failure="no failure" if not failing else "yes" if same_failure else "no",
+        same_failure=word if failing else "no failure",
         same_numbers=_word([row for row in numbers if row.arm == "candidate"]),
         arms=arms,
         numbers=numbers,

@@ -1,23 +1,27 @@
-"""One trial shown rank by rank: what every check saw, and in a hung one where each rank stood, call
-by call.
+"""One trial shown rank by rank: what every check saw, in a hung one where each rank stood, call by
+call, and on test hosts what passed between these and what was done to it.
+
+All that is said of wires is as the wire and the process that forked the ranks say. What they say in
+another form is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, TypeGuard
 
 from pydantic import Field
 
 from harness.checks import Finding
 from harness.events import Event
+from harness.faults.link import COUNTED, STRUCK, UNDONE
 from harness.forms.model import Model
-from harness.history import ARTEFACT_COMPARED, LEDGERS_COMPARED, History, ended
+from harness.forms.strict_json import JSON
+from harness.history import ARTEFACT_COMPARED, LEDGERS_COMPARED, History, Seen, ended
 from harness.ledger.outside import account as ledger
 from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
 from harness.stats.outcome import Trial
-from harness.stats.wires import Wires, wires
 
 EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000
@@ -28,7 +32,7 @@ HUNG = ("world.deadline", "world.still", "world.unproved")
 
 
 class ShownCell(Model):
-    """What one check saw on one rank, and the line of the trial's events that shows it."""
+    """View of one check on one rank, and the line of the trial's events that shows it."""
 
     rank: int
     passed: bool
@@ -48,7 +52,7 @@ class ShownRow(Model):
 
 
 class Excerpt(Model):
-    """The last lines a rank printed, as it printed them."""
+    """Last lines a rank printed, as it printed them."""
 
     rank: int
     path: str
@@ -56,8 +60,8 @@ class Excerpt(Model):
 
 
 class Step(Model):
-    """An event in the life of some ranks: its name, who says so, and when it first and last came,
-    in ms.
+    """Event in the life of some ranks: its name, who says so, and when it first and last came, in
+    ms.
     """
 
     name: str
@@ -146,14 +150,14 @@ def distances(history: History) -> dict[str, dict[int, list[float | None]]]:
 
     Of those that differ somewhere.
     """
-    found: dict[str, dict[int, list[float | None]]] = {}
+    by_check: dict[str, dict[int, list[float | None]]] = {}
     for rank in range(history.size):
         for seen in history.noted(ARTEFACT_COMPARED, rank):
             comparison = seen.event.values.get("comparison")
             excess = comparison.get("excess") if isinstance(comparison, dict) else None
             if isinstance(excess, list) and len(excess) > 1 and any(value != 0 for value in excess):
-                found.setdefault(str(seen.event.values.get("check")), {})[rank] = excess
-    return found
+                by_check.setdefault(str(seen.event.values.get("check")), {})[rank] = excess
+    return by_check
 
 
 def lifelines(history: History) -> list[Lifeline]:
@@ -164,14 +168,10 @@ def lifelines(history: History) -> list[Lifeline]:
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], dict[int | None, list[Event]]] = {}
     for rank in (*range(history.size), None):
         events = [seen.event for seen in history.seen if seen.event.rank == rank]
-        end = None if rank is None else history.exit(rank)
-        how = (
-            ended(end.event.values)
-            if end is not None
-            else ""
-            if rank is None
-            else "its end was not seen"
-        )
+        how = ""
+        if rank is not None:
+            end = history.exit(rank)
+            how = "its end was not seen" if end is None else ended(end.event.values)
         alike.setdefault((how, tuple((event.by, event.name) for event in events)), {})[rank] = (
             events
         )
@@ -202,12 +202,12 @@ def log_path(evidence: str, rank: int) -> str:
 def _row(finding: Finding) -> ShownRow:
     cells = [
         ShownCell(
-            rank=found.rank,
-            passed=found.passed,
-            shown=found.reason if found.observed is None else shown(found.observed),
-            line=found.line,
+            rank=part.rank,
+            passed=part.passed,
+            shown=part.reason if part.observed is None else shown(part.observed),
+            line=part.line,
         )
-        for found in finding.ranks
+        for part in finding.ranks
     ]
     return ShownRow(
         check=finding.check,
@@ -236,8 +236,8 @@ class Standing(Model):
 
 
 class HungTrial(Model):
-    """The first trial of an arm whose world had to be stopped: where each of its ranks stood, and
-    how that was proved.
+    """First trial of an arm whose world had to be stopped: where each of its ranks stood, and how
+    that was proved.
 
     `proof` says for how long nothing moved, or why that is not proved; it is empty where no hang
     was to be proved.
@@ -284,7 +284,11 @@ def hung_trial(
 
 def _standing(history: History, rank: int, line_of: LineOf) -> Standing | None:
     seen = next(
-        (one for one in history.noted("rank.stack", rank) if one.event.values.get("sample") == 1),
+        (
+            stack
+            for stack in history.noted("rank.stack", rank)
+            if stack.event.values.get("sample") == 1
+        ),
         None,
     )
     if seen is None:
@@ -302,3 +306,161 @@ def _standing(history: History, rank: int, line_of: LineOf) -> Standing | None:
         if place := ledger.standing(noted.event.values, rank):
             calls.insert(0, f"by its ledger {place}")
     return Standing(rank=rank, line=seen.line, calls=calls) if calls else None
+
+
+TEXT_LIMIT = 60
+
+
+def without_payload(history: History) -> Seen | None:
+    """Return the first count of a fault on a wire that does not say how many packets carried new
+    payload; None without one.
+    """
+    for seen in history.seen:
+        values = seen.event.values
+        if seen.event.name in (COUNTED, UNDONE) and "struck" in values and "payload" not in values:
+            return seen
+    return None
+
+
+class ShownHost(Model):
+    """Test host: what it is called, its address, and the ranks on it."""
+
+    name: str
+    address: str
+    ranks: list[int]
+
+
+class ShownLink(Model):
+    """Traffic from one host to another: packets, bytes, and packets that the other one's kernel did
+    not take.
+    """
+
+    source: int
+    target: int
+    packets: int
+    bytes: int
+    lost: int
+
+
+class ShownStrike(Model):
+    """Fault in force on some links, each a source and a target, and how many of the packets there
+    it was done to.
+
+    Times are in ms since the trial began; `to_ms` is null where it lasted until the wire was asked
+    for its counts.
+    """
+
+    fault: str
+    rank: int
+    links: list[list[int]]
+    from_ms: float
+    to_ms: float | None
+    matched: int
+    struck: int
+    line: int
+
+
+class Wires(Model):
+    """Hosts, every link on which something was sent, and every strike; `line` is the one that tells
+    the links.
+    """
+
+    hosts: list[ShownHost]
+    links: list[ShownLink]
+    strikes: list[ShownStrike]
+    line: int | None
+
+
+def wires(history: History) -> Wires | None:
+    """Return what the events tell of them; None of a trial without test hosts."""
+    events = history.served(None, "hosts.made")
+    placed = history.about().get("hosts")
+    listed = events[0].event.values.get("hosts") if events else None
+    if not isinstance(listed, list) or not isinstance(placed, list):
+        return None
+    hosts = [
+        ShownHost(
+            name=_text(host, "name"),
+            address=_text(host, "address"),
+            ranks=[
+                rank
+                for rank, at in enumerate(placed[: history.size])
+                if type(at) is int and at == number
+            ],
+        )
+        for number, host in enumerate(listed)
+    ]
+    carried = history.served(None, "wire.carried")
+    counts = carried[0].event.values.get("links") if carried else None
+    links = [
+        ShownLink(
+            source=ends[0],
+            target=ends[1],
+            **{key: _count(count, key) for key in ("packets", "bytes", "lost")},
+        )
+        for count in (counts if isinstance(counts, list) else ())
+        if isinstance(count, dict)
+        and _is_link(ends := [count.get("source"), count.get("target")], len(hosts))
+    ]
+    strikes = [
+        shown
+        for rank in range(history.size)
+        for seen in history.served(rank, STRUCK)
+        if (shown := _strike(history, rank, seen, count=len(hosts))) is not None
+    ]
+    strikes.sort(key=lambda strike: strike.line)
+    return Wires(
+        hosts=hosts, links=links, strikes=strikes, line=carried[0].line if carried else None
+    )
+
+
+def _strike(history: History, rank: int, seen: Seen, *, count: int) -> ShownStrike | None:
+    values = seen.event.values
+    named = values.get("links")
+    fault = values.get("fault")
+    links = [link for link in (named if isinstance(named, list) else ()) if _is_link(link, count)]
+    if not links or not isinstance(fault, str):
+        return None
+
+    def after(name: str) -> Seen | None:
+        events = (
+            later
+            for later in history.served(rank, name)
+            if later.event.values.get("fault") == fault
+        )
+        return next((later for later in events if later.line > seen.line), None)
+
+    undone = after(UNDONE)
+    counted = undone or after(COUNTED)
+    numbers: Mapping[str, JSON] = counted.event.values if counted is not None else {}
+
+    def ms(ns: int) -> float:
+        return round((ns - history.start_ns()) / 1e6, 1)
+
+    return ShownStrike(
+        fault=fault[:TEXT_LIMIT],
+        rank=rank,
+        links=links,
+        from_ms=ms(seen.event.ns),
+        to_ms=ms(undone.event.ns) if undone is not None else None,
+        matched=_count(numbers, "matched"),
+        struck=_count(numbers, "struck"),
+        line=seen.line,
+    )
+
+
+def _is_link(value: object, count: int) -> TypeGuard[list[int]]:
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    # A bool is an int to Python, and no number of a host.
+    is_known = all(type(end) is int and 0 <= end < count for end in value)
+    return is_known and value[0] != value[1]
+
+
+def _text(values: object, key: str) -> str:
+    return str(values.get(key))[:TEXT_LIMIT] if isinstance(values, dict) else ""
+
+
+def _count(values: Mapping[str, JSON], key: str) -> int:
+    value = values.get(key)
+    return value if type(value) is int and value >= 0 else 0

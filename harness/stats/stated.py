@@ -1,4 +1,4 @@
-"""Whether a control failed as stated: at its check, on its ranks, by its end, and nothing else was
+"""Judge of how a control has to fail: at its check, on its ranks, by its end, and nothing else was
 the cause.
 
 Any slip in a control makes some check fail. So what counts is that every stated rank failed in the
@@ -117,7 +117,7 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
     """Why the check that has to fail beside a hang does not; None where it does, or none has to."""
     if hang.fails is None:
         return None
-    finding = next(one for one in findings if one.check == hang.fails)
+    finding = next(finding for finding in findings if finding.check == hang.fails)
     if finding.passed:
         return Deviation(
             DeviationCode.CHECK_HELD, f"it hung, and check {hang.fails} held on every rank"
@@ -139,12 +139,12 @@ def stated_ends(
     """
     wanted = must_fail.ranks.of(history.size)
     if (hang := must_fail.hang) is not None:
-        place = hang.source or hang.function or hang.after or ""
-        return [
-            StatedEnd(
-                "hang", "in" if hang.function else "after" if hang.after else "at", place, wanted
-            )
-        ]
+        where = "at"
+        if hang.function:
+            where = "in"
+        elif hang.after:
+            where = "after"
+        return [StatedEnd("hang", where, hang.source or hang.function or hang.after or "", wanted)]
     if isinstance(must_fail, SeesDefects):  # each trial has its own element, and so its own numbers
         return [
             StatedEnd(f"check {one.check} sees the defect", "", "", one.ranks)
@@ -164,12 +164,11 @@ def stated_ends(
             )
         elif error is not None:
             source = source_of(error.event.values, must_fail.file)
-            message = error.event.values.get("message")
-            where = "at" if source else "saying" if message else ""
+            # Without any place, the way to fail has none: `where` is left out below.
             way = (
                 short(str(error.event.values.get("type"))),
-                where,
-                short(str(source or message or "")),
+                "at" if source else "saying",
+                short(str(source or error.event.values.get("message") or "")),
             )
         else:
             way = (ended(end.event.values) if end else "its end was not seen", "", "")
@@ -178,16 +177,20 @@ def stated_ends(
 
 
 def _failed_as_stated(
-    must_fail: MustFail, finding: Finding, history: History, found: Mapping[int, RankEnd], rank: int
+    must_fail: MustFail,
+    finding: Finding,
+    history: History,
+    by_rank: Mapping[int, RankEnd],
+    rank: int,
 ) -> int | Deviation | None:
     """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one.
 
     Or how it did not.
     """
-    part = next(one for one in finding.ranks if one.rank == rank)
+    part = next(part for part in finding.ranks if part.rank == rank)
     properties = KINDS[finding.kind].properties
     moment = properties.fails(missing=part.missing)
-    end = found.get(rank)
+    end = by_rank.get(rank)
     if not must_fail.says_how and (
         lacking := _want(must_fail, part, end, compares=properties.compares)
     ):
@@ -272,7 +275,7 @@ def _ignored(end: RankEnd) -> bool:
 def _other_cause(
     must_fail: MustFail,
     history: History,
-    found: Mapping[int, RankEnd],
+    by_rank: Mapping[int, RankEnd],
     *,
     wanted: Sequence[int],
     before: int | None,
@@ -283,16 +286,16 @@ def _other_cause(
     Args:
         must_fail: what is stated.
         history: the trial's events.
-        found: every rank's end.
+        by_rank: every rank's end.
         wanted: ranks that failed as stated.
         before: when the first of them did; None where whatever ended is a cause, as in a world that
             hangs.
     """
     # Where what is stated is "my peer is gone", the cause is whatever made the peer go.
     stated_is_peer_gone = must_fail.says_how and any(
-        found[rank].peer_gone for rank in wanted if rank in found
+        by_rank[rank].peer_gone for rank in wanted if rank in by_rank
     )
-    for end in sorted(found.values(), key=lambda one: one.ns):
+    for end in sorted(by_rank.values(), key=lambda rank_end: rank_end.ns):
         # What became of a stated rank after it failed as stated is a consequence.
         if end.is_clean or end.fault or end.stopped or end.rank in wanted:
             continue

@@ -1,25 +1,34 @@
-"""One arm of a cell counted, and what the counts of both arms decide."""
+"""One arm of a cell counted, which trials of a control that must hang count, and what the counts of
+both arms decide.
+
+What the kernel shows for a window of seconds does not tell a hang from every slow wait. So at least
+one trial has to stand still for all of `within`, and one that neither came to its end nor was
+proved to hang spoils the others.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import ROUND_FLOOR, Decimal
 from typing import Literal
 
 from pydantic import Field
 
 from harness.forms.model import Model
-from harness.reason import DeviationCode, VerdictCode, VerdictReason
-from harness.scenario import SIGNIFICANT, Scenario
-from harness.stats.outcome import Trial
+from harness.history import History, longest_silence, window
+from harness.reason import Deviation, DeviationCode, VerdictCode, VerdictReason
+from harness.scenario import SIGNIFICANT, Cell, Scenario
+from harness.stats.outcome import Arm, CellFields, JudgedTrial, Trial, TrialKeeper
 from harness.stats.rates import fisher, upper_bound
-from harness.stats.stated import StatedEnd
+from harness.stats.shown_trial import HungTrial, hung_trial
+from harness.stats.stated import StatedEnd, stated_ends
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 
 
 class Instead(Model):
-    """What a control did instead of failing as stated, and in how many trials."""
+    """Another way that a control went instead of failing as stated, and in how many trials."""
 
     code: DeviationCode = Field(strict=False)
     text: str
@@ -224,3 +233,144 @@ def _doubt(
             f"(Fisher's one-sided p = {control.p_value:.3f})"
         )
         yield VerdictReason(VerdictCode.CONTROL_NOT_APART, reason)
+
+
+SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+class Watches(TrialKeeper):
+    """How the control's trials of a cell failed as stated, and how worlds hung that had to be
+    stopped.
+
+    Attributes:
+        silence: the longest silence of the candidate's trials that passed, in seconds; 0 where no
+            hang is stated.
+        ends: by how ranks failed as stated, the numbers of those trials.
+    """
+
+    def __init__(self, scenario: Scenario, cell: Cell) -> None:
+        control = scenario.subject.control
+        self._stated = control.must_fail if control is not None else None
+        self._hang = self._stated.hang if self._stated is not None else None
+        self._applies = self._stated is not None and self._stated.applies(cell.values)
+        self._within = self._stated.within if self._stated is not None else 0.0
+        # Seconds for which each trial stood still that hung as stated, by its number.
+        self._stood: dict[int, float] = {}
+        self._spoiled = ""
+        self._hung: dict[Arm, HungTrial] = {}
+        self.silence = 0.0
+        self.ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
+
+    def take(self, judged: JudgedTrial) -> None:
+        trial = judged.trial
+        if self._hang is not None and trial.outcome != "void":
+            self._watch(judged.arm, trial, judged.history)
+        if judged.arm not in self._hung:
+            hung = hung_trial(
+                judged.arm,
+                judged.history,
+                index=trial.index,
+                evidence=trial.evidence,
+                line_of=judged.line_of,
+            )
+            if hung is not None:
+                self._hung[judged.arm] = hung
+        if trial.as_stated and self._stated is not None:
+            for end in stated_ends(self._stated, judged.findings, judged.history):
+                self.ends[end].append(trial.index)
+
+    def fields(self) -> CellFields:
+        return {"hung": self._hung}
+
+    def _watch(self, arm: Arm, trial: Trial, history: History) -> None:
+        """Note for how long a world was silent, stood still, or why that is not known."""
+        if arm == "candidate":
+            if trial.outcome == "pass":
+                self.silence = max(self.silence, longest_silence(history))
+        elif unproved := history.noted("world.unproved"):
+            why = unproved[0].event.values.get("why")
+            self._spoil(trial, str(why))
+        elif (late := history.noted("world.deadline")) and not history.noted("world.still"):
+            self._spoil(
+                trial,
+                f"it was stopped at its deadline, after {late[0].event.values.get('after')} s",
+            )
+        elif trial.as_stated and (proved := history.noted("world.still")):
+            seconds = proved[0].event.values.get("seconds")
+            self._stood[trial.index] = float(seconds) if isinstance(seconds, int | float) else 0.0
+
+    def _spoil(self, trial: Trial, why: str) -> None:
+        self._spoiled = (
+            self._spoiled or f"trial {trial.index} did not end and was not proved to hang: {why}"
+        )
+
+    def judge(self, trials: list[Trial]) -> list[Trial]:
+        """Return the trials of the control, in which those no longer failed as stated that do not
+        count.
+
+        Called once, when all were taken: takes the same trials out of `ends`, and adds to where the
+        control stood for how long its trials stood still.
+
+        Args:
+            trials: as they were judged one by one.
+        """
+        if self._hang is None or not self._applies:
+            return trials
+        if "control" in self._hung and (words := self._words()):
+            hung = self._hung["control"]
+            proof = f"{hung.proof} In this cell {words}.{self._short()}"
+            self._hung["control"] = hung.model_copy(update={"proof": proof})
+        why, lacking = self._lacks()
+        for end, indices in list(self.ends.items()):
+            self.ends[end] = [index for index in indices if index not in lacking]
+            if not self.ends[end]:
+                del self.ends[end]
+        update = {"as_stated": False, "otherwise": Deviation(DeviationCode.HANG_NOT_WATCHED, why)}
+        return [
+            trial.model_copy(update=update) if trial.index in lacking else trial for trial in trials
+        ]
+
+    def _lacks(self) -> tuple[str, Collection[int]]:
+        """Why trials that hung as stated do not count, and which."""
+        if self._spoiled:
+            return f"it hung, but {self._spoiled}", self._stood.keys()
+        short = [index for index, seconds in self._stood.items() if seconds < self._within]
+        spins = self._hang is not None and self._hang.spins
+        if len(short) < len(self._stood) and not spins:
+            return "", ()
+        which = "this trial was not" if spins else "no trial of this cell was"
+        return f"it hung, but {which} watched for the whole of within ({self._within:g} s)", short
+
+    def _short(self) -> str:
+        """That `within` is short for the silences of the candidate, which only a run shows.
+
+        Empty where it is not.
+        """
+        needed = window(self.silence)
+        if self._within >= 2 * needed:
+            return ""
+        return f" A window is {needed:.1f} s here: let within be {2 * needed:.0f} s or more."
+
+    def _words(self) -> str:
+        """For how long the trials stood still; empty where none did."""
+        if not self._stood:
+            return ""
+        long = [seconds for seconds in self._stood.values() if seconds >= self._within]
+        rest = [seconds for seconds in self._stood.values() if seconds < self._within]
+        groups = [group for group in (long, rest) if group]
+        first, *others = [f"{_seconds(group)}{' each' * (len(group) > 1)}" for group in groups]
+        many = len(groups[0])
+        verb = "looped" if self._hang is not None and self._hang.spins else "stood still"
+        text = f"{_many(many)} trial{'s' * (many > 1)} {verb} for {first}"
+        return ", ".join([text, *(f"{_many(len(rest))} for {other}" for other in others)])
+
+
+def _many(number: int) -> str:
+    """Return a small number as a word."""
+    return SMALL[number] if number < len(SMALL) else str(number)
+
+
+def _seconds(stood: Collection[float]) -> str:
+    """Return the shortest of some times, to a tenth of a second that none was shorter than."""
+    least = Decimal(str(min(stood))).quantize(Decimal("0.1"), rounding=ROUND_FLOOR)
+    return f"{least.normalize():f} s"

@@ -1,5 +1,5 @@
-"""Whether the tolerances of a run could have refused anything: what needles and controls showed of
-each check.
+"""Teeth of a run's tolerances, which may not have been able to refuse anything: what needles and
+controls showed of each check.
 
 A check that accepts every wrong array of the right shape, and that no control ever failed by a
 departure of the size of what is compared, is toothless: that it holds says nothing.
@@ -21,14 +21,14 @@ from harness.history import History
 from harness.numeric.needles import LEAST, Needles, try_values
 from harness.reason import VerdictCode, VerdictReason
 from harness.scenario import Cell, Scenario
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import JudgedTrial, TrialKeeper
 
 Tolerant = AgainstCheck | EquivalentCheck
 
 
 @dataclass
-class Tried:
-    """What was tried of one check in one cell.
+class TriedNeedles:
+    """Wrong arrays that were tried on one check in one cell.
 
     Attributes:
         needles: the wrong arrays that were compared, by where they are from.
@@ -50,26 +50,26 @@ class Tried:
 
     @property
     def words(self) -> str:
-        """The wrong arrays, as a part of a sentence."""
+        """Return the wrong arrays, as a part of a sentence."""
         return f"{plural(len(self.needles), 'array')}, such as {next(iter(self.needles))}"
 
-    def take(self, found: Needles) -> None:
+    def take(self, needles: Needles) -> None:
         """Take what was tried with one array."""
-        self.needles |= dict.fromkeys(one.what for one in found.tried)
-        self.refused = self.refused or found.is_refused
-        self.most = max(self.most, found.elements)
-        self.scale = max(self.scale, found.scale or 0.0)
-        if found.elements >= LEAST:
-            telling = max((one.telling for one in found.tried), default=0)
+        self.needles |= dict.fromkeys(needle.what for needle in needles.tried)
+        self.refused = self.refused or needles.is_refused
+        self.most = max(self.most, needles.elements)
+        self.scale = max(self.scale, needles.scale or 0.0)
+        if needles.elements >= LEAST:
+            telling = max((needle.telling for needle in needles.tried), default=0)
             self.telling = max(
-                self.telling, (telling, found.elements), key=lambda of: of[0] / of[1]
+                self.telling, (telling, needles.elements), key=lambda of: of[0] / of[1]
             )
-            self.constant = self.constant and found.constant
-            self.hollow = self.hollow and 2 * found.hollow > found.elements
+            self.constant = self.constant and needles.constant
+            self.hollow = self.hollow and 2 * needles.hollow > needles.elements
 
 
 @dataclass
-class Teeth:
+class Teeth(TrialKeeper):
     """Takes the judged trials of a scenario, and tells which of its checks could not have failed.
 
     Attributes:
@@ -77,7 +77,9 @@ class Teeth:
     """
 
     scenario: Scenario
-    _tried: defaultdict[tuple[str, str], Tried] = field(default_factory=lambda: defaultdict(Tried))
+    _tried: defaultdict[tuple[str, str], TriedNeedles] = field(
+        default_factory=lambda: defaultdict(TriedNeedles)
+    )
     _departures: defaultdict[str, set[float]] = field(default_factory=lambda: defaultdict(set))
     _cells: dict[str, None] = field(default_factory=dict)
     # Ranks that passed with more than half of an array NaN or infinite on both sides.
@@ -104,14 +106,13 @@ class Teeth:
             if parity is not None and parity.needles is not None:
                 self._tried[cell.id, check.id].take(parity.needles)
 
-    def take(
-        self, cell: Cell, arm: Arm, trial: Trial, findings: Sequence[Finding], history: History
-    ) -> None:
-        """Take one trial; of a void one nothing."""
-        if trial.outcome == "void":
+    def take(self, judged: JudgedTrial) -> None:
+        if judged.trial.outcome == "void":
             return
+        cell = judged.cell
+        history = judged.history
         self._cells[cell.id] = None
-        for close in self.scenario.checks if arm == "candidate" else ():
+        for close in self.scenario.checks if judged.arm == "candidate" else ():
             if isinstance(close, CloseCheck) and close.nonfinite is not None:
                 ranks = {
                     rank
@@ -120,17 +121,17 @@ class Teeth:
                 }
                 self._unbounded[cell.id, close.id] |= ranks
         for check in self._checks:
-            if arm == "control":
-                self._take_departures(check, findings, history)
+            if judged.arm == "control":
+                self._take_departures(check, judged.findings, history)
             elif isinstance(check, AgainstCheck):
-                for found in self._needles(check, cell, history):
-                    self._tried[cell.id, check.id].take(found)
+                for needles in self._needles(check, cell, history):
+                    self._tried[cell.id, check.id].take(needles)
 
     def _take_departures(
         self, check: Tolerant, findings: Sequence[Finding], history: History
     ) -> None:
         """By how much the ranks were off that failed a check, where that can be told."""
-        finding = next(one for one in findings if one.check == check.id)
+        finding = next(finding for finding in findings if finding.check == check.id)
         for part in finding.ranks:
             if part.passed or part.want(compares=True):
                 continue
@@ -188,7 +189,7 @@ class Teeth:
                 )
                 yield VerdictReason(VerdictCode.TOOTHLESS, what)
             elif tried.needles and not any(
-                one <= tried.scale for one in self._departures[check.id]
+                departure <= tried.scale for departure in self._departures[check.id]
             ):
                 why = (
                     f"check {check.id} accepts every wrong array that the harness tried in place of"
@@ -203,9 +204,9 @@ class Teeth:
         if cell not in self._cells:
             return []
         left = [
-            one
+            sentence
             for check in self._checks
-            for one in self._left_open(check, self._tried.get((cell, check.id)))
+            for sentence in self._left_open(check, self._tried.get((cell, check.id)))
         ]
         left += [
             f"more than half of what check {check} compared on {numbered('rank', sorted(ranks))} is"
@@ -215,7 +216,7 @@ class Teeth:
         ]
         return left
 
-    def _left_open(self, check: Tolerant, tried: Tried | None) -> Iterator[str]:
+    def _left_open(self, check: Tolerant, tried: TriedNeedles | None) -> Iterator[str]:
         if tried is None or tried.most < LEAST or not (tried.needles or tried.constant):
             why = f"no array of {LEAST} floats or more was compared"
             if tried is not None and tried.most >= LEAST:
@@ -226,7 +227,8 @@ class Teeth:
             )
         elif tried.needles and not tried.refused:
             apart = min(
-                (one for one in self._departures[check.id] if one <= tried.scale), default=None
+                (departure for departure in self._departures[check.id] if departure <= tried.scale),
+                default=None,
             )
             if apart is not None:  # else the cell is told to be toothless
                 yield (

@@ -1,24 +1,34 @@
-"""What a run leaves open about logits that it compared: how small a defect, which prompts, whose
-word it rests on.
+"""Limits of what one trial shows, read from its events and its logs.
 
-An honest slip passes where nobody looks at what was compared: prompts that are one prompt, a single
-position of each, noise that was measured of another thing, a model that is hardly split.
+Of logits that it compared: how small a defect, which prompts, whose word it rests on. An honest
+slip passes where nobody looks at what was compared: prompts that are one prompt, a single position
+of each, noise that was measured of another thing, a model that is hardly split. Of its ranks:
+whether they exchanged anything, what they reported, and a traceback that one printed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
+from harness.checks.agree import AgreeCheck, is_nothing
+from harness.checks.equal import EqualCheck
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
+from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
+from harness.checks.ledgers import LedgerAgreesCheck, TransfersIntactCheck
+from harness.checks.requests import RequestsCheck
 from harness.checks.shards_cover import ShardsCoverCheck, plan_of, shards_of
+from harness.forms.digest import sha256
+from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
-from harness.history import ARTEFACT_FOUND, History
+from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
 from harness.scenario.lint.sufficiency import wide
+from harness.stats.ends import listed
+from harness.stats.provenance import loaded_files
 from harness.subjects import READY
 
 BOUNDARY = "prefill.boundary"
@@ -28,6 +38,13 @@ HALF = {"BF16": "bfloat16", "F16": "float16"}
 """The dtypes of a checkpoint that round more than float32 does."""
 MOSTLY = 0.5
 """The share of a checkpoint that lies on several ranks from which it is told."""
+
+# What the runtime and the harness say of every rank; the rest is what the subject reports.
+OF_EVERY_RANK = ("rank.", "backend.", "subject.", "fault.", "group.")
+TRACEBACKS = (b"Traceback (most recent call last):", b"Fatal Python error: ")
+LINES_MOST = 20
+LINES_READ = 1000
+LINE_LIMIT = 300
 
 
 def unseen(
@@ -44,23 +61,18 @@ def unseen(
     """
     if history.reference is None or scenario.subject.compare is not None:
         return []
-    found: list[str] = []
     parity = [check for check in scenario.checks if isinstance(check, EquivalentCheck)]
-    for check in parity:
-        found += [_size(check, history)]
-        found += [words] if (words := wide(check)) else []
-    found += (
-        [sentence]
-        if parity and axes is not None and (sentence := _extent(scenario, history, axes))
-        else []
-    )
-    found += _prompts(history) if parity else []
-    found += [sentence] if parity and (sentence := _chunks(history)) else []
-    found += [sentence] if parity and (sentence := _wider(history)) else []
-    found += [sentence for check in scenario.checks if (sentence := _replicated(check, history))]
-    found += [sentence] if (sentence := _own_word(scenario)) else []
-    found += [sentence] if (sentence := _same_code(history)) else []
-    return found
+    sentences = [sentence for check in parity for sentence in (_size(check, history), wide(check))]
+    if parity:
+        sentences += [
+            _extent(scenario, history, axes) if axes is not None else "",
+            *_prompts(history),
+            _chunks(history),
+            _wider(history),
+        ]
+    sentences += [_replicated(check, history) for check in scenario.checks]
+    sentences += [_own_word(scenario), _same_code(history)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def left_out(scenario: Scenario) -> str:
@@ -74,6 +86,31 @@ def left_out(scenario: Scenario) -> str:
         if rules
         else ""
     )
+
+
+def swapped(scenario: Scenario) -> str:
+    """Return what ledgers and digests do not see: arrays for another purpose; empty where no check
+    asks for them.
+    """
+    asked = ", ".join(
+        check.id
+        for check in scenario.checks
+        if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck)
+    )
+    if not asked:
+        return ""
+    return (
+        "two receives without tags, of one shape and type, that the subject swapped are not"
+        f" seen by {asked}: every call has its other end, and every byte arrives as it was"
+        " sent; of payloads that the subject codes, collective-correct tells whose they are"
+    )
+
+
+def lazy(scenario: Scenario) -> str:
+    """Return what digests that are made call by call do not show; empty where none are."""
+    if scenario.digests != "eager":
+        return ""
+    return "calls of MLX were evaluated one by one to be digested: how they run lazily is not shown"
 
 
 def _size(check: EquivalentCheck, history: History) -> str:
@@ -203,9 +240,12 @@ def _replicated(check: object, history: History) -> str:
         return ""
     held: defaultdict[tuple[str, object], set[int]] = defaultdict(set)
     for rank in range(history.size):
-        for one in shards_of(history, rank) or ():
-            held[one.tensor, one.bounds].add(rank)
-    sizes = {place: math.prod(end - begin for begin, end in place[1]) for place in held}  # type: ignore[attr-defined]
+        for shard in shards_of(history, rank) or ():
+            held[shard.tensor, shard.bounds].add(rank)
+    sizes = {
+        place: math.prod(end - begin for begin, end in place[1])  # type: ignore[attr-defined]
+        for place in held
+    }
     total = sum(sizes.values())
     shared = sum(size for place, size in sizes.items() if len(held[place]) > 1)
     if not total or shared / total < MOSTLY:
@@ -239,8 +279,8 @@ def _same_code(history: History) -> str:
     """Files that the reference ran too: what is wrong in them is wrong on both sides."""
     assert history.reference is not None
     sides = [
-        {file for rank in range(one.size) for file in _files(one, rank)}
-        for one in (history.reference, history)
+        {file for rank in range(side.size) for file in loaded_files(side, rank)}
+        for side in (history.reference, history)
     ]
     both = sorted({name for name, _ in sides[0] & sides[1]})
     if not both:
@@ -253,9 +293,112 @@ def _same_code(history: History) -> str:
     )
 
 
-def _files(history: History, rank: int) -> Iterator[tuple[str, str]]:
-    for seen in history.said(rank, "subject.loaded"):
-        modules = seen.event.values.get("modules")
-        for one in modules if isinstance(modules, Sequence) else ():
-            if isinstance(one, dict):
-                yield str(one.get("file")), str(one.get("sha256"))
+def last_asked(scenario: Scenario, history: History) -> int | None:
+    """Return when the last event of a trial came that a check of its scenario looks at; None where
+    no check looks at one.
+    """
+    times: list[int] = []
+    for check in scenario.checks:
+        event = getattr(check, "event", None)
+        for rank in check.ranks.of(history.size) if hasattr(check, "ranks") else ():
+            if event is not None:
+                times += [seen.event.ns for seen in history.said(rank, event)]
+            elif isinstance(check, RequestsCheck):
+                times += [seen.event.ns for seen in history.noted("hub.request", rank)]
+    return max(times, default=None)
+
+
+def has_called(history: History) -> bool:
+    """Return whether ledgers hold calls of ranks that no check held against another rank's: made
+    together, or each alone.
+    """
+    noted = history.noted(LEDGERS_COMPARED)
+    ranks = [ledger for seen in noted for ledger in _mappings(seen.event.values.get("ranks"))]
+    are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
+    return not are_held and any(
+        isinstance(many := ledger.get("calls"), int) and many > 0 for ledger in ranks
+    )
+
+
+def has_talked(history: History) -> bool:
+    """Return whether an exchange between ranks is shown: calls held against another rank's, or
+    payloads that say whose.
+    """
+    counts = [
+        seen.event.values.get("calls")
+        for rank in range(history.size)
+        for seen in history.said(rank, CODED_END)
+    ]
+    for seen in history.noted(LEDGERS_COMPARED):
+        counts += [many for some in _held(seen.event.values.get("checks")) for many in some]
+    return any(isinstance(many, int) and many > 0 for many in counts)
+
+
+def _held(checks: object) -> list[list[JSON]]:
+    """Return how many calls of each rank were held against another rank's, by each check that does so."""
+    counts = [check.get(key) for check in _mappings(checks) for key in ("matched", "compared")]
+    return [ranks for ranks in counts if isinstance(ranks, list)]
+
+
+def says_nothing(check: object, history: History, rank: int) -> bool:
+    """Return whether all that a rank reported of what a check looks at is null or empty, where that
+    is not asked for.
+    """
+    if not isinstance(check, AgreeCheck | EqualCheck) or check.empty is not None:
+        return False
+    values = [value for value, _ in history.values(rank, check.event, check.key)]
+    return bool(values) and all(is_nothing(value) for value in values)
+
+
+def _mappings(values: object) -> list[dict[str, JSON]]:
+    if isinstance(values, dict):
+        values = list(values.values())
+    return [value for value in listed(values) if isinstance(value, dict)]
+
+
+def texts(values: object) -> Iterable[str]:
+    """Return the texts among some values of an event; nothing where they are no list."""
+    return [name for name in values if isinstance(name, str)] if isinstance(values, list) else []
+
+
+def reported(history: History) -> str:
+    """One digest of what the subject reported on every rank, each in its order."""
+    reports: list[list[object]] = [[] for _ in range(history.size)]
+    for seen in history.seen:
+        event = seen.event
+        if (
+            event.by == "rank"
+            and event.rank is not None
+            and not event.name.startswith(OF_EVERY_RANK)
+        ):
+            reports[event.rank].append([event.name, dict(event.values)])
+    return sha256(canonical(reports).encode())
+
+
+def traceback_of(log: bytes) -> tuple[int, str] | None:
+    """Return the first traceback of a log: its line, from 1, and its text; None where there is
+    none.
+    """
+    places = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
+    if not places:
+        return None
+    place, mark = min(places)
+    begin = log.rfind(b"\n", 0, place) + 1
+    before = log.rfind(b"\n", 0, max(0, begin - 1)) + 1
+    if begin and log.startswith(b"Exception ", before):
+        begin = before  # "Exception in thread Thread-1 (work):"
+    number = log.count(b"\n", 0, begin) + 1
+    lines = log[begin:].decode("utf-8", "backslashreplace").splitlines()[:LINES_READ]
+    head = next(index for index, line in enumerate(lines) if mark.decode() in line)
+    # What a library writes before each of its lines, `[rank1]: ` for one, hides which are indented.
+    prefix = lines[head].partition(mark.decode())[0]
+    inner = [line.removeprefix(prefix) for line in lines[head + 1 :]]
+    end = next(
+        (index for index, line in enumerate(inner) if line and not line[0].isspace()),
+        len(inner) - 1,
+    )
+    kept = lines[: head + 2 + end] if mark == TRACEBACKS[0] else lines[:LINES_MOST]
+    if len(kept) > LINES_MOST:
+        half = LINES_MOST // 2
+        kept = [*kept[:half], f"... ({len(kept) - LINES_MOST} more lines)", *kept[-half:]]
+    return number, "\n".join(line[:LINE_LIMIT] for line in kept).rstrip()

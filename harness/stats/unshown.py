@@ -1,4 +1,4 @@
-"""What a run does not show, worked out from the run: by who made it, and again by who verifies it
+"""Limits of what a run shows, worked out from the run: by who made it, and again by who verifies it
 (rule 15).
 
 Each sentence follows from the scenario and the events of this run; what no run of any scenario
@@ -9,40 +9,42 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from harness.checks import Finding
-from harness.checks.agree import AgreeCheck, is_nothing
+from harness.checks.agree import AgreeCheck
 from harness.checks.arrays import A, AgainstCheck
-from harness.checks.equal import EqualCheck
 from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
-from harness.checks.ledgers import LedgerAgreesCheck, TransfersIntactCheck
-from harness.checks.requests import RequestsCheck
 from harness.faults.proof import STRUCK, noted
-from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.forms.problem import closest
-from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History, artefact_found
+from harness.history import ARTEFACT_FOUND, History, artefact_found
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint.sufficiency import OF_ONE, unasked, unsplit
-from harness.stats.outcome import Arm, Trial
+from harness.stats.outcome import Arm, JudgedTrial, Trial, TrialKeeper
 from harness.stats.shown_trial import log_path
-from harness.stats.unseen import left_out, unseen
+from harness.stats.unseen import (
+    has_called,
+    has_talked,
+    last_asked,
+    lazy,
+    left_out,
+    reported,
+    says_nothing,
+    swapped,
+    texts,
+    traceback_of,
+    unseen,
+)
 
-# What the runtime and the harness say of every rank; the rest is what the subject reports.
-OF_EVERY_RANK = ("rank.", "backend.", "subject.", "fault.", "group.")
-TRACEBACKS = (b"Traceback (most recent call last):", b"Fatal Python error: ")
 PRINTED_MOST = 3
 CELLS_MOST = 6
-LINES_MOST = 20
-LINES_READ = 1000
-LINE_LIMIT = 300
 
 
-class Printed(Model):
-    """A traceback that a rank printed in a trial that passed.
+class PrintedTraceback(Model):
+    """Traceback that a rank printed in a trial that passed.
 
     Attributes:
         cell: the cell's id.
@@ -59,11 +61,22 @@ class Printed(Model):
     text: str
 
 
-class Unshown:
+class Unshown(TrialKeeper):
     """Takes the judged trials of a scenario one after the other, and tells what they leave open."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(
+        self, scenario: Scenario, *, read: Callable[[str], bytes], names: Collection[str]
+    ) -> None:
+        """Begin.
+
+        Args:
+            scenario: whose trials are taken.
+            read: gives the bytes of an evidence file by its path.
+            names: the paths there are.
+        """
         self._scenario = scenario
+        self._read = read
+        self._evidence = names
         self._axes = list(scenario.matrix.further)
         self._names = [check.id for check in scenario.checks]
         self._cells: dict[str, Cell] = {}
@@ -96,20 +109,14 @@ class Unshown:
         self._unseen: dict[str, list[str]] = {}
         # Events and keys that ranks of the candidate reported, joined by a dot.
         self._values: set[str] = set()
-        self.printed: list[Printed] = []
+        self.printed: list[PrintedTraceback] = []
 
-    def take(
-        self,
-        cell: Cell,
-        arm: Arm,
-        trial: Trial,
-        findings: Sequence[Finding],
-        history: History,
-        *,
-        read: Callable[[str], bytes],
-        names: Collection[str],
-    ) -> None:
+    def take(self, judged: JudgedTrial) -> None:
         """Take one trial. A void one shows nothing, and leaves nothing open."""
+        cell = judged.cell
+        arm = judged.arm
+        trial = judged.trial
+        history = judged.history
         if trial.outcome == "void":
             return
         self._cells.setdefault(cell.id, cell)
@@ -117,7 +124,7 @@ class Unshown:
         self._take_artefacts(history)
         self._take_values(history)
         if self._axes and (cell.id, arm) not in self._reported:
-            self._reported[cell.id, arm] = _reported(history)
+            self._reported[cell.id, arm] = reported(history)
         if arm == "candidate" and not self._values.issuperset(self._scenario.show):
             said = (seen.event for seen in history.seen if seen.event.by == "rank")
             self._values.update(f"{event.name}.{key}" for event in said for key in event.values)
@@ -126,16 +133,16 @@ class Unshown:
             proved = history.noted("world.still") if trial.as_stated else ()
             self._hung = self._hung or bool(proved)
             self._spun = self._spun or any(bool(seen.event.values.get("spins")) for seen in proved)
-            self._take_failed(cell, findings, history)
+            self._take_failed(cell, judged.findings, history)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
             self._take_alike(history)
             if cell.ranks > 1:
-                self._talked[cell.id] = self._talked.get(cell.id, False) or _has_talked(history)
-                self._called[cell.id] = self._called.get(cell.id, False) or _has_called(history)
+                self._talked[cell.id] = self._talked.get(cell.id, False) or has_talked(history)
+                self._called[cell.id] = self._called.get(cell.id, False) or has_called(history)
             if cell.id not in self._unseen:
                 self._unseen[cell.id] = unseen(self._scenario, history, axes=cell.axes)
-            self._take_logs(cell, trial, read=read, names=names)
+            self._take_logs(cell, trial)
 
     def take_references(self, arm: str, histories: Iterable[History]) -> None:
         """Take the runs of what the cell is compared with, where it is an arm of its own."""
@@ -145,73 +152,74 @@ class Unshown:
             self._take_values(history)
 
     def sentences(self, tolerances: Mapping[str, Sequence[str]] | None = None) -> list[str]:
-        """Everything that is left open, one sentence each.
+        """Return everything that is left open, one sentence each.
 
         Args:
             tolerances: by cell, what is left open about them (`harness.stats.teeth`).
         """
-        left: list[str] = []
-        left += self._left_unseen()
-        left += self._each_by_cell(tolerances or {})
-        left += self._by_cell(
-            {cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()}
-        )
-        left += self._by_cell(
-            {cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()}
-        )
-        left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
-        left += self._by_cell(
-            {name: self._unfailed(name) for name in self._cells if self._controls[name]}
-        )
-        left += self._by_cell({name: self._wanted(name) for name in self._cells})
-        left += self._by_cell(
-            {name: self._silent(name) for name, talked in self._talked.items() if not talked}
-        )
-        left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]
-        left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
-        left += [
-            _swallowed(self._scenario.subject.named(arm), name)
-            for arm, name in sorted(self._swallowed)
-            if name not in self._axes
+        cells = self._cells
+        checks = self._scenario.checks
+        left = [
+            *self._left_unseen(),
+            *self._each_by_cell(tolerances or {}),
+            *self._by_cell({cell.id: unasked(checks, cell.ranks) for cell in cells.values()}),
+            *self._by_cell({cell.id: unsplit(checks, cell.ranks) for cell in cells.values()}),
+            *self._by_cell({cell.id: OF_ONE for cell in cells.values() if cell.ranks == 1}),
+            *self._by_cell({name: self._unfailed(name) for name in cells if self._controls[name]}),
+            *self._by_cell({name: self._wanted(name) for name in cells}),
+            *self._by_cell(
+                {name: self._silent(name) for name, talked in self._talked.items() if not talked}
+            ),
+            *(self._not_reported(name) for name in self._scenario.show),
+            *(self._changed_nothing(axis) for axis in self._axes),
+            *(
+                _swallowed(self._scenario.subject.named(arm), name)
+                for arm, name in sorted(self._swallowed)
+                if name not in self._axes
+            ),
+            self._same_bits(),
+            *self._of_hangs(),
+            self._never_varied(),
+            *(
+                f"fault {fault} struck after the last event that a check asks for, in {count} of"
+                f" {self._struck[fault]} trials of the candidate: what it was to disturb was over"
+                for fault, count in sorted(self._after.items())
+                if count
+            ),
+            swapped(self._scenario),
+            lazy(self._scenario),
+            self._not_in_evidence(),
+            self._with_tracebacks(),
         ]
-        left += [sentence] if (sentence := self._same_bits()) else []
-        left += self._of_hangs()
-        if sentence := self._never_varied():
-            left.append(sentence)
-        left += [
-            f"fault {fault} struck after the last event that a check asks for, in {count} of"
-            f" {self._struck[fault]} trials of the candidate: what it was to disturb was over"
-            for fault, count in sorted(self._after.items())
-            if count
-        ]
-        left += self._alike_at_both_ends()
-        if self._scenario.digests == "eager":
-            left.append(
-                "calls of MLX were evaluated one by one to be digested: how they run lazily is not"
-                " shown"
-            )
-        if self._not_held:
-            many = plural(self._not_held, "artefact")
-            left.append(
-                f"{many} of ranks are not in the evidence, whose room was limited: what checks made"
-                " of them stands in it, and whoever verifies cannot work it out again"
-            )
-        if self._tracebacks:
-            trials = "trial" if self._tracebacks == 1 else "trials"
-            of = self._scenario.subject.named("candidate")
-            left.append(
-                f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback"
-            )
         return [
             f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}"
             for sentence in left
+            if sentence
         ]
+
+    def _not_in_evidence(self) -> str:
+        if not self._not_held:
+            return ""
+        many = plural(self._not_held, "artefact")
+        return (
+            f"{many} of ranks are not in the evidence, whose room was limited: what checks made"
+            " of them stands in it, and whoever verifies cannot work it out again"
+        )
+
+    def _with_tracebacks(self) -> str:
+        if not self._tracebacks:
+            return ""
+        who = self._scenario.subject.named("candidate")
+        return (
+            f"in {plural(self._tracebacks, 'trial')} of {who} that passed, a rank printed a"
+            " traceback"
+        )
 
     def _of_hangs(self) -> list[str]:
         """Return what the proof of a hang leaves open, where one was proved."""
         if not self._hung:
             return []
-        told = [
+        limits = [
             (
                 "that the control hangs is shown as far as the kernel shows what ends a wait. Among"
                 " what it does not show are memory that a process outside of the world shares, a"
@@ -225,10 +233,10 @@ class Unshown:
             ),
         ]
         if self._spun:
-            told.append(
+            limits.append(
                 "a loop that would end later than it was watched looks like one that never does"
             )
-        return told
+        return limits
 
     def _left_unseen(self) -> list[str]:
         """Return what comparing logits leaves open, and the combinations that nobody tried."""
@@ -236,31 +244,19 @@ class Unshown:
             return []
         return [*self._each_by_cell(self._unseen), *filter(None, [left_out(self._scenario)])]
 
-    def _each_by_cell(self, told: Mapping[str, Sequence[str]]) -> list[str]:
-        """Each sentence of each cell once, with the cells it is about."""
-        every = dict.fromkeys(sentence for own in told.values() for sentence in own)
-        by_cell = [
-            self._by_cell({cell: one for cell, own in told.items() if one in own}) for one in every
+    def _each_by_cell(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return each sentence of each cell once, with the cells it is about."""
+        every = dict.fromkeys(chain.from_iterable(sentences.values()))
+        return [
+            with_cells
+            for sentence in every
+            for with_cells in self._by_cell(
+                {cell: sentence for cell, several in sentences.items() if sentence in several}
+            )
         ]
-        return [sentence for own in by_cell for sentence in own]
-
-    def _alike_at_both_ends(self) -> list[str]:
-        """Return what ledgers and digests do not see: arrays for another purpose."""
-        checks = self._scenario.checks
-        asked = ", ".join(
-            check.id
-            for check in checks
-            if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck)
-        )
-        places = (
-            "two receives without tags, of one shape and type, that the subject swapped are not"
-            f" seen by {asked}: every call has its other end, and every byte arrives as it was"
-            " sent; of payloads that the subject codes, collective-correct tells whose they are"
-        )
-        return [places] if asked else []
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
-        """Each sentence once, with the cells it is about where it is not about all."""
+        """Return each sentence once, with the cells it is about where it is not about all."""
         cells: defaultdict[str, list[str]] = defaultdict(list)
         for cell, sentence in sentences.items():
             if sentence:
@@ -292,7 +288,7 @@ class Unshown:
         )
 
     def _take_failed(self, cell: Cell, findings: Sequence[Finding], history: History) -> None:
-        """Which checks a trial of the control failed: by what they look at, or for want of
+        """Note which checks a trial of the control failed: by what they look at, or for want of
         something to compare.
         """
         control = self._scenario.subject.control
@@ -307,7 +303,7 @@ class Unshown:
             is_want = not finding.reason and all(part.want(compares=compared) for part in parts)
             is_want = is_want and finding.check != stated
             is_empty = not finding.reason and all(
-                _says_nothing(check, history, part.rank) for part in parts
+                says_nothing(check, history, part.rank) for part in parts
             )
             if is_want or is_empty:
                 self._wanting[cell.id].add(finding.check)
@@ -315,8 +311,8 @@ class Unshown:
                 self._failed[cell.id].add(finding.check)
 
     def _wanted(self, cell: str) -> str:
-        """That the control failed these checks by giving nothing to compare, which does not show
-        what they see.
+        """Say that the control failed these checks by giving nothing to compare, which does not
+        show what they see.
         """
         names = [name for name in self._names if name in self._wanting[cell] - self._failed[cell]]
         if not names:
@@ -342,7 +338,7 @@ class Unshown:
         )
 
     def _not_reported(self, name: str) -> str:
-        """That no rank reported a value that is to be shown.
+        """Say that no rank reported a value that is to be shown.
 
         Empty where one did, or nothing counted.
         """
@@ -356,7 +352,7 @@ class Unshown:
         )
 
     def _changed_nothing(self, axis: str) -> str:
-        """Why nothing shows that an axis had an effect.
+        """Say why nothing shows that an axis had an effect.
 
         Empty where something does, or it has one value.
         """
@@ -387,7 +383,7 @@ class Unshown:
         for rank in range(history.size):
             for seen in history.said(rank, "subject.begin"):
                 names = seen.event.values.get("swallowed")
-                self._swallowed.update((arm, name) for name in _texts(names))
+                self._swallowed.update((arm, name) for name in texts(names))
 
     def _take_artefacts(self, history: History) -> None:
         for rank in range(history.size):
@@ -397,8 +393,8 @@ class Unshown:
             )
 
     def _take_values(self, history: History) -> None:
-        """What checks compare with one another: until there are two values, the first and how often
-        it was there.
+        """Note what checks compare with one another: until there are two values, the first and how
+        often it was there.
         """
         for check in self._scenario.checks:
             if check.id in self._varied or not isinstance(check, AgreeCheck | AgainstCheck):
@@ -421,9 +417,7 @@ class Unshown:
                         self._varied.add(check.id)
 
     def _never_varied(self) -> str:
-        """That what checks compare was one value throughout: whoever gives a constant passes
-        them.
-        """
+        """Say that what checks compare was one value throughout: a constant passes them."""
         names = [
             name for name, count in self._same.items() if count > 1 and name not in self._varied
         ]
@@ -436,7 +430,7 @@ class Unshown:
         )
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
-        if not trial.strikes or (last := self._last_asked(history)) is None:
+        if not trial.strikes or (last := last_asked(self._scenario, history)) is None:
             return
         struck: defaultdict[str, set[bool]] = defaultdict(set)
         for strike in trial.strikes:
@@ -448,7 +442,7 @@ class Unshown:
             self._after[fault] += after == {True}
 
     def _same_bits(self) -> str:
-        """That b never differed from a in what these checks compare.
+        """Say that b never differed from a in what these checks compare.
 
         The defect is seen in what no arm computes too.
         """
@@ -468,87 +462,21 @@ class Unshown:
                 self._compared[check.id] += 1
                 self._alike[check.id] += check.same_bits(history)
 
-    def _last_asked(self, history: History) -> int | None:
-        """When the last event came that a check of the scenario looks at; None where no check looks
-        at one.
-        """
-        times: list[int] = []
-        for check in self._scenario.checks:
-            ranks = check.ranks.of(history.size) if hasattr(check, "ranks") else ()
-            for rank in ranks:
-                event = getattr(check, "event", None)
-                if event is not None:
-                    times += [seen.event.ns for seen in history.said(rank, event)]
-                elif isinstance(check, RequestsCheck):
-                    times += [seen.event.ns for seen in history.noted("hub.request", rank)]
-        return max(times, default=None)
-
-    def _take_logs(
-        self, cell: Cell, trial: Trial, *, read: Callable[[str], bytes], names: Collection[str]
-    ) -> None:
+    def _take_logs(self, cell: Cell, trial: Trial) -> None:
         first = True
         for rank in range(cell.ranks):
             path = log_path(trial.evidence, rank)
-            traceback = _traceback(read(path)) if path in names else None
+            traceback = traceback_of(self._read(path)) if path in self._evidence else None
             if traceback is None:
                 continue
             self._tracebacks += first
             first = False
             if len(self.printed) < PRINTED_MOST:
                 line, text = traceback
-                printed = Printed(
+                printed = PrintedTraceback(
                     cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text
                 )
                 self.printed.append(printed)
-
-
-def _has_called(history: History) -> bool:
-    """Return whether ledgers hold calls of ranks that no check held against another rank's: made
-    together, or each alone.
-    """
-    noted = history.noted(LEDGERS_COMPARED)
-    ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
-    are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
-    return not are_held and any(
-        isinstance(many := one.get("calls"), int) and many > 0 for one in ranks
-    )
-
-
-def _has_talked(history: History) -> bool:
-    """Return whether an exchange between ranks is shown: calls held against another rank's, or
-    payloads that say whose.
-    """
-    counts = [
-        seen.event.values.get("calls")
-        for rank in range(history.size)
-        for seen in history.said(rank, CODED_END)
-    ]
-    for seen in history.noted(LEDGERS_COMPARED):
-        counts += [many for some in _held(seen.event.values.get("checks")) for many in some]
-    return any(isinstance(many, int) and many > 0 for many in counts)
-
-
-def _held(checks: object) -> list[list[JSON]]:
-    """How many calls of each rank were held against another rank's, by each check that does so."""
-    found = [one.get(key) for one in _mappings(checks) for key in ("matched", "compared")]
-    return [some for some in found if isinstance(some, list)]
-
-
-def _says_nothing(check: object, history: History, rank: int) -> bool:
-    """Return whether all that a rank reported of what a check looks at is null or empty, where that
-    is not asked for.
-    """
-    if not isinstance(check, AgreeCheck | EqualCheck) or check.empty is not None:
-        return False
-    values = [value for value, _ in history.values(rank, check.event, check.key)]
-    return bool(values) and all(is_nothing(value) for value in values)
-
-
-def _mappings(values: object) -> list[dict[str, JSON]]:
-    every = (
-        values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
-    )
-    return [one for one in every if isinstance(one, dict)]
 
 
 def _swallowed(arm: str | None, name: str) -> str:
@@ -559,53 +487,6 @@ def _swallowed(arm: str | None, name: str) -> str:
     )
 
 
-def _texts(values: object) -> Iterable[str]:
-    return [name for name in values if isinstance(name, str)] if isinstance(values, list) else []
-
-
 def _listed(cells: Sequence[str]) -> str:
     more = len(cells) - CELLS_MOST
     return "; ".join([*cells[:CELLS_MOST], *([f"{more} more"] if more > 0 else [])])
-
-
-def _reported(history: History) -> str:
-    """One digest of what the subject reported on every rank, each in its order."""
-    reports: list[list[object]] = [[] for _ in range(history.size)]
-    for seen in history.seen:
-        event = seen.event
-        if (
-            event.by == "rank"
-            and event.rank is not None
-            and not event.name.startswith(OF_EVERY_RANK)
-        ):
-            reports[event.rank].append([event.name, dict(event.values)])
-    return sha256(canonical(reports).encode())
-
-
-def _traceback(log: bytes) -> tuple[int, str] | None:
-    """Return the first traceback of a log: its line, from 1, and its text; None where there is
-    none.
-    """
-    places = [(place, mark) for mark in TRACEBACKS if (place := log.find(mark)) >= 0]
-    if not places:
-        return None
-    place, mark = min(places)
-    begin = log.rfind(b"\n", 0, place) + 1
-    before = log.rfind(b"\n", 0, max(0, begin - 1)) + 1
-    if begin and log.startswith(b"Exception ", before):
-        begin = before  # "Exception in thread Thread-1 (work):"
-    number = log.count(b"\n", 0, begin) + 1
-    lines = log[begin:].decode("utf-8", "backslashreplace").splitlines()[:LINES_READ]
-    head = next(index for index, line in enumerate(lines) if mark.decode() in line)
-    # What a library writes before each of its lines, `[rank1]: ` for one, hides which are indented.
-    prefix = lines[head].partition(mark.decode())[0]
-    inner = [line.removeprefix(prefix) for line in lines[head + 1 :]]
-    end = next(
-        (index for index, line in enumerate(inner) if line and not line[0].isspace()),
-        len(inner) - 1,
-    )
-    kept = lines[: head + 2 + end] if mark == TRACEBACKS[0] else lines[:LINES_MOST]
-    if len(kept) > LINES_MOST:
-        half = LINES_MOST // 2
-        kept = [*kept[:half], f"... ({len(kept) - LINES_MOST} more lines)", *kept[-half:]]
-    return number, "\n".join(line[:LINE_LIMIT] for line in kept).rstrip()

@@ -8,39 +8,34 @@ is what verification rests on.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from pydantic import Field
 
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
 from harness.forms.model import Model
+from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Measure, Scenario, reference_of
 from harness.stats import outcome, provenance, shown_trial
 from harness.stats import reference as references
 from harness.stats.attribution import Attribution, climb
-from harness.stats.cell_facts import CellFacts
 from harness.stats.cell_keepers import (
     AttributionKeeper,
-    HangKeeper,
-    JudgedTrial,
     MeasureKeeper,
     SampleKeeper,
-    TeethKeeper,
-    TrialKeeper,
-    UnshownKeeper,
     of_checks,
 )
+from harness.stats.counterparts import BuiltCheckout, Source
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
-from harness.stats.outcome import Arm, Trial
-from harness.stats.tally import Tally, Word, decide, tally, tally_control
+from harness.stats.outcome import Arm, CellFacts, CellFields, JudgedTrial, Trial, TrialKeeper
+from harness.stats.tally import Tally, Watches, Word, decide, tally, tally_control
 from harness.stats.teeth import Teeth
-from harness.stats.unshown import Printed, Unshown
+from harness.stats.unshown import PrintedTraceback, Unshown
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
@@ -69,21 +64,21 @@ class CellVerdict(Model):
     samples: dict[Arm, shown_trial.ShownTrial] = Field(default_factory=dict)
     outside: list[str] = Field(default_factory=list)
     hung: dict[Arm, shown_trial.HungTrial] = Field(default_factory=dict)
-    ran: provenance.Summary | None = None
+    ran: provenance.CodeSummary | None = None
     measured: list[Measured] = Field(default_factory=list)
-    reference: references.Reference | None = None
+    reference: references.ReferenceRuns | None = None
     control_holds: bool = False
     attributions: dict[Arm, Attribution] = Field(default_factory=dict)
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
-        """The arms that ran, the candidate first."""
+        """Return the arms that ran, the candidate first."""
         tallies: dict[Arm, Tally | None] = {"candidate": self.candidate, "control": self.control}
         return {arm: counts for arm, counts in tallies.items() if counts is not None}
 
 
 class Judgement(Model):
-    """A scenario judged: what the record states and a verifier works out again.
+    """Scenario judged: what the record states and a verifier works out again.
 
     `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that
     passed.
@@ -94,13 +89,33 @@ class Judgement(Model):
     reasons: list[str]
     cells: list[CellVerdict]
     unshown: list[str] = Field(default_factory=list)
-    printed: list[Printed] = Field(default_factory=list)
+    printed: list[PrintedTraceback] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedEnvironment:
+    """Environment that was made for an arm.
+
+    Attributes:
+        digest: of every file that was installed in it, wherever from.
+        python: version of its interpreter.
+        implementation: such as `cpython`.
+        named: packages that the scenario names, by normal name, with version and digest of its
+            files.
+        checkouts: those of them that were built from a commit.
+    """
+
+    digest: str
+    python: str
+    implementation: str
+    named: Mapping[str, tuple[str, str]]
+    checkouts: Mapping[str, BuiltCheckout] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCode:
-    """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments,
-    its environment.
+    """Code of an arm: the sha256 of each file of its staged folder, the entry's arguments, its
+    environment.
 
     `source` is the folder of the evidence in which its files lie.
     `origin` is what its repository holds of the code that was not staged; None where nobody asks
@@ -109,9 +124,9 @@ class ArmCode:
 
     files: Mapping[str, str]
     arguments: Mapping[str, object]
-    environment: provenance.ArmEnvironment | None = None
+    environment: JudgedEnvironment | None = None
     source: str = ""
-    origin: provenance.Source | None = None
+    origin: Source | None = None
 
     def lines(self, read: Callable[[str], bytes]) -> LineOf:
         """Find the text of a line of its files, without indentation, in the evidence."""
@@ -143,6 +158,7 @@ class ArmCode:
         )
 
 
+# Seven arguments: the plan, the code and where the evidence is are known to different callers.
 def judge(
     scenario: Scenario,
     cells: Iterable[tuple[Cell, CellFacts]],
@@ -169,36 +185,29 @@ def judge(
         EventError: an `events.jsonl` cannot be read.
     """
     cells = list(cells)
-    unshown = Unshown(scenario)
-    teeth = Teeth(scenario)
-    shows = control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None))
-    verdicts = [
-        _judge_cell(
-            scenario,
-            cell,
-            facts,
-            arms=arms,
-            read=read,
-            names=names,
-            unshown=unshown,
-            teeth=teeth,
-            heard=heard,
-            shows=shows,
-            measures=scenario.measure if measures else (),
-        )
-        for cell, facts in cells
-    ]
-    climbed = climb(
+    basis = _Basis(
+        scenario=scenario,
+        arms=arms,
+        read=read,
+        names=names,
+        heard=heard,
+        measures=scenario.measure if measures else (),
+        shows=control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None)),
+        unshown=Unshown(scenario, read=read, names=names),
+        teeth=Teeth(scenario),
+    )
+    verdicts = [_judge_cell(basis, cell, facts) for cell, facts in cells]
+    attributions = climb(
         [cell for cell, _ in cells],
-        [one.attributions for one in verdicts],
-        [one.arms for one in verdicts],
+        [verdict.attributions for verdict in verdicts],
+        [verdict.arms for verdict in verdicts],
     )
     verdicts = [
-        one.model_copy(update={"attributions": own})
-        for one, own in zip(verdicts, climbed, strict=True)
+        verdict.model_copy(update={"attributions": attributed})
+        for verdict, attributed in zip(verdicts, attributions, strict=True)
     ]
-    verdicts = [_toothless(one, teeth) for one in verdicts]
-    tolerances = {one.id: teeth.left_open(one.id) for one in verdicts}
+    verdicts = [_toothless(verdict, basis.teeth) for verdict in verdicts]
+    tolerances = {verdict.id: basis.teeth.left_open(verdict.id) for verdict in verdicts}
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -207,8 +216,8 @@ def judge(
         as_expected=(scenario.role == "upstream" and scenario.expects is None) or word == expected,
         reasons=reasons,
         cells=verdicts,
-        unshown=unshown.sentences(tolerances),
-        printed=unshown.printed,
+        unshown=basis.unshown.sentences(tolerances),
+        printed=basis.unshown.printed,
     )
 
 
@@ -240,20 +249,34 @@ def control_must_fail(scenario: Scenario, ran: Iterable[Cell]) -> bool:
     return control is not None and any(control.must_fail.applies(cell.values) for cell in ran)
 
 
-def _judge_cell(
-    scenario: Scenario,
-    cell: Cell,
-    facts: CellFacts,
-    *,
-    arms: Mapping[str, ArmCode],
-    read: Callable[[str], bytes],
-    names: Collection[str],
-    unshown: Unshown,
-    teeth: Teeth,
-    heard: Callable[[str, History], None],
-    shows: bool,
-    measures: Sequence[Measure],
-) -> CellVerdict:
+@dataclass(frozen=True, kw_only=True)
+class _Basis:
+    """All that the cells of a scenario are judged from, as `judge` was given it.
+
+    Attributes:
+        measures: what is measured of each trial.
+        shows: whether a cell ran in which the control must fail.
+        unshown: takes the trials of all cells, one after the other; so does `teeth`.
+    """
+
+    scenario: Scenario
+    arms: Mapping[str, ArmCode]
+    read: Callable[[str], bytes]
+    names: Collection[str]
+    heard: Callable[[str, History], None]
+    measures: Sequence[Measure]
+    shows: bool
+    unshown: Unshown
+    teeth: Teeth
+
+    @cached_property
+    def lines_of(self) -> Mapping[str, LineOf]:
+        """By arm, what finds the text of a line of its files; each file is read once."""
+        return {arm: code.lines(self.read) for arm, code in self.arms.items()}
+
+
+def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
+    scenario = basis.scenario
     common = {
         "id": cell.id,
         "slug": cell.slug,
@@ -265,58 +288,35 @@ def _judge_cell(
         return CellVerdict.model_validate(
             {**common, "verdict": "SKIPPED", "reasons": [facts.skipped]}
         )
-    hangs = HangKeeper(scenario, cell)
-    ran = provenance.Ran(read=read, names=names)
-    code = _CodeKeeper(scenario, arms, ran)
-    # In this order: what the hang keeper takes of the candidate decides how its next trial is
-    # judged, and the others only collect.
+    ran = provenance.Ran(read=basis.read, names=basis.names)
+    code = _CodeKeeper(scenario, basis.arms, ran)
+    watches = Watches(scenario, cell)
     keepers: list[TrialKeeper] = [
-        hangs,
-        TeethKeeper(teeth),
-        UnshownKeeper(unshown, read, names),
+        watches,
+        basis.teeth,
+        basis.unshown,
         code,
         AttributionKeeper(scenario),
-        MeasureKeeper(cell, measures),
-        SampleKeeper(scenario, read=read, names=names),
+        MeasureKeeper(cell, basis.measures),
+        SampleKeeper(scenario, read=basis.read, names=basis.names),
         *of_checks(scenario.checks),
     ]
-    histories, summary = references.read_reference(scenario, cell, read=read)
+    histories, summary = references.read_reference(scenario, cell, read=basis.read)
     reference = histories[0][1] if histories else None
     plan = reference_of(scenario, cell)
     if plan is not None:
-        code.unproven.update(
-            _of_reference(scenario, histories, plan.arm, arms[plan.arm], ran, heard)
-        )
-        unshown.take_references(plan.arm, [run for _, run in histories])
-        teeth.take_reference(cell, histories[-1][1])
+        code.unproven.update(_of_reference(basis, histories, plan.arm, ran))
+        basis.unshown.take_references(plan.arm, [run for _, run in histories])
+        basis.teeth.take_reference(cell, histories[-1][1])
 
     def trials(arm: Arm, count: int) -> list[Trial]:
-        line_of = arms[arm].lines(read)
         judged = []
         for index in range(count):
-            evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
-            history = History.read(read(evidence), size=cell.ranks, reference=reference)
-            heard(evidence, history)
-            trial, findings = outcome.judge(
-                scenario,
-                cell,
-                arm,
-                index,
-                history,
-                silence=hangs.watches.silence,
-                line_of=line_of,
-            )
-            judged.append(trial)
-            taken = JudgedTrial(
-                cell=cell,
-                arm=arm,
-                trial=trial,
-                findings=findings,
-                history=history,
-                line_of=line_of,
-            )
+            taken = _judge_trial(basis, cell, arm, index, reference, silence=watches.silence)
+            # Before the next trial is judged: how long the candidate was silent decides how it is.
             for keeper in keepers:
                 keeper.take(taken)
+            judged.append(taken.trial)
         return judged
 
     candidate = tally(scenario, trials("candidate", facts.candidate))
@@ -324,10 +324,10 @@ def _judge_cell(
     holds = False
     if scenario.subject.control is not None:
         holds = not scenario.subject.control.must_fail.applies(cell.values)
-        counted = hangs.of_control(trials("control", facts.control))
-        control = tally_control(scenario, counted, candidate, hangs.ends, holds=holds)
+        counted = watches.judge(trials("control", facts.control))
+        control = tally_control(scenario, counted, candidate, watches.ends, holds=holds)
     unproven = {reason for keeper in keepers for reason in keeper.reasons()}
-    word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
+    word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=basis.shows)
     fields = {name: value for keeper in keepers for name, value in keeper.fields().items()}
     return CellVerdict.model_validate(
         {
@@ -340,6 +340,21 @@ def _judge_cell(
             "reference": summary,
             "control_holds": holds,
         }
+    )
+
+
+def _judge_trial(
+    basis: _Basis, cell: Cell, arm: Arm, index: int, reference: History | None, *, silence: float
+) -> JudgedTrial:
+    line_of = basis.lines_of[arm]
+    evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
+    history = History.read(basis.read(evidence), size=cell.ranks, reference=reference)
+    basis.heard(evidence, history)
+    trial, findings = outcome.judge(
+        basis.scenario, cell, arm, index, history, silence=silence, line_of=line_of
+    )
+    return JudgedTrial(
+        cell=cell, arm=arm, trial=trial, findings=findings, history=history, line_of=line_of
     )
 
 
@@ -369,7 +384,7 @@ class _CodeKeeper(TrialKeeper):
     def reasons(self) -> Iterator[VerdictReason]:
         yield from self.unproven
 
-    def fields(self) -> Mapping[str, Any]:
+    def fields(self) -> CellFields:
         is_asked = self._arms["candidate"].origin is not None
         return {
             "outside": sorted(self._ran.beside),
@@ -378,24 +393,22 @@ class _CodeKeeper(TrialKeeper):
 
 
 def _of_reference(
-    scenario: Scenario,
-    histories: Iterable[tuple[str, History]],
-    arm: str,
-    code: ArmCode,
-    ran: provenance.Ran,
-    heard: Callable[[str, History], None],
+    basis: _Basis, histories: Iterable[tuple[str, History]], arm: str, ran: provenance.Ran
 ) -> Iterator[VerdictReason]:
     """Why nothing can be compared with the reference, or it is not proved that it ran the code of
     its arm.
     """
+    scenario = basis.scenario
+    code = basis.arms[arm]
     runs = []
     for evidence, history in histories:
-        heard(evidence, history)
+        basis.heard(evidence, history)
         runs.append(history)
         yield from _unproven(scenario.subject.called(arm), code, history)
         for why in ran.hear(arm, code.origin, history) if code.origin is not None else ():
             yield VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
-    yield from references.doubts(scenario, runs) if runs else ()
+    if runs:
+        yield from references.doubts(scenario, runs)
 
 
 def _alike(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[VerdictReason]:
@@ -425,24 +438,58 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
             for name, digest in history.executed_files(rank):
                 if code.files.get(name) != digest:
                     unproved.add(f"{arm}: {name} that was executed is not the arm's")
-        for seen in history.said(rank, "subject.loaded") if not history.is_of_programs else ():
+        # A program may emit any event, and was started from the files looked at above.
+        if history.is_of_programs:
+            continue
+        for seen in history.said(rank, "subject.loaded"):
             values = seen.event.values
             if values.get("elsewhere"):
                 unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
-            elsewhere.update(provenance.unproven(arm, code.environment, values.get("environment")))
+            elsewhere.update(environment_unproven(arm, code.environment, values.get("environment")))
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
-            modules = values.get("modules")
-            for module in modules if isinstance(modules, list) else ():
-                file = module.get("file")
-                digest = module.get("sha256")
-                if code.files.get(file) != digest:
-                    unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
+        for file, digest in provenance.loaded_files(history, rank):
+            if code.files.get(file) != digest:
+                unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
     yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in unproved)
     yield from (
         VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere
     )
+
+
+def environment_unproven(
+    arm: str, environment: JudgedEnvironment | None, reported: JSON
+) -> Iterator[str]:
+    """Why it is not proved that a rank ran in its arm's environment.
+
+    Args:
+        arm: its name.
+        environment: its environment; None is the one that Rankproof runs in.
+        reported: `environment` of the rank's `subject.loaded`; None where it told nothing.
+    """
+    if environment is None:
+        if reported is not None:
+            yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
+        return
+    if not isinstance(reported, dict) or reported.get("apart") is not True:
+        yield f"{arm}: a rank did not run in the arm's environment"
+        return
+    if (reported.get("python"), reported.get("implementation")) != (
+        environment.python,
+        environment.implementation,
+    ):
+        there = f"{reported.get('implementation')} {reported.get('python')}"
+        yield f"{arm}: a rank ran in {there}, not in Python {environment.python}"
+    packages = reported.get("packages")
+    for name, (version, record) in environment.named.items():
+        package = packages.get(name) if isinstance(packages, dict) else None
+        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (
+            version,
+            record,
+        ):
+            seen = package.get("version") if isinstance(package, dict) else "no such package"
+            yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"
 
 
 def _not_proved(why: str) -> str:

@@ -24,7 +24,7 @@ from harness.backends.backend import WIRE
 from harness.events import Event
 from harness.faults import prove
 from harness.history import History
-from harness.stats.wires import without_payload
+from harness.stats.shown_trial import without_payload
 from harness.world.below.leftovers import processes
 from harness.world.control.hang import Hang
 from harness.world.hosts import host as hosts

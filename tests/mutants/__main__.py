@@ -47,7 +47,6 @@ MODULES = [
     "harness/stats/verdict.py",
     "harness/stats/cell_keepers.py",
     "harness/stats/hang.py",
-    "harness/stats/watches.py",
     "harness/stats/teeth.py",
     "harness/stats/provenance.py",
     "harness/stats/counterparts.py",

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.events import Event
 from harness.history import History
-from harness.record.changed import FILE_LINES, LINES, LOADED_LINES, Changed
+from harness.record.changed import FILE_LINES, LINES, LOADED_LINES, ChangedCode
 
 # By arm and file: `engine.py` and the long `model.py` are loaded, the first file by its name is
 # not.
@@ -24,14 +24,14 @@ def read(path: str) -> bytes:
     return FILES[file][arm == "candidate"].encode()
 
 
-def changed(*loaded: str) -> Changed:
+def changed(*loaded: str) -> ChangedCode:
     arms: Any = {
         arm: SimpleNamespace(
             files={file: texts[which] for file, texts in FILES.items()}, arguments="{}"
         )
         for which, arm in enumerate(("control", "candidate"))
     }
-    found = Changed(arms, read)
+    found = ChangedCode(arms, read)
     modules: Any = [{"module": one, "file": one, "sha256": "0" * 64} for one in loaded]
     values = {"entry": "engine.py", "elsewhere": False, "modules": modules}
     event = Event(ns=1, by="rank", rank=0, pid=1, name="subject.loaded", values=values)

@@ -11,18 +11,18 @@ import pytest
 
 from harness.reason import SkipCode
 from harness.record import environment
-from harness.record.facts import Environment
+from harness.record.facts import EnvironmentFacts
 from harness.record.repository import without_credentials
 from harness.record.skips import unmet
 from harness.scenario import Needs
 
 
 @pytest.fixture(scope="module")
-def here() -> Environment:
+def here() -> EnvironmentFacts:
     return environment.capture()
 
 
-def test_packages_have_digests_and_the_host_has_no_name(here: Environment) -> None:
+def test_packages_have_digests_and_the_host_has_no_name(here: EnvironmentFacts) -> None:
     """Every package stands with the digest of its RECORD where it has one.
 
     The machine is a digest of its boot.
@@ -36,7 +36,7 @@ def test_packages_have_digests_and_the_host_has_no_name(here: Environment) -> No
     assert socket.gethostname() not in here.model_dump_json()
 
 
-def test_names_and_versions_are_those_that_python_gives(here: Environment) -> None:
+def test_names_and_versions_are_those_that_python_gives(here: EnvironmentFacts) -> None:
     """The fields are read without the description behind them, and say what the whole file says."""
     theirs = {}
     for distribution in importlib.metadata.distributions():
@@ -108,7 +108,7 @@ def test_an_environment_that_nox_made_says_so(
     ],
 )
 def test_what_is_missing_is_said(
-    here: Environment, needs: dict[str, object], missing: SkipCode | None
+    here: EnvironmentFacts, needs: dict[str, object], missing: SkipCode | None
 ) -> None:
     """A need that is not met is the reason of a skip; one that is met says nothing."""
     # These tests pass inside `nix develop` too.

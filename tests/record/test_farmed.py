@@ -11,8 +11,7 @@ from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import Void, VoidCode
-from harness.record.elsewhere import FarmFacts, MachineFacts, MachinesFacts, NodeFacts
-from harness.record.facts import RunFacts
+from harness.record.facts import FarmFacts, MachineFacts, MachinesFacts, NodeFacts, RunFacts
 from harness.record.farmed import (
     Places,
     clock_of,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from harness.record.library import (
+from harness.record.changed import (
     BUDGET,
     LINE_LIMIT,
     LINES_COMPARED,
     TEXT_LIMIT,
-    Loaded,
+    LoadedLibraries,
     chosen,
     difference,
 )
@@ -30,9 +30,11 @@ def listing(files: dict[str, str], *, name: str = "engine", **more: Any) -> byte
     return json.dumps({"installed": {}, "others": [], "in_full": [one], **more}).encode()
 
 
-def loaded(control: dict[str, str], candidate: dict[str, str], *, name: str = "engine") -> Loaded:
+def loaded(
+    control: dict[str, str], candidate: dict[str, str], *, name: str = "engine"
+) -> LoadedLibraries:
     """What one rank of each arm told."""
-    found = Loaded(ARMS)
+    found = LoadedLibraries(ARMS)
     for arm, files in (("control", control), ("candidate", candidate)):
         found.add(arm, listing(files, name=name), of=["engine"], ranks=[0])
     return found
@@ -62,7 +64,7 @@ def test_only_the_packages_in_question_count() -> None:
     """
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}).pairs()) == [("engine", "a.py", OLD, NEW)]
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}, name="numpy").pairs()) == []
-    found = Loaded(ARMS)
+    found = LoadedLibraries(ARMS)
     for bad in (
         b"",
         b"[]",
@@ -77,7 +79,7 @@ def test_a_module_that_some_ranks_loaded_or_that_is_not_one() -> None:
     """Ranks that loaded a file where others did not are named, and two contents in one arm are no
     text to compare.
     """
-    found = Loaded(ARMS)
+    found = LoadedLibraries(ARMS)
     found.add("control", listing({"a.py": OLD}), of=["engine"], ranks=[0, 1])
     found.add("candidate", listing({"a.py": NEW, "b.py": NEW}), of=["engine"], ranks=[1])
     found.add("candidate", listing({"a.py": NEW}, left_out=3), of=["engine"], ranks=[0])

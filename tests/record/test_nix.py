@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.forms.distribution import wheel_digest
-from harness.record import nix
+from harness.record import environment
 from harness.record.environment import packages
 
 WHEELS = b"wheels"
@@ -76,7 +76,7 @@ def test_a_clean_shell_is_described(project: Path, shell: None) -> None:
     """Store path, derivation and digests stand as the shell left them, and nothing is said to have
     changed.
     """
-    found = nix.describe(wheels_sha256=sha256(WHEELS), project=project)
+    found = environment.describe_nix(wheels_sha256=sha256(WHEELS), project=project)
     assert found is not None
     assert (found.environment, found.shell) == (sys.prefix, "/nix/store/x-rankproof-cpu.drv")
     assert (found.flake_lock_sha256, found.nixpkgs, found.as_locked) == (
@@ -97,7 +97,7 @@ def test_what_differs_from_the_commit_is_named(project: Path, shell: None) -> No
     (project / "flake.lock").write_bytes(b"newer")
     (project / "results").mkdir()
     (project / "results" / "report.md").write_text("")
-    found = nix.describe(wheels_sha256=sha256(WHEELS), project=project)
+    found = environment.describe_nix(wheels_sha256=sha256(WHEELS), project=project)
     assert found is not None
     assert found.stale == ["flake.lock"]
     assert found.changed == ["flake.lock", "nix/shell.nix"]
@@ -110,12 +110,12 @@ def test_another_nixpkgs_is_noticed(project: Path, shell: None, tmp_path: Path) 
     """
     told = {"nixpkgs": "sha256-b", "flake_lock_nixpkgs": "sha256-a"}
     (tmp_path / "told.json").write_text(json.dumps(told))
-    found = nix.describe(wheels_sha256="0" * 64, project=project)
+    found = environment.describe_nix(wheels_sha256="0" * 64, project=project)
     assert found is not None
     assert found.as_locked is False
     assert found.stale == ["locks/wheels.json"]
     (tmp_path / "told.json").write_text("[1")
-    found = nix.describe(wheels_sha256="0" * 64, project=project)
+    found = environment.describe_nix(wheels_sha256="0" * 64, project=project)
     assert found is not None
     assert (found.as_locked, found.flake_lock_sha256) == (None, None)
 
@@ -126,7 +126,7 @@ def test_code_from_the_store_has_no_working_tree(
     """Under `nix run` the code is named by its store path, and no tree is looked at."""
     (project / "flake.lock").write_bytes(b"newer")
     monkeypatch.setenv("RANKPROOF_SOURCE", "/nix/store/x-source")
-    found = nix.describe(wheels_sha256=sha256(WHEELS), project=project)
+    found = environment.describe_nix(wheels_sha256=sha256(WHEELS), project=project)
     assert found is not None
     assert (found.source, found.stale, found.changed, found.untracked) == (
         "/nix/store/x-source",
@@ -152,7 +152,7 @@ def test_a_variable_alone_makes_no_nix(
         monkeypatch.setenv("RANKPROOF_ENV", str(tmp_path / "gone"))
     else:
         wheels = None
-    assert nix.describe(wheels_sha256=wheels, project=project) is None
+    assert environment.describe_nix(wheels_sha256=wheels, project=project) is None
 
 
 def test_a_package_has_one_digest_wherever_it_is_installed() -> None:

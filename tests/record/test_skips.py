@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.reason import Skip, SkipCode
-from harness.record.facts import Environment
+from harness.record.facts import EnvironmentFacts
 from harness.record.skips import contradiction, unmet
 from harness.scenario import Cell, Scenario, parse_scenario
 from tests.kit.records import record
@@ -125,7 +125,7 @@ def test_a_machine_that_lacks_what_is_needed_skips_for_that(scenario: Scenario) 
     have run.
     """
     run = record(environment={"cores": 2}).run
-    here: Environment = run.environment
+    here: EnvironmentFacts = run.environment
     lacking = unmet(scenario.needs, here)
     assert lacking is not None
     assert contradiction(scenario, run, cell(2, "gloo"), lacking, ran=[]) == ""

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from harness.forms.digest import sha256
-from harness.record.start_files import of_environment
+from harness.record.environment import start_files_of
 from tests.kit.pull_requests import ENGINE, SCENARIO
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVIL = "import harness.checks.event as event\nevent.EventCheck.patched = True\n"
 TELL = (
-    "from harness.record import start_files; print([one.name for one in"
-    " start_files.of_this_interpreter()])"
+    "from harness.record.environment import start_files_here; print([one.name for one in"
+    " start_files_here()])"
 )
 
 
@@ -103,7 +103,7 @@ def test_an_environment_is_looked_at_from_outside(python: Path, tmp_path: Path) 
     (stdlib / "sitecustomize.py").write_text("pass\n")
     # Read only where users have packages of their own.
     (there / "usercustomize.py").write_text("pass\n")
-    found = {one.name: one.sha256 for one in of_environment(tmp_path / "own", stdlib)}
+    found = {one.name: one.sha256 for one in start_files_of(tmp_path / "own", stdlib)}
     assert found.keys() == {"ours.pth", "evil.pth", "sitecustomize.py"}
     assert found["evil.pth"] == sha256(b"import os; os._exit(0)\n")
 

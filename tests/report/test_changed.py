@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.record.library import RUN_LINES
+from harness.record.changed import RUN_LINES
 from harness.record.model import LibraryChange, ModuleChange
 from harness.report.changed import WITHOUT_DIFF, changed_section
 from harness.report.markdown import render_markdown

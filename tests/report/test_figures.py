@@ -16,7 +16,7 @@ from harness.report import svg
 from harness.report.figures import rank_lanes, wires_picture
 from harness.report.markdown import render_markdown
 from harness.report.shown_trial import wires_section
-from harness.stats.wires import wires
+from harness.stats.shown_trial import wires
 from tests.kit.histories import healthy
 
 SPACE = "{http://www.w3.org/2000/svg}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.record import environment
-from harness.record.facts import Environment, NixFacts
+from harness.record.facts import EnvironmentFacts, NixFacts
 from harness.report.environment import made_by, nix_rows, nix_warnings
 from harness.report.markdown import render_markdown
 
@@ -25,17 +25,17 @@ CLEAN = NixFacts(  # noqa: S604 - a Nix shell; no command is run
 
 
 @pytest.fixture(scope="module")
-def plain() -> Environment:
+def plain() -> EnvironmentFacts:
     return environment.capture().model_copy(
         update={"nix": None, "lock": "cpu.txt", "lock_sha256": "d" * 64}
     )
 
 
-def inside(plain: Environment, **changed: object) -> Environment:
+def inside(plain: EnvironmentFacts, **changed: object) -> EnvironmentFacts:
     return plain.model_copy(update={"nix": CLEAN.model_copy(update=changed)})
 
 
-def test_without_nix_the_lock_is_named(plain: Environment) -> None:
+def test_without_nix_the_lock_is_named(plain: EnvironmentFacts) -> None:
     """No Nix: the Python and the lock with its sha256; or that it was made by hand."""
     assert made_by(plain) == f"no Nix: Python {plain.python}, lock cpu.txt, sha256 {'d' * 64}"
     assert made_by(plain.model_copy(update={"lock": None})).endswith("made by hand, no lock")
@@ -43,7 +43,7 @@ def test_without_nix_the_lock_is_named(plain: Environment) -> None:
     assert nix_warnings(plain) == []
 
 
-def test_a_clean_shell_warns_of_nothing(plain: Environment) -> None:
+def test_a_clean_shell_warns_of_nothing(plain: EnvironmentFacts) -> None:
     """A shell as committed is named by its store path, its derivation and its locks, without a
     warning.
     """
@@ -65,12 +65,12 @@ def test_a_clean_shell_warns_of_nothing(plain: Environment) -> None:
         ({"changed": None, "untracked": None}, "Git does not say"),
     ],
 )
-def test_each_doubt_is_said(plain: Environment, changed: dict[str, object], said: str) -> None:
+def test_each_doubt_is_said(plain: EnvironmentFacts, changed: dict[str, object], said: str) -> None:
     """Whatever makes the environment another one than the commit's is a sentence of the report."""
     assert said in render_markdown(nix_warnings(inside(plain, **changed)))
 
 
-def test_the_driver_is_named_on_nvidia_machines(plain: Environment) -> None:
+def test_the_driver_is_named_on_nvidia_machines(plain: EnvironmentFacts) -> None:
     """The cuda environment names the driver's libraries, or says that none was found."""
     here = inside(plain, driver=["libcuda.so.595.1"]).model_copy(update={"variant": "cuda"})
     assert [row[0] for row in nix_rows(here)][-1] == "NVIDIA driver, from the system"

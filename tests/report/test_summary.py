@@ -22,8 +22,7 @@ from harness.report.terminal import render_terminal
 from harness.report.view import Basis
 from harness.report.words import ranks_in_words
 from harness.scenario import cells, parse_scenario
-from harness.stats.cell_facts import CellFacts
-from harness.stats.outcome import EVENTS, trial_folder
+from harness.stats.outcome import EVENTS, CellFacts, trial_folder
 from harness.stats.shown_trial import lifelines
 from harness.stats.verdict import ArmCode, Judgement, judge
 from tests.kit.histories import healthy

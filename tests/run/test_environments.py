@@ -16,7 +16,7 @@ import pytest
 from harness.reason import Skip, SkipCode
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
-from harness.stats.provenance import ArmEnvironment, unproven
+from harness.stats.verdict import JudgedEnvironment, environment_unproven
 from tests.kit import forge, wheels
 from tests.kit.commands import Ran, needs_packages
 
@@ -284,7 +284,7 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
 )
 def test_a_rank_that_ran_elsewhere_is_not_proof(told: dict[str, Any] | None, why: str) -> None:
     """Whatever a rank tells that is not its arm's environment makes it unproved which code ran."""
-    made = ArmEnvironment(
+    made = JudgedEnvironment(
         digest="d", python="3.13.0", implementation="cpython", named={"it": ("1.0", "r")}
     )
     right = {
@@ -293,9 +293,11 @@ def test_a_rank_that_ran_elsewhere_is_not_proof(told: dict[str, Any] | None, why
         "apart": True,
         "packages": {"it": {"version": "1.0", "record": "r"}},
     }
-    assert not list(unproven("control", made, right))
-    assert why in "; ".join(unproven("control", made, None if told is None else {**right, **told}))
-    assert list(unproven("control", None, right))
+    assert not list(environment_unproven("control", made, right))
+    assert why in "; ".join(
+        environment_unproven("control", made, None if told is None else {**right, **told})
+    )
+    assert list(environment_unproven("control", None, right))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.record.assemble import assemble
-from harness.record.library import FOLDER, MODULE_LINES, TEXT_LIMIT
+from harness.record.changed import FOLDER, MODULE_LINES, TEXT_LIMIT
 from harness.record.model import ModuleChange, RecordError
 from tests.kit import forge, wheels
 from tests.kit.commands import HOSTILE, Ran, run_command

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.record.changed import TEXT_LIMIT, text_path
 from harness.record.facts import ArmEnvironmentFacts
-from harness.record.library import TEXT_LIMIT, text_path
 from harness.record.results import ResultsFolder
 from harness.run.environments.cache import ReadyEnvironment
 from harness.run.run import keep_texts

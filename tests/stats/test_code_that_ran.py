@@ -13,25 +13,17 @@ import pytest
 from harness.events import Event
 from harness.history import History
 from harness.stats.counterparts import (
+    BuiltCheckout,
     Counterparts,
     InstalledCopy,
+    Source,
     is_below,
     is_data,
     longest_alike,
     spread,
 )
-from harness.stats.provenance import (
-    ArmEnvironment,
-    Checkout,
-    Ran,
-    Source,
-    judge,
-    path_of,
-    releases,
-    told,
-    unproven,
-)
-from harness.stats.verdict import ArmCode
+from harness.stats.provenance import Ran, judge, path_of, releases, told
+from harness.stats.verdict import ArmCode, JudgedEnvironment, environment_unproven
 
 OURS, OTHER, THIRD = "a" * 64, "b" * 64, "c" * 64
 STRANGER = {
@@ -663,7 +655,7 @@ def test_what_no_distribution_brought_was_made_by_its_own_build() -> None:
 
 
 COMMIT = "c" * 40
-CHECKOUT = Checkout(commit=COMMIT, files={"src/motor/core.py": OURS}, wheel={OURS, THIRD})
+CHECKOUT = BuiltCheckout(commit=COMMIT, files={"src/motor/core.py": OURS}, wheel={OURS, THIRD})
 BUILT: dict[str, tuple[str, str, str, str]] = {
     "as the commit has it": ("motor/core.py", OURS, "", ""),
     "no content": ("motor/empty.py", digest_of(b""), "", ""),
@@ -731,7 +723,7 @@ def test_what_a_list_tells_of_distributions() -> None:
     assert told(content) == ([(name, "a.py", OURS) for name in records], 0)
 
 
-MADE = ArmEnvironment(
+MADE = JudgedEnvironment(
     digest=OURS, python="3.11.2", implementation="cpython", named={"motor": ("1.0", OURS)}
 )
 REPORTED: dict[str, Any] = {
@@ -740,7 +732,7 @@ REPORTED: dict[str, Any] = {
     "implementation": "cpython",
     "packages": {"motor": {"version": "1.0", "record": OURS}},
 }
-ENVIRONMENTS: dict[str, tuple[ArmEnvironment | None, Any, str]] = {
+ENVIRONMENTS: dict[str, tuple[JudgedEnvironment | None, Any, str]] = {
     "its own": (MADE, REPORTED, ""),
     "none": (None, None, ""),
     "one where there is none": (
@@ -779,7 +771,7 @@ ENVIRONMENTS: dict[str, tuple[ArmEnvironment | None, Any, str]] = {
 def test_a_rank_runs_in_its_arms_environment(name: str) -> None:
     """Its interpreter and each package that the scenario names, by version and by files."""
     made, reported, words = ENVIRONMENTS[name]
-    found = list(unproven("candidate", made, reported))
+    found = list(environment_unproven("candidate", made, reported))
     assert [words in one for one in found] == ([True] if words else [])
 
 
@@ -792,12 +784,12 @@ def test_arms_differ_by_each_of_three(what: str) -> None:
 
     The same three make one.
     """
-    made = ArmEnvironment(digest=OURS, python="3.11.2", implementation="cpython", named={})
+    made = JudgedEnvironment(digest=OURS, python="3.11.2", implementation="cpython", named={})
     given: dict[str, Any] = {"files": {"a.py": OURS}, "arguments": {"x": 1}, "environment": made}
     changed = {
         "files": {"a.py": OTHER},
         "arguments": {"x": 2},
-        "environment": ArmEnvironment(
+        "environment": JudgedEnvironment(
             digest=OTHER, python="3.11.2", implementation="cpython", named={}
         ),
     }

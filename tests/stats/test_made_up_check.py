@@ -19,7 +19,7 @@ from harness.plugins import PluginFailed
 from harness.reason import VerdictCode
 from harness.registry import Registry
 from harness.scenario import Scenario, cells, parse_scenario
-from harness.stats.cell_facts import CellFacts
+from harness.stats.outcome import CellFacts
 from harness.stats.verdict import ArmCode, Judgement, judge
 from tests.kit.histories import healthy
 

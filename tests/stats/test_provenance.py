@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.stats.counterparts import Counterparts, InstalledCopy
-from harness.stats.provenance import Source, judge
+from harness.stats.counterparts import Counterparts, InstalledCopy, Source
+from harness.stats.provenance import judge
 
 CODE, OLD, NOTHING = ("a" * 64, "b" * 64, hashlib.sha256().hexdigest())
 REPOSITORY = {"src/engine/core.py": CODE, "engines/torch/core.py": OLD}
@@ -109,7 +109,7 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
     "files of another release than was told": (
         (
             b'{"installed": {}, "others": [], "in_full": [{"package": "e", "distribution": "e",'
-            b' "version": "1"}]}'
+            b' "version": "1", "record": "as", "files": {}}]}'
         ),
         {},
         "files of e 1 are told for e, which came from elsewhere",

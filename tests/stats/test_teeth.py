@@ -15,9 +15,9 @@ from harness.events import Event
 from harness.history import ARTEFACT_COMPARED, ARTEFACTS_ACCOUNTED, History
 from harness.numeric.needles import LEAST, Needle, Needles
 from harness.reason import Void, VoidCode
-from harness.scenario import cells, parse_scenario
-from harness.stats.outcome import Trial
-from harness.stats.teeth import Teeth, Tried
+from harness.scenario import Cell, cells, parse_scenario
+from harness.stats.outcome import JudgedTrial, Trial, no_lines
+from harness.stats.teeth import Teeth, TriedNeedles
 
 SCENARIO = b"""
 schema: 1
@@ -43,8 +43,8 @@ def found(
     return Needles(**values)
 
 
-def taken(*several: Needles) -> Tried:
-    tried = Tried()
+def taken(*several: Needles) -> TriedNeedles:
+    tried = TriedNeedles()
     for one in several:
         tried.take(one)
     return tried
@@ -84,6 +84,13 @@ def test_more_than_half_without_a_number_is_hollow(hollow: int, *, is_hollow: bo
     assert not taken(found(elements=16), found(elements=16, hollow=9)).hollow
 
 
+def judged(cell: Cell, arm: Any, trial: Trial, finding: Finding, history: History) -> JudgedTrial:
+    """A trial as it is handed to what keeps something over all of them."""
+    return JudgedTrial(
+        cell=cell, arm=arm, trial=trial, findings=[finding], history=history, line_of=no_lines
+    )
+
+
 def doubted(outcome: Any, *, refused: bool) -> tuple[bool, bool]:
     """Whether a cell of one trial is toothless, and whether anything is left open of it."""
     scenario = parse_scenario(SCENARIO, name="s.yaml")
@@ -95,7 +102,7 @@ def doubted(outcome: Any, *, refused: bool) -> tuple[bool, bool]:
     history = History([Event(ns=1, by="harness", name=NEEDLES_TRIED, values=values)], size=2)
     ranks = tuple(RankFinding(rank=rank, passed=True) for rank in (0, 1))
     finding = Finding(check="same", kind="close", ranks=ranks)
-    teeth.take(cell, "candidate", trial, [finding], history)
+    teeth.take(judged(cell, "candidate", trial, finding, history))
     return bool(list(teeth.doubts(cell.id))), bool(teeth.left_open(cell.id))
 
 
@@ -166,13 +173,8 @@ def told(
     for arm, outcome, history, part in arms:
         if history is not None:
             trial = Trial(index=0, seed="1", evidence="e", ms=1.0, outcome=outcome)
-            teeth.take(
-                cell,
-                arm,
-                trial,
-                [Finding(check="same", kind="close", ranks=(passed, part))],
-                history,
-            )
+            finding = Finding(check="same", kind="close", ranks=(passed, part))
+            teeth.take(judged(cell, arm, trial, finding, history))
     return [str(reason) for reason in teeth.doubts(cell.id)], teeth.left_open(cell.id)
 
 
@@ -284,7 +286,8 @@ def test_what_is_left_open_of_a_cell_is_its_own() -> None:
     for cell, events in ((first, [many]), (second, [])):
         assert teeth.left_open(cell.id) == []
         finding = Finding(check="same", kind="close", ranks=(RankFinding(rank=1, passed=True),))
-        teeth.take(cell, "candidate", trial, [finding], one_of(found(refused=True), events=events))
+        history = one_of(found(refused=True), events=events)
+        teeth.take(judged(cell, "candidate", trial, finding, history))
     assert len(teeth.left_open(first.id)) == 1
     assert teeth.left_open(second.id) == []
 

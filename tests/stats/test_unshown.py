@@ -14,8 +14,7 @@ from harness.history import CODED_END, LEDGERS_COMPARED
 from harness.report.blocks import Block, BulletList, Foreign, Verbatim
 from harness.report.limits import limits_section
 from harness.scenario import cells, parse_scenario
-from harness.stats.cell_facts import CellFacts
-from harness.stats.outcome import EVENTS, trial_folder
+from harness.stats.outcome import EVENTS, CellFacts, trial_folder
 from harness.stats.verdict import ArmCode, Judgement, judge
 from tests.kit.histories import healthy
 from tests.kit.records import record

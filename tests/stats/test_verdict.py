@@ -11,8 +11,7 @@ from harness.forms.digest import fold
 from harness.history import History
 from harness.reason import DeviationCode, Skip, SkipCode, VerdictCode
 from harness.scenario import Scenario, cells, json_schema, parse_scenario
-from harness.stats.cell_facts import CellFacts
-from harness.stats.outcome import EVENTS, moments_of, trial_folder
+from harness.stats.outcome import EVENTS, CellFacts, moments_of, trial_folder
 from harness.stats.verdict import ArmCode, Judgement, judge, merge
 from tests.kit.histories import healthy
 

@@ -10,10 +10,9 @@ from harness.events import Event
 from harness.history import History, window
 from harness.reason import DeviationCode, Void, VoidCode
 from harness.scenario import cells, parse_scenario
-from harness.stats.outcome import Trial
-from harness.stats.shown_trial import HungTrial
+from harness.stats.outcome import JudgedTrial, Trial, no_lines
 from harness.stats.stated import StatedEnd
-from harness.stats.watches import Watches
+from harness.stats.tally import Watches
 
 SCENARIO = """
 schema: 1
@@ -51,20 +50,25 @@ def judged(*stood: float | str | None, spins: bool = False) -> tuple[list[Trial]
         proved = isinstance(one, float)
         trial = Trial(index=index, seed="1", evidence="e", ms=1.0, outcome="fail", as_stated=proved)
         values = {"seconds": one} if proved else {"code": "doubtful", "why": one}
-        watches.take(
-            "control",
-            trial,
-            history(**(values if one is not None else {"after": 60.0, "ranks": [0]})),
-        )
+        events = history(**(values if one is not None else {"after": 60.0, "ranks": [0]}))
+        watches.take(taken("control", trial, events))
         trials.append(trial)
-    ends = {END: [trial.index for trial in trials if trial.as_stated]}
-    hung: dict[Any, HungTrial] = {
-        "control": HungTrial(
-            arm="control", index=0, evidence="e", proof="It hung.", line=1, ranks=[]
-        )
-    }
-    found = watches.judge(trials, ends, hung)
-    return found, hung["control"].proof, ends.get(END, [])
+    found = watches.judge(trials)
+    return found, proof_of(watches), watches.ends.get(END, [])
+
+
+def taken(arm: Any, trial: Trial, events: History) -> JudgedTrial:
+    """A trial as it is handed to what keeps something over all of them."""
+    cell = cells(parse_scenario(SCENARIO.replace("SPINS", "spins: false").encode(), name="s"))[0]
+    return JudgedTrial(
+        cell=cell, arm=arm, trial=trial, findings=[], history=events, line_of=no_lines
+    )
+
+
+def proof_of(watches: Watches) -> str:
+    """What is said of where the control stood."""
+    hung: Any = watches.fields()["hung"]
+    return str(hung["control"].proof)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_one_that_was_watched_lets_the_others_count(stood: tuple[float, ...], wo
     found, said, ends = judged(*stood)
     assert all(trial.as_stated for trial in found)
     assert ends == list(range(len(stood)))
-    assert said == f"It hung. In this cell {words}"
+    assert said == f"The world stood still for {stood[0]} s. In this cell {words}"
 
 
 @pytest.mark.parametrize("stood", [(2.4, 2.4), (9.99,), (2.0,) * 5])
@@ -172,28 +176,30 @@ def test_the_candidates_longest_silence_counts_of_trials_that_passed() -> None:
     watches = begun()
     outcomes = [(0, "pass", 2.0), (1, "pass", 1.0), (2, "fail", 7.0), (3, "void", 9.0)]
     for index, outcome, seconds in outcomes:
-        watches.take("candidate", a_trial(index, outcome), silent(seconds))
+        watches.take(taken("candidate", a_trial(index, outcome), silent(seconds)))
     assert watches.silence == 2.0
 
 
 def test_without_a_stated_hang_nothing_is_watched() -> None:
     """Of a control that must fail a check, silences do not matter, and no trial is taken back."""
     watches = begun(hang=False)
-    watches.take("candidate", a_trial(0, "pass"), silent(2.0))
+    watches.take(taken("candidate", a_trial(0, "pass"), silent(2.0)))
     assert watches.silence == 0.0
     stated = [a_trial(0, "fail", as_stated=True)]
-    assert watches.judge(stated, {END: [0]}, {}) == stated
+    watches.ends[END] = [0]
+    assert watches.judge(stated) == stated
+    assert watches.ends == {END: [0]}
 
 
 def test_a_void_trial_is_no_proof_and_no_doubt() -> None:
     """A trial of the control that is void neither counts as watched nor spoils the others."""
     watches = begun()
     watches.take(
-        "control", a_trial(0, "void"), history(why="rank 0 has set a timer", code="doubtful")
+        taken("control", a_trial(0, "void"), history(why="rank 0 has set a timer", code="doubtful"))
     )
-    watches.take("control", a_trial(1, "void", as_stated=True), history(seconds=10.0))
-    watches.take("control", a_trial(2, "fail", as_stated=True), history(seconds=2.4))
-    (found,) = watches.judge([a_trial(2, "fail", as_stated=True)], {END: [2]}, {})
+    watches.take(taken("control", a_trial(1, "void", as_stated=True), history(seconds=10.0)))
+    watches.take(taken("control", a_trial(2, "fail", as_stated=True), history(seconds=2.4)))
+    (found,) = watches.judge([a_trial(2, "fail", as_stated=True)])
     assert not found.as_stated
     assert "no trial of this cell was watched" in str(found.otherwise)
 
@@ -211,15 +217,10 @@ def test_within_has_to_be_two_windows(seconds: float, is_short: bool) -> None:
     """At twice the window of the measured silence it is long enough, and just above it is not."""
     within = 2 * window(2.0)
     watches = begun(within=f"{within:g}s")
-    watches.take("candidate", a_trial(0, "pass"), silent(seconds))
-    watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=within))
-    hung: dict[Any, HungTrial] = {
-        "control": HungTrial(
-            arm="control", index=0, evidence="e", proof="It hung.", line=1, ranks=[]
-        )
-    }
-    watches.judge([a_trial(0, "fail", as_stated=True)], {END: [0]}, hung)
-    assert ("let within be" in hung["control"].proof) is is_short
+    watches.take(taken("candidate", a_trial(0, "pass"), silent(seconds)))
+    watches.take(taken("control", a_trial(0, "fail", as_stated=True), history(seconds=within)))
+    watches.judge([a_trial(0, "fail", as_stated=True)])
+    assert ("let within be" in proof_of(watches)) is is_short
 
 
 @pytest.mark.parametrize(
@@ -241,12 +242,14 @@ def test_the_first_doubt_is_the_reason() -> None:
 def test_ends_that_no_trial_counts_for_are_taken_out() -> None:
     """A way to fail that is left without a trial is no row of the report."""
     watches = begun()
-    ends = {END: [0]}
-    watches.judge([a_trial(0, "fail", as_stated=True)], ends, {})
-    assert ends == {END: [0]}
-    watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=2.0))
-    watches.judge([a_trial(0, "fail", as_stated=True)], ends, {})
-    assert ends == {}
+    watches.ends[END] = [7]
+    watches.judge([a_trial(7, "fail", as_stated=True)])
+    assert watches.ends == {END: [7]}
+    watches.ends.clear()
+    watches.take(taken("control", a_trial(0, "fail", as_stated=True), history(seconds=2.0)))
+    assert watches.ends == {END: [0]}
+    watches.judge([a_trial(0, "fail", as_stated=True)])
+    assert watches.ends == {}
 
 
 def test_of_several_trials_the_shortest_is_said() -> None:
@@ -262,10 +265,7 @@ def test_who_ended_or_was_proved_to_hang_spoils_nothing() -> None:
     late = Event(ns=2, by="harness", name="world.deadline", values={"after": 60.0, "ranks": [0]})
     for other in (History([], size=2), History([history(seconds=2.0).seen[0].event, late], size=2)):
         watches = begun()
-        watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=10.0))
-        watches.take("control", a_trial(1, "fail", as_stated=False), other)
-        ends = {END: [0]}
-        watches.judge(
-            [a_trial(0, "fail", as_stated=True), a_trial(1, "fail", as_stated=False)], ends, {}
-        )
-        assert ends == {END: [0]}
+        watches.take(taken("control", a_trial(0, "fail", as_stated=True), history(seconds=10.0)))
+        watches.take(taken("control", a_trial(1, "fail", as_stated=False), other))
+        watches.judge([a_trial(0, "fail", as_stated=True), a_trial(1, "fail", as_stated=False)])
+        assert watches.ends == {END: [0]}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.stats.counterparts import Counterparts, InstalledCopy
-from harness.stats.provenance import Source, judge, told
+from harness.stats.counterparts import Counterparts, InstalledCopy, Source
+from harness.stats.provenance import judge, told
 from tests.kit import wheels
 
 pytestmark = pytest.mark.slow

@@ -27,7 +27,7 @@ from harness.forms.digest import fold, lines, sha256, sha256_of
 from harness.forms.model import Model
 from harness.forms.variables import cache_folder
 from harness.reason import Skip, SkipCode
-from harness.record import start_files
+from harness.record.environment import start_files_of
 from harness.record.facts import ArmEnvironmentFacts
 from harness.run.environments.make import WHEELS, EnvironmentPlan, Says, for_cpu, make, preview
 from harness.run.environments.pip import (
@@ -142,7 +142,7 @@ def provide(
             "checkouts": named_as_now(stamp.facts.checkouts, supply.checkouts),
             # Looked for anew: the interpreter that it was made from is not part of what the stamp
             # holds.
-            "start_files": start_files.of_environment(folder, base.stdlib),
+            "start_files": start_files_of(folder, base.stdlib),
         }
     )
     named = {*wanted.versions, *wanted.checkouts, *(line.name for line in supply.requirements)}

@@ -24,8 +24,7 @@ from harness.events import Event
 from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural, printable
-from harness.record.elsewhere import FarmFacts, NodeFacts
-from harness.record.facts import Environment
+from harness.record.facts import EnvironmentFacts, FarmFacts, NodeFacts
 from harness.record.farmed import digest_of
 from harness.run.farm.node import (
     BEAT,
@@ -76,7 +75,7 @@ class FarmOrder:
     manifest: Callable[[int, int], Manifest]
     sources: Mapping[str, Path]
     start: str
-    machine: Environment
+    machine: EnvironmentFacts
 
 
 class FarmError(Exception):
@@ -209,7 +208,7 @@ class Farm:
         """Why a node must not be used; None once it can be."""
         description, _ = self._answer(node.ask("facts"))
         try:
-            there = Environment.model_validate(description.get("environment"))
+            there = EnvironmentFacts.model_validate(description.get("environment"))
             pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
             raise AnswerRefused("it does not say what it is as our process does") from None
@@ -392,7 +391,7 @@ class Farm:
         return changed
 
 
-def _unlike(there: Environment, here: Environment) -> str | None:
+def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
     """Why ranks of a node would not run what ranks run here, with what to do; None where they
     would.
     """

@@ -16,7 +16,7 @@ from harness.checks.survivors import SurvivorsCheck
 from harness.faults import Fault, for_test_machines
 from harness.forms.text import plural
 from harness.reason import Skip, SkipCode
-from harness.record.elsewhere import MachineFacts, MachinesFacts
+from harness.record.facts import MachineFacts, MachinesFacts
 from harness.record.skips import unmet
 from harness.run.machines.collected import digest_of, remember
 from harness.run.machines.readiness import Offered, facts_of, problems_of

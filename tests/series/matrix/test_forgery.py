@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.record.facts import SOURCE_FOLDER, Source
+from harness.record.facts import SOURCE_FOLDER, RepositoryFacts
 from harness.record.model import RecordError, read_model
 from harness.scenario import Scenario, parse_scenario
 from harness.series import matrix
@@ -32,7 +32,9 @@ from harness.series.series import Nothing, code
 from harness.stats.outcome import Failure, Strike, Trial
 
 SEEDS = 2 * matrix.BATCH
-NOWHERE = Source(commit=None, tree=None, dirty=None, untracked=None, origin=None, scenario=None)
+NOWHERE = RepositoryFacts(
+    commit=None, tree=None, dirty=None, untracked=None, origin=None, scenario=None
+)
 
 
 def facts(*only: str, seeds: int = SEEDS) -> MatrixFacts:

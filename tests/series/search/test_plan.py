@@ -7,7 +7,7 @@ import pytest
 from harness.engines import offers
 from harness.engines.models import MODELS
 from harness.reason import Skip, SkipCode, VerdictCode, VerdictReason
-from harness.record.facts import SOURCE_FOLDER, Source
+from harness.record.facts import SOURCE_FOLDER, RepositoryFacts
 from harness.scenario import parse_scenario
 from harness.scenario.plan import cells, reference_of
 from harness.series.search import plan
@@ -75,7 +75,7 @@ def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
         id="x",
         made="",
         signer=None,
-        source=Source(
+        source=RepositoryFacts(
             commit=None, tree=None, dirty=None, untracked=None, origin=None, scenario=None
         ),
         code="0" * 64,

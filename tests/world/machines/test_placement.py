@@ -26,7 +26,7 @@ from harness.faults import KINDS
 from harness.forms.problem import ScenarioError
 from harness.history import MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History
 from harness.reason import DeviationCode, SkipCode
-from harness.record.elsewhere import MachineFacts, MachinesFacts
+from harness.record.facts import MachineFacts, MachinesFacts
 from harness.record.skips import lacks_machines, unmet
 from harness.report.limits import _of_machines
 from harness.run.machines.over_machines import Hostfile, skip

@@ -1,20 +1,94 @@
-"""What checks make of many artefacts together, made again by whoever has NumPy and the files."""
+"""Notes of the harness about ranks' ledgers and about many artefacts together, worked out again by
+whoever has the files; artefacts for that need NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from harness.checks.accounted import accounted, files_of, found_of, is_asked, note_accounts
 from harness.checks.finding import canonical
+from harness.checks.ledgers import asks_digests, asks_ledgers
+from harness.forms.digest import mark
 from harness.forms.distribution import missing
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACTS_ACCOUNTED, History
+from harness.history import ARTEFACTS_ACCOUNTED, LEDGERS_COMPARED, History, artefact_found
+from harness.ledger.file import ARTEFACT, LARGEST
+from harness.ledger.outside.account import account
 from harness.numeric.arrays import ArrayFile
 from harness.record.artefacts import path_of
 from harness.record.model import RecordError
 from harness.record.trial_reader import TrialReader
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error
+
+
+class Ledgers(TrialReader):
+    """Those of one run, heard trial by trial.
+
+    Attributes:
+        compared: how many trials' ledgers were held against each other again.
+        left: how many were not, because one is not in the evidence.
+    """
+
+    def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
+        self._checks = scenario.checks
+        self._observed = "collectives" in scenario.observe
+        self._read = read
+        self.compared = self.left = 0
+
+    def hear(self, evidence: str, history: History) -> None:
+        """Take one trial, by the path of its events.
+
+        Raises:
+            RecordError: what is noted of its ledgers is not what they give.
+        """
+        noted = [
+            seen
+            for seen in history.seen
+            if (seen.event.by, seen.event.name) == ("harness", LEDGERS_COMPARED)
+        ]
+        wanted = self._observed and history.about().get("arm") != "reference"
+        if not noted and (not wanted or harness_error(history) is not None):
+            return
+        if len(noted) != 1 or not wanted or noted[0].event.rank is not None:
+            raise RecordError(f"{evidence}: the ranks' ledgers were compared {len(noted)} times")
+        ledgers: dict[int, Mapping[str, Any]] = {}
+        for rank in range(history.size):
+            if (seen := artefact_found(history, rank, ARTEFACT)) is not None:
+                ledgers[rank] = seen.event.values
+        if not all(values.get("stored") is True for values in ledgers.values()):
+            self.left += 1
+            return
+        self.compared += 1
+        # Each has a size: `Arrays` has heard the trial before, and refuses one without.
+        again = account(
+            {
+                rank: self._read(path_of(values))
+                for rank, values in ledgers.items()
+                if values["bytes"] <= LARGEST
+            },
+            size=history.size,
+            world=mark(self._read(evidence).partition(b"\n")[0]),
+            asked=asks_ledgers(self._checks, size=history.size),
+            transferred=asks_digests(self._checks, size=history.size),
+        )
+        if canonical(again) != canonical(dict(noted[0].event.values)):
+            raise RecordError(
+                f"{evidence}, line {noted[0].line}: the ranks' ledgers give something else"
+            )
+
+    @property
+    def description(self) -> str:
+        """Return what was worked out again; empty where no calls were observed."""
+        parts = [f"the ledgers of {self.compared} trials compared again"] if self.compared else []
+        if self.left:
+            parts.append(
+                f"those of {self.left} judged by what the events hold of them (not all are in the"
+                " evidence)"
+            )
+        return ", ".join(parts)
 
 
 class Accounts(TrialReader):
