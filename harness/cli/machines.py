@@ -198,6 +198,8 @@ def _hosts(options: argparse.Namespace) -> int:
     """Look at the machines, or fetch what they wrote down; exit 1 where one falls short."""
     from harness.forms.problem import ScenarioError
 
+    options.python = options.python or sys.executable
+    options.ssh_config = Path(options.ssh_config) if options.ssh_config else None
     try:
         return {"check": _check, "collect": _collect, "prepare": _prepare, "clean": _clean}[
             options.what
@@ -221,11 +223,10 @@ def _check(options: argparse.Namespace) -> int:
     from harness.run.machines.readiness import check
     from harness.world.starters.hostfile import read
 
-    configuration = Path(options.ssh_config) if options.ssh_config else None
     answers = check(
         read(Path(options.hostfile)),
-        interpreter=options.python or sys.executable,
-        configuration=configuration,
+        interpreter=options.python,
+        configuration=options.ssh_config,
     )
     if options.json:
         print(json.dumps([asdict(seen) for seen in answers], indent=1))
@@ -245,8 +246,8 @@ def _prepare(options: argparse.Namespace) -> int:
         read(Path(options.hostfile)),
         lock=Path(options.lock),
         wheels=Path(options.wheels) if options.wheels else None,
-        interpreter=options.python or sys.executable,
-        configuration=Path(options.ssh_config) if options.ssh_config else None,
+        interpreter=options.python,
+        configuration=options.ssh_config,
     )
     code = _say(done)
     if len(places := {outcome.interpreter for outcome in done if not outcome.why}) == 1:
@@ -263,8 +264,8 @@ def _clean(options: argparse.Namespace) -> int:
             read(Path(options.hostfile)),
             most=round(options.most * 2**30),
             older=options.older * 86400,
-            interpreter=options.python or sys.executable,
-            configuration=Path(options.ssh_config) if options.ssh_config else None,
+            interpreter=options.python,
+            configuration=options.ssh_config,
         )
     )
 
@@ -283,13 +284,12 @@ def _say(done: Sequence[Done]) -> int:
 def _collect(options: argparse.Namespace) -> int:
     from harness.run.machines.collected import NotCollected, collect, commands_of, over_ssh
 
-    configuration = Path(options.ssh_config) if options.ssh_config else None
     commands = None
     if options.hosts is not None:
         commands = commands_of(
             Path(options.hosts),
-            interpreter=options.python or sys.executable,
-            configuration=configuration,
+            interpreter=options.python,
+            configuration=options.ssh_config,
         )
     try:
         outcome = collect(Path(options.run), fetch=over_ssh(commands))

@@ -97,7 +97,7 @@ class LeakNeedles:
             is_path = value.startswith(os.sep) and Path(value).exists()
             if SECRET.search(name.upper()) and len(value) >= SHORTEST and not is_path:
                 words.append(("secret", re.escape(value), f"the value of {name}"))
-        self._found: Sequence[tuple[Kind, re.Pattern[bytes], str]] = [
+        self._patterns: Sequence[tuple[Kind, re.Pattern[bytes], str]] = [
             (kind, re.compile(pattern.encode("utf-8", "surrogateescape")), what)
             for kind, pattern, what in words
             if kind not in allowed
@@ -106,7 +106,7 @@ class LeakNeedles:
     def look(self, path: str, data: bytes) -> list[Leak]:
         """Return the first place of each kind in a file, its name included."""
         leaks = []
-        for kind, pattern, what in self._found:
+        for kind, pattern, what in self._patterns:
             if pattern.search(os.fsencode(path)):
                 leaks.append(Leak(path, 0, kind, what))
             elif (hit := pattern.search(data)) is not None:

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.run.plan import RunSettings
 from harness.run.progress import Progress
 from harness.run.run import Finished, run
 from harness.scenario import load_scenario
 from harness.scenario.arm import EVERY_TRIAL
 from harness.scenario.lint.sufficiency import control_trials_needed
+from harness.scenario.load import scenario_text
 from harness.trust.key import Signer
 
 ALL_DONE = [
@@ -238,9 +237,7 @@ class DistributedInferenceValidator:
         }
         path = self._folder / name / "scenario.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            yaml.dump(scenario, Dumper=_ScenarioDumper, sort_keys=False, allow_unicode=True)
-        )
+        path.write_text(scenario_text(scenario))
         return run(
             load_scenario(path),
             RunSettings(results=self._results, signer=self._signer, jobs=self._jobs),
@@ -252,14 +249,6 @@ class DistributedInferenceValidator:
         up.
         """
         return f"{min(99, int(100 * (1 - 0.05 ** (1 / self._trials))) + 1)}%"
-
-
-class _ScenarioDumper(yaml.SafeDumper):
-    """Writes everything out: a scenario has no anchors."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        del data
-        return True
 
 
 def _lists(prompts: Prompts) -> list[list[int]]:

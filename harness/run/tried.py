@@ -154,8 +154,7 @@ def attempt(
     ):
         folder = ResultsFolder(Path(root), loaded.scenario.id)
         scenario = loaded.scenario
-        matrix = cells(loaded.scenario)
-        ids = [candidate.id for candidate in matrix]
+        ids = [candidate.id for candidate in cells(scenario)]
         if cell is not None and cell not in ids:
             raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(ids)}")
         given = inputs.of_scenario(scenario, folder=loaded.folder)

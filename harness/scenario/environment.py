@@ -252,7 +252,7 @@ _OPTION = re.compile(r"(?:^|\s)(-[A-Za-z]|--(?!hash\b)[a-z-]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Requirement:
+class PinnedRequirement:
     """A package of such a file.
 
     Attributes:
@@ -276,14 +276,14 @@ class Requirement:
         return f"{self.name}{extras}=={self.version}{marker}{hashes}"
 
 
-def parse_requirements(text: bytes, *, name: str) -> tuple[Requirement, ...]:
+def parse_requirements(text: bytes, *, name: str) -> tuple[PinnedRequirement, ...]:
     """Read such a file; `name` is what messages call it.
 
     Raises:
         ScenarioError: every line that is something else, with what to do.
     """
     problems: list[Problem] = []
-    requirements: list[Requirement] = []
+    requirements: list[PinnedRequirement] = []
     try:
         content = text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -308,7 +308,7 @@ def parse_requirements(text: bytes, *, name: str) -> tuple[Requirement, ...]:
 
 
 def unmet_requirements(
-    wanted: Iterable[Requirement],
+    wanted: Iterable[PinnedRequirement],
     installed: Mapping[str, tuple[str, str]],
     *,
     built: Collection[str],
@@ -322,7 +322,7 @@ def unmet_requirements(
             name.
         built: packages that come from checkouts, by normal name.
     """
-    by_name: dict[str, list[Requirement]] = {}
+    by_name: dict[str, list[PinnedRequirement]] = {}
     for requirement in wanted:
         by_name.setdefault(requirement.name, []).append(requirement)
     for name, lines in by_name.items():
@@ -364,7 +364,7 @@ def _logical(content: str) -> Iterator[tuple[int, str]]:
         parts = []
 
 
-def _requirement(line: str) -> Requirement:
+def _requirement(line: str) -> PinnedRequirement:
     if line.startswith("-"):
         _refuse_option(line)
     if "$" in line:
@@ -400,7 +400,7 @@ def _requirement(line: str) -> Requirement:
                 "has a hash that is not sha256: and 64 lower-case hexadecimal digits; write"
                 " that one"
             )
-    return Requirement(
+    return PinnedRequirement(
         name=bare(match["name"]),
         extras=",".join(
             part.strip() for part in (match["extras"] or "").split(",") if part.strip()

@@ -4,12 +4,14 @@ problems at once.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from harness.forms.digest import sha256
@@ -177,3 +179,11 @@ def _from_here(given: str, folder: Path) -> str:
         here = Path(value)
     absolute = here.is_absolute() and not is_checkout  # a scenario's checkouts lie relative to it
     return f"{key}={here if absolute else os.path.relpath(here, folder)}"
+
+
+def scenario_text(tree: object, *, width: int = 80) -> str:
+    """Write a scenario as ordinary YAML, the same text everywhere."""
+    # By way of JSON, because a list that stands at two places would be written as an anchor, which
+    # a scenario may not hold.
+    plain = json.loads(json.dumps(tree))
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=width)

@@ -197,6 +197,7 @@ class _Staging:
             if arm.is_laid_out
         }
         base = self._base(revisions)
+        is_program = self._subject.program is not None
         staged = {}
         for name, arm in self._subject.arms.items():
             revision = None
@@ -214,9 +215,7 @@ class _Staging:
                 if arm.file is not None:
                     code[module] = self._replacement(name, arm.file)
             code = self._with_what_is_beside(code)
-            place = lay(
-                name, code, results=self._results, is_program=self._subject.program is not None
-            )
+            place = lay(name, code, results=self._results, is_program=is_program)
             patched = laid_out.patch if laid_out is not None else None
             staged[name] = StagedArm(
                 folder=place, arguments=dict(arm.with_), revision=revision, patch=patched
@@ -342,11 +341,10 @@ class _Staging:
         return {path: data for path, data in below(files, base).items() if is_code(path)}
 
     def _inputs_below(self, root: Path | None) -> list[str]:
-        return [
-            path.relative_to(root).as_posix()
-            for path in self._inputs
-            if root is not None and path.is_relative_to(root)
-        ]
+        if root is None:
+            return []
+        inside = [path for path in self._inputs if path.is_relative_to(root)]
+        return [path.relative_to(root).as_posix() for path in inside]
 
     def _facts(self, arm: Arm, laid_out: _LaidOut, base: str | None) -> RevisionFacts:
         return RevisionFacts(

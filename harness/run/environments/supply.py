@@ -29,7 +29,13 @@ from harness.run.arms.provenance import revision
 from harness.run.environments import pip
 from harness.run.environments.pip import EnvironmentProblem, Interpreter
 from harness.scenario import Environment, Scenario
-from harness.scenario.environment import LARGEST, Checkout, Requirement, listing, parse_requirements
+from harness.scenario.environment import (
+    LARGEST,
+    Checkout,
+    PinnedRequirement,
+    listing,
+    parse_requirements,
+)
 from harness.trust.folder import LARGEST_FILE
 
 HEAD = "HEAD"
@@ -225,7 +231,7 @@ class Supply:
     """
 
     text: bytes | None = None
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[PinnedRequirement, ...] = ()
     checkouts: Mapping[str, Found | KeptSupply] = field(default_factory=dict)
 
     @property

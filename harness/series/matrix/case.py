@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-import yaml
-
 from harness.faults import KINDS
 from harness.faults.fault import Effect
+from harness.scenario.load import scenario_text
 from harness.series.matrix.standard import ELEMENTS, LARGE, payload
 
 ROUNDS = 4
@@ -268,14 +267,6 @@ enough.
 """
 
 
-class _CaseDumper(yaml.SafeDumper):
-    """Writes out what stands at two places: a scenario may hold no anchors."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        del data
-        return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A kind of fault on a standard subject.
@@ -416,9 +407,7 @@ class Case:
             "faults": [fault],
             "checks": [{"id": name, **options} for name, options in ground.checks.items()],
         }
-        return yaml.dump(
-            tree, Dumper=_CaseDumper, sort_keys=False, allow_unicode=True, width=110
-        ).encode()
+        return scenario_text(tree, width=110).encode()
 
     def _must_fail(self, backend: str) -> Mapping[str, Any]:
         given = self._of(backend, "must_fail")

@@ -9,14 +9,11 @@ The 50 prompts are the same for every model, worked out from nothing but this fi
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any, Literal
-
-import yaml
 
 from harness.engines.models import MODELS
 from harness.engines.models.vocabulary import BEGIN, END, PAD, SPECIAL
@@ -24,6 +21,7 @@ from harness.engines.models.vocabulary import SIZE as VOCABULARY
 from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.forms.text import plural
+from harness.scenario.load import scenario_text
 from harness.series.search.record import CHECK, NOT_INSTALLED, Asked, Library, SearchPart
 from harness.series.series import Nothing
 from harness.subjects import READY
@@ -188,9 +186,7 @@ def scenario(part: SearchPart) -> bytes:
             {"id": "nobody-left", "kind": "no-survivors"},
         ],
     }
-    # By way of JSON, because a list that stands at two places would be written as an anchor.
-    plain = json.loads(json.dumps(tree))
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110).encode()
+    return scenario_text(tree, width=110).encode()
 
 
 def subject() -> dict[str, str]:
