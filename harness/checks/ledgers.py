@@ -1,6 +1,5 @@
-"""Checks of the ranks' ledgers: `ledger-agrees` compares the calls that ranks made, `transfers-
-intact`
-what they sent and received.
+"""Checks of the ranks' ledgers: `ledger-agrees` compares the calls that ranks made, and
+`transfers-intact` what they sent and received.
 
 The harness compares the ledgers once the ranks have ended, and whoever verifies the record does it
 again from the files.

@@ -103,9 +103,7 @@ def _main(given: list[str] | None) -> int:
 
 
 def _find_home() -> None:
-    """User that the machine does not know, as in some containers, has the home that these give:
-    the root.
-    """
+    """Give a user that the machine does not know, as in some containers, the root as home."""
     if "HOME" not in os.environ:
         import pwd
 
@@ -116,8 +114,8 @@ def _find_home() -> None:
 
 
 def _refused(error: OSError, command: str) -> int:
-    """Return what the system refused and no command looked out for: said in a sentence where our
-    code did not cause it.
+    """Say what the system refused and no command looked out for, where our code did not cause it;
+    return the exit code.
     """
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         print(

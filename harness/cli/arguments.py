@@ -121,7 +121,7 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
 
 
 def own_signers() -> Path | None:
-    """Verifier's own list, at the top of the repository it stands in.
+    """Find the verifier's own list, at the top of the repository it stands in.
 
     Never the one beside the report.
     """

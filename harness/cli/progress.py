@@ -48,7 +48,7 @@ class Spoken(Progress):
         self.unexpected: Counter[str] = Counter()
 
     def says(self, text: str) -> None:
-        """Line of its own."""
+        """Print a line of its own."""
         print(f"  {text}", file=self._stream, flush=True)
 
     def planned(self, plan: RunOutline) -> None:
@@ -114,7 +114,7 @@ def progress_for(stream: TextIO) -> Spoken:
 
 
 class Plain(Spoken):
-    """Line every ten seconds. Not when a trial ends: with one lane no rank is in flight just
+    """Print a line every ten seconds. Not when a trial ends: with one lane no rank is in flight just
     then.
     """
 

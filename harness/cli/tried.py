@@ -116,7 +116,7 @@ def _arm(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
 
 
 def _kept(who: str, kept: Sequence[TriedArtefact]) -> Iterator[str]:
-    """Line for each artefact; ranks that kept the same show the same digest."""
+    """Yield a line for each artefact; ranks that kept the same show the same digest."""
     if kept:
         yield f"  {who} kept:"
     for artefact in kept:

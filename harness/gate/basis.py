@@ -186,8 +186,8 @@ def read_basis(
         for required in policy.require
     ]
     paths += [there(lock, "which the policy names as a lock") for lock in policy.environment.locks]
-    content = objects.read([files[required].blob for required in paths])
-    texts = {required: content[files[required].blob] for required in paths}
+    content = objects.read([files[path].blob for path in paths])
+    texts = {path: content[files[path].blob] for path in paths}
     _demand_known(policy, texts[allowed], name=f"{ref}:{allowed}", policy_name=name)
     known = {}
     for required in policy.require:

@@ -69,8 +69,8 @@ def differs(
 
 
 def _control(record: Record, basis: GateBasis) -> list[str]:
-    """Control from a revision that only a name says: the commit under test could choose code that
-    is sure to fail.
+    """Say where the control is from a revision that only a name says: the commit under test could
+    choose code that is sure to fail.
 
     Of a comparison, the a that the commit's code is compared with.
     """

@@ -23,7 +23,7 @@ OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class NoTrustedRef(Exception):
-    """Missing trusted revision to decide by; the message says what to fetch."""
+    """Raised where the trusted revision to decide by is missing; the message says what to fetch."""
 
 
 class NoCommit(Exception):

@@ -370,8 +370,8 @@ def demand_all_supplies_used(
 def _checkout(
     arm: str, package: Installed, facts: CheckoutFacts, read: Read, names: Collection[str]
 ) -> BuiltCheckout:
-    """Return the wheel that was built is the one that was installed, and its files are those that
-    its RECORD said there.
+    """Demand that the wheel that was built is the one that was installed, with the files that its
+    RECORD said there; return what the checkout gave.
     """
     path = f"{ENVIRONMENT_FOLDER}/{arm}/{facts.wheel}"
     if path not in names:

@@ -212,7 +212,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Note:
-    """Tool's own standing explanation.
+    """The tool's own standing explanation.
 
     It says nothing about this run, so it needs no evidence.
     """

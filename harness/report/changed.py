@@ -1,5 +1,5 @@
-"""The section on what changed: revisions, the diff from control to candidate, and that of the
-libraries they loaded.
+"""The sections on what changed (revisions, the diff from control to candidate, and that of the
+libraries they loaded) and on the measured impact.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ MOST = 3
 
 
 def impact_section(record: Record) -> list[Block]:
-    """Section."""
+    """Return the section on measured impact."""
     section: list[Block] = [Heading(2, "Measured impact")]
     asked = record.scenario
     measured = [cell for cell in record.judgement.cells if cell.measured]

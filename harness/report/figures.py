@@ -124,7 +124,7 @@ def wires_path(cell: CellVerdict, arm: str) -> str:
 
 
 def trial_grid(record: Record) -> bytes:
-    """Square per trial: a row per arm of each cell, the worst cell first, in the order the trials
+    """Draw a square per trial: a row per arm of each cell, the worst cell first, in the order the trials
     were planned.
     """
     shapes: list[str] = []

@@ -326,7 +326,7 @@ SUMMARY_CELLS = 50
 
 
 def render_step_summary(basis: Basis) -> bytes:
-    """Lines, as markdown that ends with a blank line."""
+    """Render the summary of a CI job, as markdown that ends with a blank line."""
     record = basis.record
     judgement = record.judgement
     rows = tuple(

@@ -23,7 +23,7 @@ _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
 def render_junit(basis: Basis) -> bytes:
-    """Whole file."""
+    """Render the whole file."""
     record = basis.record
     cells = record.judgement.cells
     kinds = [_kind(record, cell) for cell in cells]

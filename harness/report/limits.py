@@ -96,7 +96,7 @@ TIME = "Time in the signature is the signer's own claim."
 
 
 def limits_section(record: Record) -> list[Block]:
-    """Section, with what this very run leaves open first."""
+    """Return the section, with what this very run leaves open first."""
     items: list[Part] = [
         Foreign(f"Cell {cell.id} was skipped: {'; '.join(map(str, cell.reasons))}")
         for cell in record.judgement.cells

@@ -145,7 +145,7 @@ ROWS = 60
 
 
 def reproduction_section(record: Record) -> list[Block]:
-    """Section; nothing for a run that reproduces no other."""
+    """Return the section; nothing for a run that reproduces no other."""
     comparison = record.comparison
     reproduces = record.run.reproduces
     if comparison is None or reproduces is None:

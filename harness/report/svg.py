@@ -29,7 +29,7 @@ def number(value: float) -> str:
 
 
 def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> bytes:
-    """Whole file, with a title for readers who do not see it and a background for dark pages."""
+    """Return a whole file, with a title for readers who do not see it and a background for dark pages."""
     size = (
         f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)}'
         f' {number(height)}"'

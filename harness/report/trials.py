@@ -77,7 +77,7 @@ def _candidate(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
 
 
 def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -> list[Block]:
-    """Control's trial in which no rank failed by itself: what failed is a check alone, or
+    """Show a control's trial in which no rank failed by itself: what failed is a check alone, or
     nothing.
     """
     who = Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),))

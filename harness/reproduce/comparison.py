@@ -286,7 +286,7 @@ def _counted(hits: Sequence[int], totals: Sequence[int], accepted: _Accepted) ->
 def _checks(
     left: CellVerdict, right: CellVerdict, sides: _Sides, accepted: _Accepted
 ) -> Iterator[Row]:
-    """Row for each check that failed somewhere.
+    """Yield a row for each check that failed somewhere.
 
     The others never did, in any trial of either run.
     """
@@ -367,7 +367,7 @@ def _interval(summary: MeasuredSummary | None, unit: str) -> str:
 
 
 def _surroundings(first: Record, second: Record) -> Iterator[Row]:
-    """Row for each difference, or one that says there is none."""
+    """Yield a row for each difference, or one that says there is none."""
     here = _question(first)
     there = _question(second)
     names = [

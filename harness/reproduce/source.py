@@ -142,7 +142,7 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
 
 
 def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
-    """Report's own commit, laid out from a repository in a fresh folder, with the changes its
+    """Lay out the report's own commit from a repository in a fresh folder, with the changes its
     tree had.
 
     Raises:
@@ -290,7 +290,7 @@ def _kept(copy: ReportCopy) -> dict[str, ArmFiles]:
 
 
 def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
-    """Scenario's folder in the checkout that `here` lies in, if one of its files is that
+    """Find the scenario's folder in the checkout that `here` lies in, if one of its files is that
     scenario.
     """
     source = copy.record.run.source

@@ -362,9 +362,7 @@ def _changed(other: LoadedPackage, source: Source) -> Iterator[str]:
 
 
 def _judge(other: LoadedPackage, source: Source) -> tuple[list[str], dict[str, str]]:
-    """Return the files of one package that are not proved, and those that need no proof, with
-    why.
-    """
+    """Return the files of one package that are not proved, and those that need no proof, with why."""
     record = other.record
     distribution = other.distribution
     files = other.files
@@ -424,8 +422,8 @@ def _places_of(other: LoadedPackage, source: Source) -> list[Place]:
 def _held(
     file: str, sha256: str, other: LoadedPackage, places: Collection[Place], source: Source
 ) -> str | None:
-    """Return empty for a file that is the repository's, words for one that its build alone wrote,
-    None for any other.
+    """Say whose a file is: empty for the repository's, words where only its build wrote it, None
+    for neither.
     """
     known = source.counterparts
     package = top_of(file)

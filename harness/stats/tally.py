@@ -152,7 +152,8 @@ def decide(
     holds: bool = False,
     shows: bool = True,
 ) -> tuple[Word, list[VerdictReason]]:
-    """Return the rules of docs/architecture.md#verdicts, in their order.
+    """Return the verdict and its reasons, by the rules of docs/architecture.md#verdicts in their
+    order.
 
     `holds` is whether the control is stated to hold in this cell, `shows` whether a cell ran in
     which it must fail.

@@ -89,8 +89,8 @@ HEADS = 8
 
 
 def _misfit_of_pipeline(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
-    """Return what the subject raises ValueError for: a control that did so would seem to fail as
-    stated.
+    """Return the argument for which the subject raises ValueError, and why: a control that did so
+    would seem to fail as stated.
     """
     layers = arguments["layers"]
     if arguments["parallel"] != "pipeline":

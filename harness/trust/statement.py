@@ -148,7 +148,7 @@ def check(
 
 
 def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
-    """Word and the message for how a statement differs from the one that report and record
+    """Return the word and the message for how a statement differs from the one that report and record
     make; None if not.
     """
     if stated == rebuilt:
