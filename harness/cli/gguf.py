@@ -16,7 +16,7 @@ from harness.cli import PASS, USAGE
 from harness.forms.text import bounded, listed, plural, visible
 
 if TYPE_CHECKING:
-    from harness.tokenizer.gguf import Array, Finding, GgufFile, Key
+    from harness.tokenizer.gguf import Array, GgufFile, GgufFinding, Key
 
 FINDINGS = 1
 ABSENT = 3
@@ -247,7 +247,7 @@ def _check(file: GgufFile, options: argparse.Namespace) -> int:
     return code
 
 
-def _row(finding: Finding) -> dict[str, Any]:
+def _row(finding: GgufFinding) -> dict[str, Any]:
     return {
         "severity": finding.severity,
         "code": finding.code,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.arguments import policy_of, signers
 from harness.forms.manifest import NAME as MANIFEST
-from harness.report.runs_page import ShownCell, ShownRun, median_seconds, render_runs
+from harness.report.runs_page import ListedCell, ListedRun, median_seconds, render_runs
 from harness.trust.key import own_keys
 from harness.trust.remembered import (
     VerificationMemory,
@@ -85,7 +85,7 @@ def main(options: argparse.Namespace) -> int:
     return PASS
 
 
-def shown_runs(folder: Path, *, policy: SignerPolicy, page: Path) -> list[ShownRun]:
+def shown_runs(folder: Path, *, policy: SignerPolicy, page: Path) -> list[ListedRun]:
     """Verify the runs of a folder, or recall them, and write the page.
 
     Args:
@@ -164,13 +164,13 @@ def _is_there(path: Path) -> bool:
 
 def _shown(
     place: Path, folder: Path, page: Path, policy: SignerPolicy, memory: VerificationMemory
-) -> ShownRun:
+) -> ListedRun:
     """Recall a run, or verify it."""
     name = os.path.relpath(place, folder)
     path = os.path.relpath(place, page.parent)
     if (kept := memory.recall(name, place)) is not None:
         with suppress(TypeError, KeyError):
-            return ShownRun.decode({**kept, "path": path})
+            return ListedRun.decode({**kept, "path": path})
     is_folder = place.is_dir()
     names = names_in(place) if is_folder else [""]
     began = time.time_ns()
@@ -188,7 +188,7 @@ def _shown(
     return run
 
 
-def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ShownRun:
+def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ListedRun:
     # Imported here: most runs were verified before, and then nothing heavy is needed.
     from harness.cli.reports import NoBundle, replay_of, report_of
     from harness.run.replay import RecordReplay
@@ -201,9 +201,9 @@ def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> Sho
             verification = verify_folder(report, policy=policy, replay=replay)
             page = next((name for name in ("report.html", REPORT) if (place / name).is_file()), "")
     except (NoBundle, OSError) as problem:
-        return ShownRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
+        return ListedRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
     if not verification.ok:
-        return ShownRun(
+        return ListedRun(
             path=path,
             name=name,
             verified=now,
@@ -212,22 +212,22 @@ def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> Sho
             page=page,
         )
     signer = "MINE" if verification.is_mine else verification.signer or ""
-    verified = ShownRun(path=path, name=name, verified=now, signer=signer, page=page)
+    verified = ListedRun(path=path, name=name, verified=now, signer=signer, page=page)
     if isinstance(replay, RecordReplay) and replay.record is not None:
         return _of_run(verified, replay.record)
     record = getattr(replay, "record", None)
     return verified if record is None else _of_series(verified, record)
 
 
-def _of_run(verified: ShownRun, record: Record) -> ShownRun:
+def _of_run(verified: ListedRun, record: Record) -> ListedRun:
     cells = []
     milliseconds: list[float] = []
     for cell in record.judgement.cells:
         tally = cell.candidate
         if tally is None:
-            cells.append(ShownCell(cell.id, cell.verdict))
+            cells.append(ListedCell(cell.id, cell.verdict))
             continue
-        cells.append(ShownCell(cell.id, cell.verdict, tally.failed, tally.counted))
+        cells.append(ListedCell(cell.id, cell.verdict, tally.failed, tally.counted))
         milliseconds += [trial.ms for trial in tally.trials if trial.outcome != "void"]
     return replace(
         verified,
@@ -244,7 +244,7 @@ def _of_run(verified: ShownRun, record: Record) -> ShownRun:
     )
 
 
-def _of_series(verified: ShownRun, record: Any) -> ShownRun:
+def _of_series(verified: ListedRun, record: Any) -> ListedRun:
     """Describe a matrix or a search; a search has no verdict of its own."""
     facts = record.facts
     words = [
@@ -256,7 +256,7 @@ def _of_series(verified: ShownRun, record: Any) -> ShownRun:
         verdict=getattr(record, "verdict", "VERIFIED"),
         scenario=facts.kind,
         title=f"{facts.kind} {facts.id}",
-        cells=[ShownCell(name, word) for name, word in zip(names, words, strict=True)],
+        cells=[ListedCell(name, word) for name, word in zip(names, words, strict=True)],
         commit=facts.source.commit or "",
         is_changed=facts.source.dirty,
         made=facts.made,

@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.engines.inference_inside import checkpoint
-from harness.engines.inference_inside.rehearsal import IN_CHUNKS, Complaint, Question
+from harness.engines.inference_inside.rehearsal import IN_CHUNKS, Complaint, RehearsedQuestion
 from harness.engines.models import MODELS, config_of
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.variables import cache_folder
@@ -149,7 +149,9 @@ def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...])
     """Return for each world size what is raised, or nothing; empty where the process ended without
     an answer.
     """
-    question = Question(engine=engine, folder=str(folder.absolute()), dtype=dtype, sizes=sizes)
+    question = RehearsedQuestion(
+        engine=engine, folder=str(folder.absolute()), dtype=dtype, sizes=sizes
+    )
     try:
         return {
             what: _sentence(engine, what, Complaint(*answer)) if answer else ""

@@ -82,7 +82,7 @@ class AllowedStartFile(Model):
         return self.name == file.name and self.sha256 in (None, file.sha256)
 
 
-class Environment(Model):
+class RequiredEnvironment(Model):
     """Where the runs must have taken place."""
 
     nix: bool = Field(default=False, description="Whether it must be the Nix environment.")
@@ -184,8 +184,8 @@ class Policy(Model):
     max_jobs: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Most worlds at the same time."
     )
-    environment: Environment = Field(
-        default_factory=Environment, description="Where the runs must have taken place."
+    environment: RequiredEnvironment = Field(
+        default_factory=RequiredEnvironment, description="Where the runs must have taken place."
     )
     failures: Literal["refuse", "newest"] = Field(
         "refuse",

@@ -98,7 +98,7 @@ class Envelope(Model):
         return (self.half or math.inf) * middle, self.most * slack.margin
 
 
-class Place(Model):
+class ValuePlace(Model):
     """A position of a prompt; of decoding, a step."""
 
     prompt: Count
@@ -125,10 +125,10 @@ class Departure(Model):
     differing: Count
     half: Distance | None
     most: Distance | None
-    most_at: Place | None
+    most_at: ValuePlace | None
     beyond: Count
     unbounded: Count = 0
-    first: Place | None
+    first: ValuePlace | None
 
     def contradiction(self, envelope: Envelope, slack: Slack) -> str:
         """Why these numbers cannot all be true; empty where they can."""
@@ -163,11 +163,7 @@ class Departure(Model):
         if self.most is None or self.half is None:
             return math.inf
         half, most = envelope.allows(slack)
-        shares = [
-            0.0 if not found else math.inf if not limit else found / limit
-            for found, limit in ((self.half, half), (self.most, most))
-        ]
-        return max(shares)
+        return max(_share_of(self.half, half), _share_of(self.most, most))
 
 
 class Sequences(NamedTuple):
@@ -286,7 +282,7 @@ def departure(
         theirs = reference.rows(prompt)
         many = keep[prompt]
         far.append(distances(ours, theirs)[:many])
-        places += [Place(prompt=prompt, position=position) for position in range(many)]
+        places += [ValuePlace(prompt=prompt, position=position) for position in range(many)]
         identical = identical and ours[:many].tobytes() == theirs[:many].tobytes()
     joined = np.concatenate(far)
     beyond = np.flatnonzero(joined > most)
@@ -304,13 +300,21 @@ def departure(
     )
 
 
+def _share_of(difference: float, limit: float) -> float:
+    """How much of a limit a difference takes; nothing may differ where the limit is 0."""
+    if not difference:
+        return 0.0
+    return difference / limit if limit else math.inf
+
+
 def demand_alike(found: Sequences, expected: Sequences, prompt: int) -> None:
     """Demand the same shape and dtype.
 
     Raises:
         NotAnArray: they differ; the message says how.
     """
-    (head, _), (other, _) = found.of[prompt].load(), expected.of[prompt].load()
+    head, _ = found.of[prompt].load()
+    other, _ = expected.of[prompt].load()
     if (head.shape, head.dtype) != (other.shape, other.dtype):
         ours, theirs = (f"{one.dtype} {list(one.shape)}" for one in (head, other))
         raise OtherArray(
@@ -380,7 +384,7 @@ class LayerDeparture(Model):
 
     layer: Count
     part: str
-    at: Place
+    at: ValuePlace
     most: Distance | None
     allowed: Distance
 

@@ -57,7 +57,7 @@ main .runs td:first-child{min-width:8.5rem}.runs td:first-child .q{max-width:17r
 
 
 @dataclass(frozen=True)
-class ShownCell:
+class ListedCell:
     """One cell of a run.
 
     Attributes:
@@ -74,7 +74,7 @@ class ShownCell:
 
 
 @dataclass(frozen=True)
-class ShownRun:
+class ListedRun:
     """One run, as its row shows it.
 
     Attributes:
@@ -106,7 +106,7 @@ class ShownRun:
     scenario: str = ""
     title: str = ""
     question: str = ""
-    cells: list[ShownCell] = field(default_factory=list)
+    cells: list[ListedCell] = field(default_factory=list)
     commit: str = ""
     is_changed: bool | None = None
     made: str = ""
@@ -130,11 +130,11 @@ class ShownRun:
         Raises:
             TypeError, KeyError: it is not that.
         """
-        cells = [ShownCell(**cell) for cell in values["cells"]]
+        cells = [ListedCell(**cell) for cell in values["cells"]]
         return cls(**{**values, "cells": cells})
 
 
-def render_runs(runs: Sequence[ShownRun], *, place: str, made: str) -> bytes:
+def render_runs(runs: Sequence[ListedRun], *, place: str, made: str) -> bytes:
     """Render the page.
 
     Args:
@@ -163,7 +163,7 @@ def render_runs(runs: Sequence[ShownRun], *, place: str, made: str) -> bytes:
     return ("\n".join(line for line in lines if line) + "\n").encode(errors="replace")
 
 
-def _counts(runs: Sequence[ShownRun]) -> str:
+def _counts(runs: Sequence[ListedRun]) -> str:
     if not runs:
         return "There is no run here."
     words = [run.word for run in runs]
@@ -216,7 +216,7 @@ def _filters(scenarios: Sequence[str], signers: Sequence[str]) -> str:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _table(runs: Sequence[ShownRun], scenarios: Sequence[str], signers: Sequence[str]) -> str:
+def _table(runs: Sequence[ListedRun], scenarios: Sequence[str], signers: Sequence[str]) -> str:
     head = ("verdict", "scenario and question", "cells", "commit", "made", "signed by")
     numbers = {
         "scenario": {name: number for number, name in enumerate(scenarios)},
@@ -230,7 +230,7 @@ def _table(runs: Sequence[ShownRun], scenarios: Sequence[str], signers: Sequence
     )
 
 
-def _row(run: ShownRun, head: Sequence[str], numbers: dict[str, dict[str, int]]) -> str:
+def _row(run: ListedRun, head: Sequence[str], numbers: dict[str, dict[str, int]]) -> str:
     kinds = ["run", _kind(run.word)]
     for name, value in (("scenario", run.scenario), ("signer", run.signer)):
         if value in numbers[name]:
@@ -243,7 +243,7 @@ def _row(run: ShownRun, head: Sequence[str], numbers: dict[str, dict[str, int]])
     return f'<tr class="{" ".join(kinds)}">{shown}</tr>\n'
 
 
-def _verdict(run: ShownRun) -> str:
+def _verdict(run: ListedRun) -> str:
     word = f'<strong class="w {_kind(run.word)}">{escape.html(run.word)}</strong>'
     if run.refusal:
         why = f"{run.refusal}: {run.why}" if run.why else run.refusal
@@ -251,7 +251,7 @@ def _verdict(run: ShownRun) -> str:
     return word if run.is_expected else f'{word}<span class="q">not as expected</span>'
 
 
-def _what(run: ShownRun) -> str:
+def _what(run: ListedRun) -> str:
     name = run.title or run.name
     link = link_to(run)
     # Text that runs from right to left stays in its own place.
@@ -262,7 +262,7 @@ def _what(run: ShownRun) -> str:
     return f'{shown}<span class="q"><bdi>{question}</bdi></span>'
 
 
-def link_to(run: ShownRun) -> str:
+def link_to(run: ListedRun) -> str:
     """Link from the page to a run, which can lead to nothing but a file below the page's folder.
 
     `./` keeps a name with a colon from being read as an address.
@@ -271,7 +271,7 @@ def link_to(run: ShownRun) -> str:
     return escape.html(f"./{quote(path, safe='/', errors='surrogateescape')}")
 
 
-def _cells(run: ShownRun) -> str:
+def _cells(run: ListedRun) -> str:
     lines = [_cell(cell) for cell in run.cells]
     if len(lines) <= CELLS_SHOWN:
         return f'<span class="cells">{"".join(lines)}</span>'
@@ -285,20 +285,20 @@ def _cells(run: ShownRun) -> str:
     )
 
 
-def _cell(cell: ShownCell) -> str:
+def _cell(cell: ListedCell) -> str:
     trials = f", {cell.failed} of {cell.counted} failed" if cell.counted else ""
     name = escape.html(cell.id, NAME_LIMIT)
     return f"<span>{name}: {escape.html(cell.verdict, NAME_LIMIT)}{trials}</span>"
 
 
-def _commit(run: ShownRun) -> str:
+def _commit(run: ListedRun) -> str:
     if not run.commit:
         return "unknown" if run.verdict else ""
     changed = "" if run.is_changed is False else ", changed"
     return f"<code>{escape.html(run.commit[:COMMIT_SHOWN])}</code>{changed}"
 
 
-def _when_and_who(run: ShownRun) -> tuple[str, str]:
+def _when_and_who(run: ListedRun) -> tuple[str, str]:
     word = "refused" if run.refusal else "verified"
     checked = f'<span class="q">{word} {_time(run.verified)}</span>'
     return _time(run.made), f"<bdi>{escape.html(run.signer, NAME_LIMIT)}</bdi>{checked}"
@@ -319,7 +319,7 @@ BELOW = 34.0
 COLOURS = {"PASS": svg.GOOD, "FAIL": svg.BAD, "INCONCLUSIVE": svg.DOUBT}
 
 
-def _charts(runs: Sequence[ShownRun], scenarios: Sequence[str]) -> Iterable[str]:
+def _charts(runs: Sequence[ListedRun], scenarios: Sequence[str]) -> Iterable[str]:
     """Draw the failure rate and the seconds of each scenario that has several runs, oldest
     first.
     """
@@ -336,14 +336,14 @@ def _charts(runs: Sequence[ShownRun], scenarios: Sequence[str]) -> Iterable[str]
         yield "</div>\n</section>"
 
 
-def failure_rate(run: ShownRun) -> float | None:
+def failure_rate(run: ListedRun) -> float | None:
     """Share of the candidate's trials that failed, over all cells; None where none counts."""
     counted = sum(cell.counted for cell in run.cells)
     return sum(cell.failed for cell in run.cells) / counted if counted else None
 
 
 def _chart(
-    values: Sequence[tuple[ShownRun, float | None]], *, title: str, unit: str, scale: float
+    values: Sequence[tuple[ListedRun, float | None]], *, title: str, unit: str, scale: float
 ) -> str:
     """Draw one bar for each run, with the commits below."""
     known = [value * scale for _, value in values if value is not None]

@@ -96,7 +96,7 @@ class OtherScenario(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunComparison:
+class ComparedRuns:
     """What comparing found, in the order of the first record's cells.
 
     Attributes:
@@ -134,7 +134,7 @@ class _Sides:
     pairs: tuple[tuple[Trial, Trial], ...]
 
 
-def compare(first: Record, second: Record) -> RunComparison:
+def compare(first: Record, second: Record) -> ComparedRuns:
     """Compare two records.
 
     Raises:
@@ -163,7 +163,7 @@ def compare(first: Record, second: Record) -> RunComparison:
             pairs += len(_sides(cell.candidate, match.candidate).pairs)
         rows += _cell(cell, match, accepted)
     rows += [_missing(cell, second_lacks=False) for cell in known.values()]
-    return RunComparison(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
+    return ComparedRuns(pairs=pairs, rows=(*rows, *_surroundings(first, second)))
 
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
@@ -432,7 +432,7 @@ NOTE = (
 
 
 def blocks(
-    comparison: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+    comparison: ComparedRuns, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> Iterator[Block]:
     """Comparison as blocks; `verified` says of each record whether it was."""
     yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
@@ -468,7 +468,7 @@ def blocks(
 
 
 def as_json(
-    comparison: RunComparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+    comparison: ComparedRuns, first: Record, second: Record, *, verified: tuple[bool, bool]
 ) -> dict[str, Any]:
     """Comparison for machines."""
     return {

@@ -303,9 +303,7 @@ def _in_words(arm: Counts) -> str:
 
 
 def _p(value: float) -> str:
-    shown = (
-        f"{value:.2g}"
-        if value >= 1e-4
-        else f"1e{math.ceil(math.log10(value)) if value > 0 else -300}"
-    )
-    return f"Fisher's two-sided p {'<' if value < 1e-4 else '='} {shown}"
+    if value >= 1e-4:
+        return f"Fisher's two-sided p = {value:.2g}"
+    exponent = math.ceil(math.log10(value)) if value > 0 else -300
+    return f"Fisher's two-sided p < 1e{exponent}"

@@ -138,10 +138,12 @@ def _shown_value(name: str, history: History) -> ShownRow:
     for rank in range(history.size):
         reports = history.values(rank, event, key)
         texts = [value for value, _ in reports]
-        text = "not reported" if not texts else shown(texts[0] if len(texts) == 1 else texts)
-        cells.append(
-            ShownCell(rank=rank, passed=True, shown=text, line=reports[0][1] if reports else None)
-        )
+        text = "not reported"
+        line = None
+        if reports:
+            text = shown(texts[0] if len(texts) == 1 else texts)
+            line = reports[0][1]
+        cells.append(ShownCell(rank=rank, passed=True, shown=text, line=line))
     return ShownRow(check=name, kind="show", passed=True, cells=cells)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.checks.equivalent import EquivalentCheck, parity_of
-from harness.numeric.envelope import Departure, Envelope, Place, Slack
+from harness.numeric.envelope import Departure, Envelope, Slack, ValuePlace
 from harness.numeric.needles import Needles
 from tests.checks.worlds import CHECK as CHECKS
 from tests.checks.worlds import NOISE, Reference, judged, noted
@@ -116,7 +116,7 @@ def test_of_many_positions_the_middle_may_lie_little_further_than_the_variants_d
         (1.25, 8.0),
     ]
     assert many.allows(Slack(2.0)) == (2.0, 8.0)
-    place = Place(prompt=0, position=0)
+    place = ValuePlace(prompt=0, position=0)
     moved = Departure(
         positions=16,
         identical=False,

@@ -17,7 +17,7 @@ import pytest
 from harness.cli import main
 from harness.cli import view as page
 from harness.cli.view import DEEPEST, refresh, run_around, run_places
-from harness.report.runs_page import ShownRun
+from harness.report.runs_page import ListedRun
 from harness.trust import remembered
 from harness.trust.signers import SignerPolicy
 from tests.kit.commands import SCENARIO, SUBJECT, Ran, run_command
@@ -93,7 +93,7 @@ def test_what_did_not_change_is_not_verified_again(
     verified: list[str] = []
     verify = page._verified
 
-    def counted(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ShownRun:
+    def counted(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ListedRun:
         verified.append(name)
         return verify(place, name=name, path=path, policy=policy)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from harness.report.runs_page import (
     NOT_VERIFIED,
-    ShownCell,
-    ShownRun,
+    ListedCell,
+    ListedRun,
     failure_rate,
     link_to,
     render_runs,
@@ -22,7 +22,7 @@ TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
 HOSTILE = '"><script>alert(1)</script><img src=//evil.example onerror=x> javascript:alert(1) \u202e'
 
 
-def a_run(**values: object) -> ShownRun:
+def a_run(**values: object) -> ListedRun:
     """A run that passed, with some of it changed."""
     usual: dict[str, object] = {
         "path": "it/1",
@@ -32,7 +32,7 @@ def a_run(**values: object) -> ShownRun:
         "scenario": "it",
         "title": "It works",
         "question": "Does it?",
-        "cells": [ShownCell("ranks=2,backend=gloo", "PASS", 0, 10)],
+        "cells": [ListedCell("ranks=2,backend=gloo", "PASS", 0, 10)],
         "commit": "0123456789abcdef",
         "is_changed": False,
         "made": "2026-01-02T10:00:00Z",
@@ -40,10 +40,10 @@ def a_run(**values: object) -> ShownRun:
         "seconds": 0.5,
         "page": "report.html",
     }
-    return ShownRun(**{**usual, **values})  # type: ignore[arg-type]
+    return ListedRun(**{**usual, **values})  # type: ignore[arg-type]
 
 
-def page_of(*runs: ShownRun) -> str:
+def page_of(*runs: ListedRun) -> str:
     return render_runs(runs, place="results", made="2026-01-03T11:00:00Z").decode()
 
 
@@ -65,7 +65,7 @@ class Elements(HTMLParser):
 
 
 KNOWN = Elements(
-    page_of(a_run(), a_run(path="it/2"), a_run(cells=[ShownCell("c", "PASS")] * 9))
+    page_of(a_run(), a_run(path="it/2"), a_run(cells=[ListedCell("c", "PASS")] * 9))
 ).names
 
 
@@ -80,7 +80,7 @@ KNOWN = Elements(
 )
 def test_no_text_of_a_run_becomes_markup(values: dict[str, str], verdict: str) -> None:
     """Whatever it is: no element, no address and no handler comes of it."""
-    refused = a_run(**values, refusal=verdict or "BAD", cells=[ShownCell(verdict, verdict)])
+    refused = a_run(**values, refusal=verdict or "BAD", cells=[ListedCell(verdict, verdict)])
     for run in (a_run(**values, verdict=verdict or "PASS"), refused):
         found = Elements(page_of(run))
         assert found.names <= KNOWN
@@ -110,8 +110,8 @@ def test_what_was_refused_has_no_verdict() -> None:
 def test_a_row_says_what_was_asked_and_what_came_out() -> None:
     """Verdict, title, question, cells, commit, times and signer."""
     cells = [
-        ShownCell("ranks=2,backend=gloo", "FAIL", 3, 10),
-        ShownCell("ranks=4,backend=gloo", "SKIPPED"),
+        ListedCell("ranks=2,backend=gloo", "FAIL", 3, 10),
+        ListedCell("ranks=4,backend=gloo", "SKIPPED"),
     ]
     page = page_of(a_run(verdict="FAIL", cells=cells, is_expected=False, is_changed=True))
     for part in (
@@ -131,7 +131,7 @@ def test_a_row_says_what_was_asked_and_what_came_out() -> None:
 
 def test_many_cells_are_folded_and_counted() -> None:
     """The counts by word are shown, and the cells when the row is opened."""
-    cells = [ShownCell(f"c{number}", "PASS" if number else "FAIL") for number in range(9)]
+    cells = [ListedCell(f"c{number}", "PASS" if number else "FAIL") for number in range(9)]
     assert "<summary>9 cells: 1 FAIL, 8 PASS</summary>" in page_of(a_run(cells=cells))
 
 
@@ -157,7 +157,7 @@ def test_several_runs_of_a_scenario_are_drawn_oldest_first() -> None:
             made="2026-01-02",
             commit="bbbbbbbbbb",
             verdict="FAIL",
-            cells=[ShownCell("c", "FAIL", 1, 4)],
+            cells=[ListedCell("c", "FAIL", 1, 4)],
             seconds=2.5,
         ),
         a_run(path="3", made="2026-01-03", commit="cccccccccc", refusal="UNSIGNED"),
@@ -175,14 +175,14 @@ def test_several_runs_of_a_scenario_are_drawn_oldest_first() -> None:
 
 def test_the_failure_rate_is_over_all_cells() -> None:
     """None where no trial counts."""
-    cells = [ShownCell("a", "PASS", 0, 6), ShownCell("b", "FAIL", 3, 4)]
+    cells = [ListedCell("a", "PASS", 0, 6), ListedCell("b", "FAIL", 3, 4)]
     assert failure_rate(a_run(cells=cells)) == 0.3
-    assert failure_rate(a_run(cells=[ShownCell("a", "SKIPPED")])) is None
+    assert failure_rate(a_run(cells=[ListedCell("a", "SKIPPED")])) is None
 
 
 def test_a_row_is_kept_as_json() -> None:
     """What is not a row is refused."""
     run = a_run()
-    assert ShownRun.decode(run.encode()) == run
+    assert ListedRun.decode(run.encode()) == run
     with pytest.raises((TypeError, KeyError)):
-        ShownRun.decode({"path": "x"})
+        ListedRun.decode({"path": "x"})

@@ -220,7 +220,7 @@ def get(
     Raises:
         LoadError: it could not be fetched.
     """
-    from harness.tokenizer.loading import HubCache, Limits, fetch
+    from harness.tokenizer.loading import HubCache, SourceLimits, fetch
 
     most = options.max_bytes
     return fetch(
@@ -233,7 +233,7 @@ def get(
         deadline=options.deadline,
         lock_timeout=min(options.lock_timeout, options.deadline),
         endpoint=options.endpoint,
-        limits=Limits(file_bytes=most, total_bytes=most) if most else None,
+        limits=SourceLimits(file_bytes=most, total_bytes=most) if most else None,
         offline=options.offline,
         hub_cache=HubCache.of_user() if options.hub_cache else None,
         seen=seen,

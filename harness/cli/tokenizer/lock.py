@@ -100,7 +100,7 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
         LoadError: one cannot be read or fetched, or holds another tokenizer.
     """
     from harness.tokenizer.loading import fetch
-    from harness.tokenizer.loading.source import Limits
+    from harness.tokenizer.loading.source import SourceLimits
     from harness.tokenizer.model_files import (
         record_of_file,
         records_of_fetched,
@@ -123,7 +123,7 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
             deadline=options.deadline,
             endpoint=options.endpoint,
             offline=options.offline,
-            limits=Limits(file_bytes=MODEL_BYTES, total_bytes=MODEL_BYTES),
+            limits=SourceLimits(file_bytes=MODEL_BYTES, total_bytes=MODEL_BYTES),
         )
         require_tokenizer(snapshot.folder / named["file"], tokenizer)
         records += records_of_fetched(snapshot)

@@ -27,7 +27,7 @@ LONGEST = 300
 """Characters of a reason: some libraries name every tensor."""
 
 
-class Question(TypedDict):
+class RehearsedQuestion(TypedDict):
     """Message on stdin: which engine is to rehearse what.
 
     Attributes:
@@ -63,7 +63,7 @@ def main() -> None:
     print(f"\n{json.dumps(complaints(json.load(sys.stdin)))}")
 
 
-def complaints(question: Question) -> dict[int | str, Complaint | None]:
+def complaints(question: RehearsedQuestion) -> dict[int | str, Complaint | None]:
     """Return for each number of ranks why it cannot be; None where it can.
 
     Of whole models also why not in chunks.

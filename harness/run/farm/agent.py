@@ -27,7 +27,7 @@ from harness.record.artefacts import room_of
 from harness.record.results import ResultsFolder
 from harness.run.arms.staging import StagedArm
 from harness.run.artefacts import Artefacts
-from harness.run.farm.node import MOST, Answer, Manifest, Question, pack
+from harness.run.farm.node import MOST, Answer, Manifest, NodeQuestion, pack
 from harness.run.inputs import ResolvedInput
 from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
@@ -187,7 +187,7 @@ class Agent:
             try:
                 while True:
                     message, content = self._channel.receive()
-                    asked = cast("Question", message)
+                    asked = cast("NodeQuestion", message)
                     what = asked.get("ask")
                     if what == "end":
                         self._stop()
@@ -214,8 +214,8 @@ class Agent:
 
     def _answer(
         self,
-        do: Callable[[Question, bytes], Answer],
-        asked: Question,
+        do: Callable[[NodeQuestion, bytes], Answer],
+        asked: NodeQuestion,
         sent: bytes,
     ) -> None:
         try:
@@ -231,18 +231,18 @@ class Agent:
             content = b""
         self._send({**message, "order": asked["order"]}, content)
 
-    def _facts(self, _asked: Question, _content: bytes) -> Answer:
+    def _facts(self, _asked: NodeQuestion, _content: bytes) -> Answer:
         self._machine = environment.capture()
         return {"environment": self._machine.model_dump(mode="json"), "pid": os.getpid()}, b""
 
-    def _lacks(self, asked: Question, _content: bytes) -> Answer:
+    def _lacks(self, asked: NodeQuestion, _content: bytes) -> Answer:
         return {"lacks": self._store.lacks(asked["digests"])}, b""
 
-    def _piece(self, asked: Question, content: bytes) -> Answer:
+    def _piece(self, asked: NodeQuestion, content: bytes) -> Answer:
         self._store.add(asked["digest"], content, first=asked["first"], last=asked["last"])
         return {}, b""
 
-    def _prepare(self, asked: Question, _content: bytes) -> Answer:
+    def _prepare(self, asked: NodeQuestion, _content: bytes) -> Answer:
         """Lay everything out, and have the fork servers ready.
 
         Or say why a cell cannot run here.
@@ -284,7 +284,7 @@ class Agent:
         self._lanes = ThreadPoolExecutor(max_workers=manifest.lanes, thread_name_prefix="world")
         return {"start": self._worlds.start, **self._told()}, b""
 
-    def _make(self, asked: Question, _content: bytes) -> Answer:
+    def _make(self, asked: NodeQuestion, _content: bytes) -> Answer:
         hang = Hang(**asked["hang"]) if asked["hang"] is not None else None
         capture = self._worlds.make(
             self._cells[asked["cell"]], asked["arm"], asked["index"], hang=hang

@@ -279,7 +279,7 @@ Answer = tuple[dict[str, Any], bytes]
 """What a node answers: the message of our process there, and the bytes that come with it."""
 
 
-class Question(TypedDict, total=False):
+class NodeQuestion(TypedDict, total=False):
     """What control asks of a node.
 
     Attributes:

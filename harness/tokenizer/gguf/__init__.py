@@ -16,11 +16,11 @@ from typing import Any
 from harness.forms.distribution import missing
 from harness.tokenizer.gguf.known import TEMPLATE
 from harness.tokenizer.gguf.reader import Array, GgufFile, Key, Malformed, Tensor
-from harness.tokenizer.gguf.shape import Finding, architecture, data, keys
+from harness.tokenizer.gguf.shape import GgufFinding, architecture, data, keys
 from harness.tokenizer.gguf.vocabulary import tokenizer
 from harness.tokenizer.isolation import ask
 
-__all__ = ["Array", "Finding", "GgufFile", "Key", "Malformed", "Tensor", "check"]
+__all__ = ["Array", "GgufFile", "GgufFinding", "Key", "Malformed", "Tensor", "check"]
 
 
 # Bytes.
@@ -81,7 +81,7 @@ _MEMORY = 512 << 20
 _SECONDS = 5
 
 
-def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
+def check(file: GgufFile, *, templates: bool = True) -> list[GgufFinding]:
     """List what is wrong with a file whose structure could be read.
 
     Args:
@@ -101,7 +101,7 @@ def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
     return sorted(findings, key=lambda row: _ORDER.index(row.severity))
 
 
-def _templates(file: GgufFile) -> list[Finding]:
+def _templates(file: GgufFile) -> list[GgufFinding]:
     """Chat templates that do not compile.
 
     A template is a program of whoever made the file: it is not run.
@@ -109,13 +109,13 @@ def _templates(file: GgufFile) -> list[Finding]:
     if lacks := missing("jinja2"):
         message = f"was not compiled: {lacks}"
         return [
-            Finding(
+            GgufFinding(
                 code="chat-template", severity="note", where=TEMPLATE, offset=-1, message=message
             )
         ]
     answer = ask("chat templates", [file.path], memory=_MEMORY, seconds=_SECONDS)
     return [
-        Finding(
+        GgufFinding(
             code="chat-template",
             severity="error",
             where=name,

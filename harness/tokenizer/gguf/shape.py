@@ -18,7 +18,7 @@ Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class GgufFinding:
     """A finding about a GGUF file.
 
     Attributes:
@@ -41,11 +41,11 @@ class Finding:
 
 def finding(
     file: GgufFile, where: str, code: str, severity: Severity, message: str, remedy: str = ""
-) -> Finding:
+) -> GgufFinding:
     """Return a finding about a key or a tensor of a file, with the byte at which that lies."""
     place = file.keys.get(where) or file.tensors.get(where)
     offset = place.offset if place is not None else -1
-    return Finding(
+    return GgufFinding(
         code=code, severity=severity, where=where, offset=offset, message=message, remedy=remedy
     )
 
@@ -64,7 +64,7 @@ _QUANTIZED = frozenset(block.name for block in BLOCKS.values() if block.elements
 _CONVERT = "convert the model anew"
 
 
-def keys(file: GgufFile) -> Iterator[Finding]:
+def keys(file: GgufFile) -> Iterator[GgufFinding]:
     """Keys of another type than engines read them with, and names that no engine looks for."""
     for key in file.keys.values():
         stored = f"array of {key.value.type}" if isinstance(key.value, Array) else key.type
@@ -92,7 +92,7 @@ def keys(file: GgufFile) -> Iterator[Finding]:
             yield finding(file, key.name, "encoding", "error", "its text is not UTF-8", _CONVERT)
 
 
-def architecture(file: GgufFile) -> Iterator[Finding]:
+def architecture(file: GgufFile) -> Iterator[GgufFinding]:
     """Findings about the architecture, and the numbers that follow from it."""
     key = file.keys.get("general.architecture")
     if key is None or not isinstance(key.value, bytes):
@@ -123,7 +123,7 @@ def architecture(file: GgufFile) -> Iterator[Finding]:
     yield from _embedding(file, name)
 
 
-def data(file: GgufFile) -> Iterator[Finding]:
+def data(file: GgufFile) -> Iterator[GgufFinding]:
     """Tensors whose bytes overlap, are of a type nobody knows, or do not reach to the end of the
     file.
     """
@@ -189,7 +189,7 @@ def _part_count(file: GgufFile) -> int:
     return _number(file.keys.get("split.count")) or 1
 
 
-def _parts(file: GgufFile) -> Iterator[Finding]:
+def _parts(file: GgufFile) -> Iterator[GgufFinding]:
     parts = _part_count(file)
     if parts > 1:
         yield finding(
@@ -223,7 +223,7 @@ def _parts(file: GgufFile) -> Iterator[Finding]:
         )
 
 
-def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
+def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
     if _part_count(file) > 1:
         return
     key = file.keys.get(f"{name}.block_count")
@@ -298,7 +298,7 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
     yield from _uneven(file, blocks)
 
 
-def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[Finding]:
+def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[GgufFinding]:
     """A single block that lacks what most others have.
 
     Models with several kinds of blocks have several of each.
@@ -322,7 +322,7 @@ def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[Finding]:
             )
 
 
-def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
+def _heads(file: GgufFile, name: str) -> Iterator[GgufFinding]:
     key = file.keys.get(f"{name}.attention.head_count")
     heads = _number(key)
     kv = _number(file.keys.get(f"{name}.attention.head_count_kv"))
@@ -340,7 +340,7 @@ def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
         yield finding(file, key.name, "heads", "error", wrong, _CONVERT)
 
 
-def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
+def _embedding(file: GgufFile, name: str) -> Iterator[GgufFinding]:
     key = file.keys.get(f"{name}.embedding_length")
     tensor = file.tensors.get(_EMBEDDING)
     width = _number(key)

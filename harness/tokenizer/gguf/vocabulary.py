@@ -41,7 +41,7 @@ from harness.tokenizer.gguf.known import (
     WITHOUT,
 )
 from harness.tokenizer.gguf.reader import Array, GgufFile
-from harness.tokenizer.gguf.shape import Finding, Severity, embedding_rows, finding, is_text
+from harness.tokenizer.gguf.shape import GgufFinding, Severity, embedding_rows, finding, is_text
 
 _ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 # What engines must not read in a user's text: tokens that a chat template writes between its turns.
@@ -72,7 +72,7 @@ class _Vocabulary:
         return int(self.types[number]) if self.types else NORMAL
 
 
-def tokenizer(file: GgufFile) -> Iterator[Finding]:
+def tokenizer(file: GgufFile) -> Iterator[GgufFinding]:
     """Every finding about the tokenizer inside a file."""
     model = file.value(MODEL)
     if model is None or (isinstance(model, bytes) and model.decode(errors="replace") in WITHOUT):
@@ -136,7 +136,7 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
     yield from _bytes(vocabulary)
 
 
-def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
+def _lengths(file: GgufFile, count: int) -> Iterator[GgufFinding]:
     for key in (TYPES, SCORES):
         stored = file.value(key)
         if isinstance(stored, Array) and stored.count != count:
@@ -170,7 +170,7 @@ def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
         )
 
 
-def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
+def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[GgufFinding]:
     if model != BPE:
         return
     pre = file.value(PRE)
@@ -205,7 +205,7 @@ def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
         )
 
 
-def _texts(vocabulary: _Vocabulary) -> Iterator[Finding]:
+def _texts(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
     """Two ids with one text, no text, and bytes that are not text."""
     tokens = vocabulary.tokens
     ids = vocabulary.ids
@@ -243,7 +243,7 @@ def _texts(vocabulary: _Vocabulary) -> Iterator[Finding]:
             )
 
 
-def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
+def _types(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
     file = vocabulary.file
     if not vocabulary.types:
         if TYPES not in file.keys:
@@ -287,7 +287,7 @@ def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
         )
 
 
-def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
+def _scores(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
     file = vocabulary.file
     stored = vocabulary.file.value(SCORES)
     if vocabulary.model not in (SPM, UGM):
@@ -316,7 +316,7 @@ def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
             )
 
 
-def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
+def _merges(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
     file = vocabulary.file
     stored = vocabulary.file.value(MERGES)
     if vocabulary.model != BPE:
@@ -371,7 +371,7 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
         seen.add(merge)
 
 
-def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
+def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
     """Ids with a name: inside the vocabulary, of the type they have to be, and there where a flag
     needs them.
     """
@@ -451,7 +451,7 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
             )
 
 
-def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
+def _bytes(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
     """Bytes without a token, and the text that cannot be encoded for want of them.
 
     An error where a character that people write is lost; a warning where only code points are that
@@ -516,7 +516,7 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
     )
 
 
-def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Finding]:
+def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[GgufFinding]:
     """Single bytes of byte-level BPE that engines do not write out as text."""
     there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
     severities: dict[Severity, tuple[int, ...]] = {
@@ -551,7 +551,9 @@ def _characters(vocabulary: _Vocabulary) -> Iterator[int]:
             yield ord(" ") if character == "▁" else ord(character)
 
 
-def _about_tokens(vocabulary: _Vocabulary, code: str, severity: Severity, message: str) -> Finding:
+def _about_tokens(
+    vocabulary: _Vocabulary, code: str, severity: Severity, message: str
+) -> GgufFinding:
     remedy = "" if severity == "note" else _CONVERT
     return finding(vocabulary.file, TOKENS, code, severity, message, remedy)
 

@@ -17,7 +17,7 @@ from harness.tokenizer.loading.fetch import Fetched, fetch
 from harness.tokenizer.loading.intact import HubCache
 from harness.tokenizer.loading.load import Loaded, Verified, load, verify
 from harness.tokenizer.loading.manifest import Lock, ModelRecord, read_lock, write_lock
-from harness.tokenizer.loading.source import Limits
+from harness.tokenizer.loading.source import SourceLimits
 from harness.tokenizer.problem import (
     BuildFailed,
     BytesDiffer,
@@ -40,13 +40,13 @@ __all__ = [
     "HubCache",
     "HubFailed",
     "IdentityDiffers",
-    "Limits",
     "LoadError",
     "Loaded",
     "Lock",
     "LockTimeout",
     "ModelRecord",
     "Request",
+    "SourceLimits",
     "SourceRefused",
     "Verified",
     "fetch",

@@ -24,7 +24,7 @@ from harness.tokenizer.loading.snapshot import (
     manifest_of,
     verified,
 )
-from harness.tokenizer.loading.source import HubRepository, Limits, promises, resolve
+from harness.tokenizer.loading.source import HubRepository, SourceLimits, promises, resolve
 from harness.tokenizer.loading.transfer import writing
 from harness.tokenizer.loading.wire import HubClient
 from harness.tokenizer.problem import CacheFailed, LoadError, LockTimeout
@@ -141,7 +141,11 @@ def snapshot_harm(
         return None
     chosen = () if snapshot.place.name == manifest.commit else names
     listed = promises(
-        wire, repository, resolve(wire, repository, manifest.commit), limits=Limits(), names=chosen
+        wire,
+        repository,
+        resolve(wire, repository, manifest.commit),
+        limits=SourceLimits(),
+        names=chosen,
     )
     if odd := sorted(set(names) ^ {promise.path for promise in listed}):
         return f"{snapshot.place}: the hub lists other files: {', '.join(odd[:3])}"

@@ -19,9 +19,9 @@ from harness.tokenizer.loading.snapshot import Damaged, Snapshot, SnapshotStore
 from harness.tokenizer.loading.source import (
     COMMIT,
     HubRepository,
-    Limits,
     Promise,
     ResolvedRevision,
+    SourceLimits,
     check_limits,
     checked_endpoint,
     checked_name,
@@ -73,7 +73,7 @@ def fetch(
     lock_timeout: float = 60.0,
     endpoint: str | None = None,
     token: str | bool | None = None,
-    limits: Limits | None = None,
+    limits: SourceLimits | None = None,
     offline: bool = False,
     hub_cache: HubCache | None = None,
     seen: Progress | None = None,
@@ -94,7 +94,7 @@ def fetch(
             deadline.
         endpoint: the hub; default: HF_ENDPOINT, else the public one.
         token: see `load`.
-        limits: how large files may be; default: `Limits()`.
+        limits: how large files may be; default: `SourceLimits()`.
         offline: make no request; HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE say so too.
         hub_cache: huggingface_hub's cache, from which files that have the promised digest are
             copied.
@@ -117,7 +117,7 @@ def fetch(
         repository=repository,
         store=SnapshotStore(Path(cache) if cache else snapshots()),
         wire=wire,
-        limits=limits or Limits(),
+        limits=limits or SourceLimits(),
         remarks=[],
         names=wanted or tuple(sorted({checked_name(name) for name in names})),
         hub_cache=hub_cache,
@@ -231,7 +231,7 @@ class Fetch:
     repository: HubRepository
     store: SnapshotStore
     wire: HubClient
-    limits: Limits
+    limits: SourceLimits
     remarks: list[str]
     names: tuple[str, ...] = ()
     hub_cache: HubCache | None = None

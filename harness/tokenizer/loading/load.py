@@ -38,7 +38,7 @@ from harness.tokenizer.loading.manifest import (
     sizes,
 )
 from harness.tokenizer.loading.snapshot import Snapshot, SnapshotStore
-from harness.tokenizer.loading.source import HubRepository, Limits, check_limits, parse
+from harness.tokenizer.loading.source import HubRepository, SourceLimits, check_limits, parse
 from harness.tokenizer.loading.wire import HubClient
 from harness.tokenizer.problem import (
     BuildFailed,
@@ -116,7 +116,7 @@ def load(
     trust_remote_code: bool = False,
     endpoint: str | None = None,
     token: str | bool | None = None,
-    limits: Limits | None = None,
+    limits: SourceLimits | None = None,
     options: Mapping[str, object] | None = None,
     offline: bool = False,
 ) -> Loaded:
@@ -140,7 +140,7 @@ def load(
             pinned commit.
         endpoint: the hub; default: HF_ENDPOINT, else the public one.
         token: bearer token; None takes HF_TOKEN or the stored one, False none.
-        limits: how large files may be; default: `Limits()`.
+        limits: how large files may be; default: `SourceLimits()`.
         options: passed on to `from_pretrained`; default: the lock's.
         offline: make no request; HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE say so too.
 
@@ -154,7 +154,7 @@ def load(
     until = checked_deadline(deadline, lock_timeout)
     pinned = lock if isinstance(lock, Lock) or lock is None else read_lock(Path(lock))
     where = parse(source, endpoint=endpoint)
-    limits = limits or Limits()
+    limits = limits or SourceLimits()
     if options is None:
         options = pinned.options if pinned else {}
     wanted = _wanted(expected)
@@ -244,7 +244,7 @@ def _build_undisturbed(
     return built
 
 
-def _folder(folder: Path, *, limits: Limits) -> Snapshot:
+def _folder(folder: Path, *, limits: SourceLimits) -> Snapshot:
     # Before its files are read: what a damaged one makes the reader say would not name the reason.
     if (said := damage(folder)) is not None:
         raise SourceRefused(f"{folder}: {said}")

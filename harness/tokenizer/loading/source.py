@@ -53,7 +53,7 @@ _NOT_TOKENIZER = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class SourceLimits:
     """Limits on what a source may ask this machine to take.
 
     Attributes:
@@ -202,7 +202,7 @@ def is_tokenizer_file(name: str) -> bool:
     return path.suffix in _SUFFIXES or name.startswith("tokenizer.model")
 
 
-def check_limits(sizes: Iterable[tuple[str, int]], *, limits: Limits) -> None:
+def check_limits(sizes: Iterable[tuple[str, int]], *, limits: SourceLimits) -> None:
     """Refuse more than the limits allow, before a byte is fetched.
 
     Args:
@@ -217,18 +217,18 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: Limits) -> None:
         if size > limits.file_bytes:
             raise SourceRefused(
                 f"{name} has {size:,} bytes, more than {limits.file_bytes:,}: no tokenizer file is"
-                " that large; raise Limits(file_bytes=...) if this one is"
+                " that large; raise SourceLimits(file_bytes=...) if this one is"
             )
         total += size
         count += 1
     if total > limits.total_bytes:
         raise SourceRefused(
             f"its tokenizer files have {total:,} bytes together, more than {limits.total_bytes:,}: "
-            "see Limits(total_bytes=...)"
+            "see SourceLimits(total_bytes=...)"
         )
     if count > limits.files:
         raise SourceRefused(
-            f"it has {count:,} tokenizer files, more than {limits.files:,}: see Limits(files=...)"
+            f"it has {count:,} tokenizer files, more than {limits.files:,}: see SourceLimits(files=...)"
         )
     if not count:
         raise SourceRefused("it has no tokenizer files: is this the repository or folder you mean?")
@@ -329,7 +329,7 @@ def promises(
     repository: HubRepository,
     resolved: ResolvedRevision,
     *,
-    limits: Limits,
+    limits: SourceLimits,
     names: tuple[str, ...] = (),
 ) -> tuple[Promise, ...]:
     """Files of a commit, by path, as the hub describes them: the tokenizer's, or those that are
@@ -359,7 +359,7 @@ def promises(
         if len(promised) > limits.entries or pages > limits.entries:
             raise SourceRefused(
                 f"{repository.name} lists more than {limits.entries:,} files: see"
-                " Limits(entries=...)"
+                " SourceLimits(entries=...)"
             )
     odd = sorted(name for name in resolved.names ^ promised.keys() if wanted(name))
     if odd:

@@ -13,14 +13,14 @@ import pytest
 
 from harness.cli import main
 from harness.tokenizer.form import BYTE_LEVEL, lost
-from harness.tokenizer.gguf import Finding, GgufFile, check
+from harness.tokenizer.gguf import GgufFile, GgufFinding, check
 from tests.tokenizer.gguf.writing import File, Tensor, bpe, spm
 
 GGML = "tokenizer.ggml."
 Change = Callable[[File], object]
 
 
-def found(made: File, path: Path) -> list[Finding]:
+def found(made: File, path: Path) -> list[GgufFinding]:
     path.write_bytes(made.bytes())
     with GgufFile(path) as file:
         return check(file)

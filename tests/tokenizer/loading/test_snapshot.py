@@ -17,7 +17,7 @@ from harness.tokenizer.loading import CacheFailed, DeadlineExceeded, HubFailed
 from harness.tokenizer.loading.locks import hold_lock
 from harness.tokenizer.loading.manifest import changes, records
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, SnapshotStore
-from harness.tokenizer.loading.source import HubRepository, Limits, promises, resolve
+from harness.tokenizer.loading.source import HubRepository, SourceLimits, promises, resolve
 from harness.tokenizer.loading.wire import Deadline, HubClient
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up
 
@@ -28,7 +28,9 @@ def fetch(fake: FakeHub, root: Path, *, seconds: float = 5.0) -> Snapshot:
     store = SnapshotStore(root)
     wire = HubClient(endpoint=fake.endpoint, token=None, deadline=Deadline(seconds))
     with store.fetching(repository, COMMIT, seconds=seconds):
-        listing = promises(wire, repository, resolve(wire, repository, COMMIT), limits=Limits())
+        listing = promises(
+            wire, repository, resolve(wire, repository, COMMIT), limits=SourceLimits()
+        )
         return store.fill(repository, COMMIT, listing, wire=wire)
 
 
@@ -139,7 +141,7 @@ def test_who_comes_second_without_a_lock_takes_the_firsts(fake: FakeHub, tmp_pat
     """Two that fetch side by side, as without flock, end with one snapshot, which is whole."""
     repository = HubRepository(endpoint=fake.endpoint, name="org/name")
     wire = HubClient(endpoint=fake.endpoint, token=None, deadline=Deadline(5))
-    listing = promises(wire, repository, resolve(wire, repository, COMMIT), limits=Limits())
+    listing = promises(wire, repository, resolve(wire, repository, COMMIT), limits=SourceLimits())
     first = SnapshotStore(tmp_path).fill(repository, COMMIT, listing, wire=wire)
     changed = first.folder.stat().st_mtime_ns
     assert SnapshotStore(tmp_path).fill(repository, COMMIT, listing, wire=wire) == first

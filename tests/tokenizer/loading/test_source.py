@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.tokenizer.loading import Limits, SourceRefused
+from harness.tokenizer.loading import SourceLimits, SourceRefused
 from harness.tokenizer.loading.source import (
     HubRepository,
     check_limits,
@@ -115,7 +115,7 @@ def test_limits_name_what_is_too_much() -> None:
     """A file, a sum and a number beyond the limits are refused, each with the option that raises
     it.
     """
-    limits = Limits(file_bytes=10, total_bytes=15, files=2)
+    limits = SourceLimits(file_bytes=10, total_bytes=15, files=2)
     with pytest.raises(SourceRefused, match=r"big\.json has 11 bytes.*file_bytes"):
         check_limits([("big.json", 11)], limits=limits)
     with pytest.raises(SourceRefused, match="total_bytes"):

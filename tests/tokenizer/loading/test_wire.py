@@ -16,7 +16,7 @@ from harness.tokenizer.loading import (
     BytesDiffer,
     DeadlineExceeded,
     HubFailed,
-    Limits,
+    SourceLimits,
     SourceRefused,
     load,
     wire,
@@ -276,7 +276,7 @@ def test_pages_of_a_listing_are_followed(fake: FakeHub, tmp_path: Path) -> None:
         handler, json.dumps(tree[:3]).encode(), Link=f'<{fake.endpoint}/api/page2>; rel="next"'
     )
     with pytest.raises(SourceRefused, match="entries"):
-        ask(fake, tmp_path, limits=Limits(entries=4))
+        ask(fake, tmp_path, limits=SourceLimits(entries=4))
     assert f"{fake.endpoint}/api/page2".endswith(fake.paths[-1])
 
 
