@@ -63,9 +63,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         dest="trying",
         help=(
-            "make one trial of each arm, print what ranks say and what a run will take, and keep"
+            "make one trial of each arm, print a page about it and what a run will take, and keep"
             " nothing"
         ),
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --try: print every event, check, log and array"
     )
     over = parser.add_argument_group("over several machines (docs/machines.md)")
     over.add_argument(
@@ -96,7 +99,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="configuration for ssh (default: your own)",
     )
     parser.add_argument(
-        "--cell", metavar="ID", help="with --try: the cell to try (default: the first that can run)"
+        "--cell",
+        metavar="ID",
+        help="with --try: the cell to try (default: the first in which the control must fail)",
     )
 
 

@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     if options.trying:
         from harness.cli import tried
 
-        return tried.main(chosen, cell=options.cell, jobs=jobs)
+        return tried.main(chosen, cell=options.cell, jobs=jobs, whole=options.all)
     if options.cell is not None:
         return give_up(
             "run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE

@@ -11,7 +11,16 @@ from harness.cli.arguments import tell
 from harness.cli.progress import Spoken
 from harness.events import Event
 from harness.forms.text import plural, visible
-from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACT_KEPT, Seen, ended
+from harness.history import (
+    ARTEFACT_COMPARED,
+    ARTEFACT_FOUND,
+    ARTEFACT_KEPT,
+    ENVIRONMENT_TOLD,
+    FAULT_IN_CALL,
+    Seen,
+    ended,
+)
+from harness.report.words import ranks_in_words
 from harness.run.run import Interrupted, RunError, Slip
 from harness.run.tried import NoSuchCell, TriedArm, TriedArtefact, TriedCell, attempt
 from harness.scenario import LoadedScenario, Scenario, ScenarioError
@@ -22,12 +31,32 @@ LINE_LIMIT = 300
 LINES_MOST = 60
 WIDE = 22
 DIGEST = 12
+# A page: of both arms at most 40 lines of 80 columns or a little more.
+FAILED_SHOWN = 4
+RANKS_SHOWN = 4
+PRINTED_SHOWN = 3
+# What the runtime says of every rank; the rest are events of the subject.
+RUNTIME = frozenset(
+    {
+        "rank.begin", "rank.error", "backend.ready", "subject.loaded", "subject.begin",
+        "subject.end", ENVIRONMENT_TOLD, FAULT_IN_CALL, ARTEFACT_KEPT,
+    }
+)  # fmt: skip
 # What the lines of checks and of artefacts tell.
 LISTED = (ARTEFACT_FOUND, ARTEFACT_COMPARED)
 
 
-def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) -> int:
-    """Try each scenario; 0 where every candidate passed and every control failed as stated."""
+def main(
+    scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int, whole: bool = False
+) -> int:
+    """Try each scenario; 0 where every candidate passed and every control failed as stated.
+
+    Args:
+        scenarios: to be tried.
+        cell: id of the cell; None takes the first in which the control must fail.
+        jobs: worlds at the same time, of the run whose time is estimated.
+        whole: print every event, check, log and array, and not a page of it.
+    """
     codes = set()
     for loaded in scenarios:
         print(f"{loaded.scenario.id}: {loaded.scenario.title}", flush=True)
@@ -43,7 +72,7 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
                 return INCONCLUSIVE
             codes.add(USAGE if isinstance(error, NoSuchCell) else INCONCLUSIVE)
             continue
-        for line in lines(loaded.scenario, tried):
+        for line in lines(loaded.scenario, tried, whole=whole):
             print(f"  {line}")
         sys.stdout.flush()
         codes.add(exit_code(tried))
@@ -69,8 +98,8 @@ def exit_code(tried: TriedCell) -> int:
     return PASS
 
 
-def lines(scenario: Scenario, tried: TriedCell) -> Iterator[str]:
-    """Everything that is printed."""
+def lines(scenario: Scenario, tried: TriedCell, *, whole: bool) -> Iterator[str]:
+    """Yield what is printed: a page, or all of it."""
     for cell, why in tried.skipped.items():
         yield f"{cell}: SKIPPED: {visible(why, LINE_LIMIT)}"
     if tried.cell is None:
@@ -80,11 +109,12 @@ def lines(scenario: Scenario, tried: TriedCell) -> Iterator[str]:
     if tried.reference is not None:
         size = "one" if scenario.subject.compare is None else str(tried.cell.ranks)
         yield f"{scenario.subject.called('reference')}: ran twice, in a world of {size}"
-        yield from _kept(
-            "it" if scenario.subject.compare is None else "its rank 0", tried.reference
-        )
+        if whole:
+            yield from _kept(
+                "it" if scenario.subject.compare is None else "its rank 0", tried.reference
+            )
     for arm in tried.arms:
-        yield from _arm(scenario, arm)
+        yield from _arm(scenario, arm) if whole else _arm_in_short(scenario, arm)
     counts = [str(scenario.trials.candidate)]
     counts += [str(scenario.trials.control)] if scenario.subject.control is not None else []
     trials = (
@@ -92,6 +122,8 @@ def lines(scenario: Scenario, tried: TriedCell) -> Iterator[str]:
         f" {plural(tried.jobs, 'world')} at a time"
     )
     yield f"a run would take about {_duration(tried.seconds)}, if each took as long: {trials}"
+    if not whole:
+        yield "--all prints every event, check, log and array of these trials"
 
 
 def _arm(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
@@ -113,6 +145,44 @@ def _arm(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
             if rank in texts:
                 yield f"  rank {rank} {what}:"
                 yield from (f"    | {line}" for line in _cut(texts[rank]))
+
+
+def _arm_in_short(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
+    """Yield at most 15 lines: the checks that fail, and how ranks ended that show most."""
+    yield f"{scenario.subject.called(arm.arm)}: {_outcome(scenario, arm)}, in {arm.seconds:.2f} s"
+    failed = [finding for finding in arm.findings if not finding.passed]
+    for finding in failed[:FAILED_SHOWN]:
+        yield next(_finding(finding))
+    if len(failed) > FAILED_SHOWN:
+        yield f"  and {plural(len(failed) - FAILED_SHOWN, 'more check')} failed"
+    held = [finding.check for finding in arm.findings if finding.passed]
+    named = [check for check in held if not check.startswith("world:")]
+    own = f"{', '.join(named)}; and " if named else ""
+    yield f"  held: {visible(own, LINE_LIMIT)}{len(held) - len(named)} of the harness's own checks"
+    yield from _ranks_in_short(arm)
+
+
+def _ranks_in_short(arm: TriedArm) -> Iterator[str]:
+    """Yield how ranks ended, those that said the same together, and what the first printed last."""
+    errors = {rank: arm.history.error(rank) for rank in range(arm.history.size)}
+    alike: dict[str, list[int]] = {}
+    for rank, error in errors.items():
+        events = (seen.event for seen in arm.history.seen if seen.event.rank == rank)
+        names = [event.name for event in events if event.by == "rank" and event.name not in RUNTIME]
+        end = f"; raised {_values(error.event)}" if error is not None else ""
+        alike.setdefault(f"{', '.join(names) or 'no event of its own'}{end}", []).append(rank)
+    for told, ranks in list(alike.items())[:RANKS_SHOWN]:
+        yield f"  {ranks_in_words(ranks)}: {visible(told, LINE_LIMIT)}"
+    if more := sum(map(len, list(alike.values())[RANKS_SHOWN:])):
+        yield f"  and {plural(more, 'more rank')}"
+    # Who failed first tells most; where nobody failed, the first rank that printed anything.
+    raised = {rank: error.event.ns for rank, error in errors.items() if error is not None}
+    order = sorted(errors, key=lambda rank: (rank not in raised, raised.get(rank, 0), rank))
+    printed = next((rank for rank in order if arm.logs.get(rank)), None)
+    if printed is not None:
+        last = arm.logs[printed].decode("utf-8", "backslashreplace").splitlines()[-PRINTED_SHOWN:]
+        yield f"  last lines that rank {printed} printed:"
+        yield from (f"    | {visible(line, LINE_LIMIT)}" for line in last)
 
 
 def _kept(who: str, kept: Sequence[TriedArtefact]) -> Iterator[str]:

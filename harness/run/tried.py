@@ -134,7 +134,8 @@ def attempt(
 
     Args:
         loaded: the scenario.
-        cell: id of the cell; None takes the first one that can run here.
+        cell: id of the cell; None takes the first one that can run here and in which the control
+            must fail, or the first one where it must in none.
         jobs: worlds at the same time, of the run whose time is estimated.
         progress: hears what takes long before the trials.
 
@@ -167,6 +168,10 @@ def attempt(
         skipped = {name: str(why) for name, why in preparation.skipped.items()}
         runnable = preparation.runnable
         chosen = next((candidate for candidate in runnable if cell in (None, candidate.id)), None)
+        control = scenario.subject.control
+        if cell is None and control is not None:
+            fails = (one for one in runnable if control.must_fail.applies(one.values))
+            chosen = next(fails, chosen)
         if chosen is None:
             return TriedCell(cell=None, skipped=skipped)
         once = {"candidate": 1, "control": 1, "max_voids": 0}

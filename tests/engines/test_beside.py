@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.engines.inference_inside import session
-from harness.engines.inference_inside.engine import EngineRequest, Piece, takes_a_request
+from harness.engines.inference_inside.engine import Piece, Request, takes_a_request
 from harness.engines.inference_inside.torch_decoder import TorchDecoder
 from harness.gate.discrepancies import foreign
 from harness.run.arms.staging import ArmError, previewed
@@ -127,7 +127,7 @@ def test_arguments_of_a_request_are_parameters_of_its_entry() -> None:
         raise AssertionError(context, sharding, asked)
 
     found = inspect.signature(split)
-    assert {"sharding", *EngineRequest.__dataclass_fields__} == set(found.parameters) - {"context"}
+    assert {"sharding", *Request.__dataclass_fields__} == set(found.parameters) - {"context"}
     assert not list(misfits(found, ["hidden", "sharding"], called="split"))
     (slip,) = misfits(found, ["hiden"], called="split")
     assert slip.suggestion == "hidden"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.engines.inference_inside import answers, torch_decoder
-from harness.engines.inference_inside.engine import EngineRequest, SumOrder
+from harness.engines.inference_inside.engine import Request, SumOrder
 from tests.engines.test_beside import Toy
 
 ORDERS = [SumOrder("apart", nullcontext, chunked=True), SumOrder("doubled", nullcontext)]
@@ -22,7 +22,7 @@ ORDERS = [SumOrder("apart", nullcontext, chunked=True), SumOrder("doubled", null
 def asked_again(prompt: int, *, number: int = 0, **asked: Any) -> list[tuple[int, str, int | None]]:
     """What a prompt of so many tokens is asked again."""
     found = answers.asked(
-        EngineRequest(**asked), answers.AskedPrompt(number=number, ids=range(prompt)), ORDERS
+        Request(**asked), answers.AskedPrompt(number=number, ids=range(prompt)), ORDERS
     )
     return [(one.count, one.words, one.chunk) for one in found]
 
@@ -91,7 +91,7 @@ def test_an_order_is_set_up_once_for_all_prompts() -> None:
     toy, kept = Noting("toy", rank=0, size=1), Kept()
     toy.load()
     toy.noted = []
-    request = EngineRequest(envelope="keep", prefill_chunk=2)
+    request = Request(envelope="keep", prefill_chunk=2)
     prompts = [
         answers.AskedPrompt(number=number, ids=ids, fed=[])
         for number, ids in enumerate(([1, 2, 3, 4], [5]))

@@ -288,7 +288,7 @@ def test_a_subject_that_takes_its_ledger_away_does_not_pass(
     )
     text = text.replace("{stale: true}", "{how: nothing}")
     (folder / "scenario.yaml").write_text(text)
-    found = run_command(tmp_path, "run", str(folder), "--try")
+    found = run_command(tmp_path, "run", str(folder), "--try", "--all")
     assert (found.code, why in found.out) == (1, True), found.out + found.err
     # Of the arm that leaves it alone.
     assert "1 call, the last: barrier #1 at subject.py:7" in found.out

@@ -54,6 +54,7 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
         "run",
         str(scenario({"scenario.yaml": text, "subject.py": subject})),
         "--try",
+        "--all",
         env={"TMPDIR": str(temporary)},
     )
     assert ran.code == 0, ran.out + ran.err
@@ -85,6 +86,44 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
     worlds = r"5 \+ 2 trials in 2 cells, \d+ worlds? at a time"
     assert re.search(rf"a run would take about \d+ s, if each took as long: {worlds}\n", control)
+
+
+@pytest.mark.slow
+def test_a_page_is_enough_to_see_what_happened(scenario: Write, rankproof: Run) -> None:
+    """At most 40 lines: how each arm ended, the checks that failed, ranks that said the same
+    together, and the last lines of the rank that failed first.
+    """
+    subject = SUBJECT.replace(
+        "    assert thing\n", "    print('hello', context.rank)\n    assert thing\n"
+    )
+    text = SCENARIO.replace("ranks: [2]", "ranks: [5]")
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})), "--try")
+    assert ran.code == 0, ran.out + ran.err
+    lines = ran.out.splitlines()
+    assert len(lines) <= 40
+    assert "    held: met, ended, nobody-left; and 6 of the harness's own checks" in lines
+    assert "    ranks 0-4: met" in lines
+    assert "    ranks 1-4: no event of its own; raised AssertionError at 'assert thing'" in lines
+    assert re.search(r"FAILS +met +rank 1: no met: AssertionError at 'assert thing'", ran.out)
+    assert re.search(r"last lines that rank [1-4] printed:\n(.*\n){2}.*AssertionError", ran.out)
+    assert lines[-1] == "  --all prints every event, check, log and array of these trials"
+
+
+@pytest.mark.slow
+def test_the_cell_that_is_tried_is_one_in_which_the_control_must_fail(
+    scenario: Write, rankproof: Run
+) -> None:
+    """Where it must hold, a trial shows nothing of the bug."""
+    text = SCENARIO.replace("matrix: {", "matrix: {size: [1, 2], ").replace(
+        "source: assert thing}", "source: assert thing, cells: {size: [2]}}"
+    )
+    subject = SUBJECT.replace("broken)", "broken, size)").replace(
+        "if broken and", "if broken and size == 2 and"
+    )
+    folder = str(scenario({"scenario.yaml": text, "subject.py": subject}))
+    ran = rankproof("run", folder, "--try")
+    assert ran.code == 0, ran.out + ran.err
+    assert "tried once in size=2,ranks=2,backend=none" in ran.out
 
 
 @pytest.mark.slow

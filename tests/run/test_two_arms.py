@@ -141,7 +141,7 @@ def test_a_try_compares_too(tmp_path: Path) -> None:
             SCENARIO.replace("fast: true", f"fast: true, way: {way}")
         )
         (folder / "subject.py").write_text(SUBJECT)
-        tried = run_command(tmp_path, "run", str(folder), "--try")
+        tried = run_command(tmp_path, "run", str(folder), "--try", "--all")
         assert (tried.code, words in tried.out) == (code, True), tried.out + tried.err
 
 

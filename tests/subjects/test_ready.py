@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.engines.inference_inside.engine import EngineRequest
+from harness.engines.inference_inside.engine import Request
 from harness.history import History
 from harness.subjects import READY
 from harness.subjects.subject import ReadySubject
@@ -140,7 +140,7 @@ def test_the_catalogue_is_what_the_code_says(name: str) -> None:
     ]
     taken = dict(zip(names, defaults, strict=True))
     if entry.args.kwarg is not None:  # what subjects of one folder have in common is stated once
-        taken |= {field.name: field.default for field in dataclasses.fields(EngineRequest)}
+        taken |= {field.name: field.default for field in dataclasses.fields(Request)}
     assert taken == {key: argument.default for key, argument in subject.arguments.items()}
     emits: dict[str, set[str]] = {}
     for node in (one for tree in trees for one in ast.walk(tree)):

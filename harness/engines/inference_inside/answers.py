@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .engine import OWN, ROUTER, EngineRequest, InferenceEngine, SumOrder
+from .engine import OWN, ROUTER, InferenceEngine, Request, SumOrder
 
 SOME = 2
 """Orders in which a prompt is answered again where not all are asked.
@@ -73,7 +73,7 @@ class PromptSession:
         request: what is asked of all prompts.
     """
 
-    def __init__(self, context: Any, engine: InferenceEngine, request: EngineRequest) -> None:
+    def __init__(self, context: Any, engine: InferenceEngine, request: Request) -> None:
         self._context = context
         self._engine = engine
         self._request = request
@@ -185,7 +185,7 @@ class _Reading:
         self,
         context: Any,
         engine: InferenceEngine,
-        request: EngineRequest,
+        request: Request,
         prompt: AskedPrompt,
     ) -> None:
         self._context = context
@@ -306,7 +306,7 @@ class Variant:
     chunk: int | None
 
 
-def asked(request: EngineRequest, prompt: AskedPrompt, orders: Sequence[SumOrder]) -> list[Variant]:
+def asked(request: Request, prompt: AskedPrompt, orders: Sequence[SumOrder]) -> list[Variant]:
     """Return the variants of a prompt: other chunks, each order, and what may be in both."""
     variants = [
         Variant(count, *way) for count, way in enumerate(_ways(request, len(prompt.ids), orders))
@@ -319,7 +319,7 @@ def asked(request: EngineRequest, prompt: AskedPrompt, orders: Sequence[SumOrder
 
 
 def _ways(
-    request: EngineRequest, length: int, orders: Sequence[SumOrder]
+    request: Request, length: int, orders: Sequence[SumOrder]
 ) -> Iterator[tuple[str, SumOrder | None, int | None]]:
     half = max(1, length // 2)
     chunks = sorted({1, half, length} - {request.prefill_chunk or length})

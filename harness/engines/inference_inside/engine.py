@@ -241,7 +241,7 @@ OWN = "own"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineRequest:
+class Request:
     """Arguments that every ready subject of this folder takes, as `harness.engines.inference`
     describes them.
     """
@@ -279,7 +279,7 @@ def takes_a_request(entry: Callable[..., None]) -> Callable[..., None]:
     named = {parameter.name for parameter in parameters}
     further = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default)
-        for field in fields(EngineRequest)
+        for field in fields(Request)
     ]
     entry.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [*parameters, *(parameter for parameter in further if parameter.name not in named)]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from . import checkpoint, defects_hf, session, stages
 from .choices import Margins, Routers
-from .engine import EngineRequest, LibraryPlan, Piece, SumOrder, products, takes_a_request
+from .engine import LibraryPlan, Piece, Request, SumOrder, products, takes_a_request
 from .handover import Handover, handover
 from .torch_decoder import (
     Cut,
@@ -364,7 +364,7 @@ def _run(context: Any, asked: Mapping[str, Any], *, sharding: str, integrity: st
     with handover(integrity, **placed, folder=context.shared) as between:
         engine = Transformers(**placed, sharding=sharding, handover=between)
         try:
-            session.run(context, engine, EngineRequest(**asked))
+            session.run(context, engine, Request(**asked))
         except between.failures as error:
             context.emit("lost", peer=error.peer, message=error.sequence)
             raise
@@ -382,7 +382,7 @@ def _run(context: Any, asked: Mapping[str, Any], *, sharding: str, integrity: st
 @takes_a_request
 def single(context: Any, **asked: Any) -> None:
     """Entry `hf-single`: the whole model in each rank; what a reference is, in a world of one."""
-    session.run(context, Transformers(rank=0, size=1, sharding="single"), EngineRequest(**asked))
+    session.run(context, Transformers(rank=0, size=1, sharding="single"), Request(**asked))
 
 
 @takes_a_request
@@ -393,7 +393,7 @@ def tensor(context: Any, **asked: Any) -> None:
     engine = Transformers(
         rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native
     )
-    session.run(context, engine, EngineRequest(**asked))
+    session.run(context, engine, Request(**asked))
 
 
 @takes_a_request

@@ -14,10 +14,10 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from . import checkpoint, defects_mlx, session
 from .engine import (
-    EngineRequest,
     InferenceEngine,
     LibraryPlan,
     Piece,
+    Request,
     SumOrder,
     products,
     takes_a_request,
@@ -320,13 +320,13 @@ def _run(context: Any, asked: Mapping[str, Any], *, sharding: str, integrity: st
         group=context.group.native,
         integrity=integrity,
     )
-    session.run(context, engine, EngineRequest(**asked))
+    session.run(context, engine, Request(**asked))
 
 
 @takes_a_request
 def single(context: Any, **asked: Any) -> None:
     """Entry `mlx-single`: the whole model in each rank; what a reference is, in a world of one."""
-    session.run(context, MlxLm(rank=0, size=1, sharding="single"), EngineRequest(**asked))
+    session.run(context, MlxLm(rank=0, size=1, sharding="single"), Request(**asked))
 
 
 @takes_a_request

@@ -20,7 +20,7 @@ from typing import Any
 
 from .answers import AskedPrompt, PromptAnswer, PromptSession
 from .checkpoint import HeaderEntry, dtypes_of, has_tokenizer
-from .engine import BOUNDARY, OWN, EngineRequest, InferenceEngine, LibraryPlan, Piece, demand_rows
+from .engine import BOUNDARY, OWN, InferenceEngine, LibraryPlan, Piece, Request, demand_rows
 
 NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 """What safetensors calls a dtype."""
@@ -31,7 +31,7 @@ ONE_SIZE = (0.01,)
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
 
 
-def run(context: Any, engine: InferenceEngine, request: EngineRequest) -> None:
+def run(context: Any, engine: InferenceEngine, request: Request) -> None:
     """Load, warm up, and answer every prompt.
 
     Raises:
@@ -86,7 +86,7 @@ def run(context: Any, engine: InferenceEngine, request: EngineRequest) -> None:
 
 
 def _prompts(
-    context: Any, engine: InferenceEngine, request: EngineRequest, tokenizer: Any
+    context: Any, engine: InferenceEngine, request: Request, tokenizer: Any
 ) -> list[list[int]]:
     """Return the tokens of every prompt, and tell them."""
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
@@ -103,7 +103,7 @@ def _prompts(
 
 
 def _warm_up(
-    context: Any, session: PromptSession, request: EngineRequest, ids: Sequence[int], tokenizer: Any
+    context: Any, session: PromptSession, request: Request, ids: Sequence[int], tokenizer: Any
 ) -> None:
     context.emit("warm.up.begin")
     assert tokenizer is not None
@@ -114,7 +114,7 @@ def _warm_up(
 def _kept_routing(
     context: Any,
     engine: InferenceEngine,
-    request: EngineRequest,
+    request: Request,
     prompt: AskedPrompt,
     answer: PromptAnswer,
 ) -> Any:
@@ -128,7 +128,7 @@ def _kept_routing(
     return answer.routed
 
 
-def _load(context: Any, engine: InferenceEngine, request: EngineRequest) -> str:
+def _load(context: Any, engine: InferenceEngine, request: Request) -> str:
     """Load the model, and tell all that lies here of it; its folder."""
     folder = folder_of(context, request.model)
     dtype = request.dtype
@@ -245,7 +245,7 @@ def encode(tokenizer: Any, prompt: Any) -> list[int]:
     return ids
 
 
-def _histories(context: Any, request: EngineRequest, prompts: int) -> list[Sequence[int] | None]:
+def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[int] | None]:
     """Return what is fed after each prompt, whatever is chosen; None where it is what was
     chosen.
     """
@@ -265,7 +265,7 @@ def _histories(context: Any, request: EngineRequest, prompts: int) -> list[Seque
     return list(request.teacher) or [None] * prompts
 
 
-def _routings(context: Any, request: EngineRequest, prompts: int) -> list[Any]:
+def _routings(context: Any, request: Request, prompts: int) -> list[Any]:
     """Through which experts each prompt goes; None where the routers choose, as in the reference's
     first answers.
     """
