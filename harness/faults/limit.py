@@ -14,8 +14,8 @@ from pydantic import Field
 
 from harness.faults.condition import ConditionFault
 from harness.faults.world_control import WorldControl
+from harness.forms.kernel import cgroup_refusal
 from harness.forms.problem import Draft, Problem
-from harness.forms.process import cgroup_refusal
 from harness.forms.units import Size
 from harness.history import Seen
 

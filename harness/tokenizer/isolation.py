@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.forms.process import signal_name
+from harness.forms.kernel import signal_name
 from harness.forms.text import visible
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.problem import Absent, Forbidden, NotComparable, Unreadable

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.forms.process import cgroup_refusal
+from harness.forms.kernel import cgroup_refusal
 from tests.kit.worlds import marked, survivors
 
 pytestmark = pytest.mark.slow

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.forms.distribution import missing
-from harness.forms.process import signal_name
+from harness.forms.kernel import signal_name
 from harness.forms.text import visible
 from harness.tokenizer.engines.adapters import Ids, Mode
 from harness.tokenizer.isolation import environment

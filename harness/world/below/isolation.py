@@ -23,7 +23,7 @@ from os import _exit
 from pathlib import Path
 from typing import TypedDict
 
-from harness.forms.process import CGROUP_LIMIT, CGROUP_PREFIX, cgroup_bytes, cgroup_place
+from harness.forms.kernel import CGROUP_LIMIT, CGROUP_PREFIX, cgroup_bytes, cgroup_place
 from harness.rank.process import PROC
 
 CLONE_NEWNS = 0x20000

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.forms.process import signal_name
+from harness.forms.kernel import signal_name
 from harness.forms.strict_json import JSON
 from harness.rank.process import die_with_parent, keep_private
 from harness.world.below.grip import PRESSED, Grip

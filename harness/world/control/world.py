@@ -16,7 +16,7 @@ from typing import Any
 from harness.backends import prepare
 from harness.events import Event
 from harness.forms.digest import mark
-from harness.forms.process import signal_name
+from harness.forms.kernel import signal_name
 from harness.forms.strict_json import JSON
 from harness.rank.process import lives_on
 from harness.world.below.grip import PRESSED

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.forms.process import cgroup_refusal, located_cgroup
+from harness.forms.kernel import cgroup_refusal, located_cgroup
 from harness.world.below.grip import Grip, located
 from harness.world.below.isolation import MemoryGroup, disband_left
 
