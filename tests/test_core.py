@@ -172,7 +172,7 @@ def run_and_judge(core: Core, repo: Path, keys: Keys) -> None:
         assert "verified: OK, signed by ci" in core.passes(
             "verify", reports[-1], *signers, cwd=repo
         )
-    core.passes("compare", *reports, *signers, cwd=repo)
+    core.passes("diff", *reports, *signers, cwd=repo)
     assert "Ranks say yes" in core.passes("show", "results/words/latest", cwd=repo)
     assert "OPEN" in core.passes("gate", "--trusted-ref", "origin/main", cwd=repo)
 

@@ -86,7 +86,7 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
     assert missing.returncode == 64
     assert "must be one of" in missing.stdout + missing.stderr
     install(core, source)
-    assert "hold-memory" in core.passes("faults", cwd=repo)
+    assert "hold-memory" in core.passes("list", "faults", cwd=repo)
     core.passes("lint", "scenarios/plugin", cwd=repo)
     said = core.passes("run", "scenarios/plugin", "--key", str(keys.path("ci")), cwd=repo)
     assert ": PASS" in said

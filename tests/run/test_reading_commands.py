@@ -39,7 +39,7 @@ def test_nothing_of_a_scenario_is_executed(
         ("verify", report, *signer),
         ("show", report),
         ("show", "--issue", report),
-        ("compare", report, report, *signer),
+        ("diff", report, report, *signer),
         ("reproduce", report, *signer, "--dry-run", "--i-trust-this-file"),
     ):
         done = rankproof(*after)
