@@ -202,6 +202,12 @@ def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> Lis
             page = next((name for name in ("report.html", REPORT) if (place / name).is_file()), "")
     except (NoBundle, OSError) as problem:
         return ListedRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
+    # A run that makes the verifier fail must not take the page of all others away.
+    except Exception as problem:  # noqa: BLE001
+        why = (
+            f"rankproof verify fails on it ({type(problem).__name__}: {problem}): please report it"
+        )
+        return ListedRun(path=path, name=name, verified=now, refusal="NOT VERIFIED", why=why)
     if not verification.ok:
         return ListedRun(
             path=path,

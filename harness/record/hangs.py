@@ -24,8 +24,8 @@ from harness.scenario import HangsAt, Scenario, cells
 from harness.stats.hang import WATCHED, samples_of
 from harness.stats.provenance import loaded_files
 
-# Calls that end by themselves, whatever they are given.
-SLEEPS = ("nanosleep",)
+# Calls that end by themselves, whatever they are given: only a stated poll waits in them.
+SLEEPS = ("nanosleep", "clock_nanosleep")
 # Names that the interpreter gives to code without a def.
 UNNAMED = ("<module>", "<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 MOMENT_NS = 10**9
@@ -163,7 +163,8 @@ def _text(data: bytes) -> str | None:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read()
-    except (SyntaxError, UnicodeDecodeError, LookupError):
+    # A codec may refuse in its own way: `# coding: undefined` does.
+    except (SyntaxError, ValueError, LookupError):
         return None
 
 
@@ -194,7 +195,8 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
         loops = isinstance(busy, list) and any(str(one) == rank for one in busy)
         if loops and not stated.spins and call == "none":
             yield f"rank {rank} was busy, and no loop is stated"
-        if call in SLEEPS or (isinstance(call, str) and call.startswith("system call ")):
+        is_unknown = isinstance(call, str) and call.startswith("system call ")
+        if is_unknown or (call in SLEEPS and not stated.polls):
             yield f"rank {rank} waited in {call}, which may end by itself"
         if call == "none" and not stated.spins and not stated.polls:
             yield f"rank {rank} waited in nothing"
@@ -246,7 +248,12 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
     # One that ended in the moment of the proof may be in it: whoever judges the trial sees that it
     # moved.
     maybe = [rank for rank in ends if 0 <= still.ns - ends[rank] < MOMENT_NS]
-    if not isinstance(listed, list) or set(living) - set(listed) or set(listed) - {*living, *maybe}:
+    if not isinstance(listed, list) or any(type(rank) is not int for rank in listed):
+        yield f"the proof is of ranks {listed}, which are no numbers"
+        return
+    missing = set(living) - set(listed)
+    others = set(listed) - set(living) - set(maybe)
+    if missing or others:
         yield f"the proof is of ranks {listed}, and {living} had not ended"
     if history.is_of_programs:
         return

@@ -311,7 +311,7 @@ def _not_the_repositorys(
     loaded: LoadedList, source: Source, built: dict[str, str]
 ) -> Iterator[str]:
     """Yield installed distributions that are the repository's by their import names, and are not as
-    it has them; note in `made` what its build wrote.
+    it has them; note in `built` what its build wrote.
     """
     known = source.counterparts
     if source.installed:

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,9 @@ from harness.cli import main
 from harness.cli import view as page
 from harness.cli.view import DEEPEST, refresh, run_around, run_places
 from harness.report.runs_page import ListedRun
+from harness.run.replay import RecordReplay
 from harness.trust import remembered
+from harness.trust.replay import Read
 from harness.trust.signers import SignerPolicy
 from tests.kit.commands import SCENARIO, SUBJECT, Ran, run_command
 
@@ -242,3 +244,28 @@ def test_runs_are_found_without_following_links(tmp_path: Path) -> None:
     (tmp_path / "y.rankproof.tar.xz").symlink_to("x.rankproof.tar.xz")
     found = [str(path.relative_to(tmp_path)) for path in run_places(tmp_path)]
     assert found == ["a/1", "b", "x.rankproof.tar.xz"]
+
+
+@pytest.mark.slow
+def test_a_run_on_which_the_verifier_fails_leaves_the_page_of_the_others(
+    results: Path,
+    made: tuple[Path, dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bug of ours that one folder meets is named in its row."""
+    first = min(path for path in (results / "meet").iterdir() if not path.is_symlink())
+    judge = RecordReplay.judge
+
+    def fails(self: RecordReplay, read: Read, names: Sequence[str]) -> str | None:
+        if read("results.json").find(first.name.encode()) >= 0:
+            raise ZeroDivisionError("a slip")
+        return judge(self, read, names)
+
+    monkeypatch.setattr(RecordReplay, "judge", fails)
+    for name, value in {**made[1], "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["view", str(results)]) == 0
+    shown = (results / "index.html").read_text()
+    assert sorted(words(shown)) == ["NOT VERIFIED", "PASS"]
+    assert "ZeroDivisionError: a slip" in shown

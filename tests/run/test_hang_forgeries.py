@@ -49,6 +49,30 @@ def wait(context, said):
 def hear(word):
     word.wait()
 """
+SLEEPS = """
+
+import ctypes
+import os
+import struct
+import time
+
+
+def wait(context, said):
+    if not said:
+        hear()
+    context.emit("heard")
+
+
+def hear():
+    WAY
+"""
+WAYS = {
+    "time.sleep": "time.sleep(100000)",
+    "nanosleep": (
+        "ctypes.CDLL(None).syscall(35 if os.uname().machine == 'x86_64' else 101,"
+        " struct.pack('qq', 100000, 0), None)"
+    ),
+}
 Edit = Callable[[list[Any]], None]
 
 
@@ -157,6 +181,26 @@ def empty(events: list[Any]) -> None:
     for event in events:
         if event["name"] == "rank.stack" and event["rank"] == 1:
             event["values"]["threads"] = []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_sleeps_is_not_proved_to_hang(
+    way: str, scenario: Callable[..., Path], rankproof: Callable[..., Ran]
+) -> None:
+    """Longer than the deadline, by either call: the cell is INCONCLUSIVE with the doubt in words,
+    and the run of an honest author is accepted.
+    """
+    subject = SLEEPS.replace("WAY", WAYS[way])
+    ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO, "subject.py": subject})))
+    assert ran.code == 2, ran.out + ran.err
+    assert "sleeps in" in (ran.folder / "report.md").read_text(), ran.out + ran.err
+    assert refusal(ran.folder) == ""
+
+
+def test_ranks_in_a_proof_are_numbers(evidence: Path) -> None:
+    """A list in their place is a contradiction like another, and no bug of ours."""
+    waits = {"0": "futex", "1": "futex", "[1]": "futex"}
+    assert "which are no numbers" in edited(evidence, still(ranks=[0, 1, [1]], waits=waits))
 
 
 def test_a_run_as_it_was_made_is_not_refused(evidence: Path) -> None:

@@ -335,6 +335,18 @@ def test_junit_holds_hostile_text(pair: Pair) -> None:
     assert "]]>" in (case.findtext("failure") or "")
 
 
+@pytest.mark.parametrize(("verdict", "element"), [("PASS", "failure"), ("INCONCLUSIVE", "error")])
+def test_a_self_test_that_ends_in_another_verdict_fails_in_junit(
+    verdict: Any, element: str
+) -> None:
+    """A PASS too: the tool did not see what it was given to see."""
+    made = record(cell(verdict=verdict), scenario={"role": "self-test", "expects": "FAIL"})
+    judgement = made.judgement.model_copy(update={"as_expected": False})
+    found = suite(render_junit(basis(made.model_copy(update={"judgement": judgement}))))
+    (case,) = found.findall("testcase")
+    assert [child.tag for child in case if child.tag != "properties"] == [element]
+
+
 @pytest.mark.parametrize(
     ("verdict", "scenario", "element", "counted"),
     [

@@ -220,10 +220,12 @@ class HangWatch:
         except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         ranks = [self._states.started[rank] for rank in self._states.living()]
-        for (pid, _), why in self._doubts.items():
-            # A rank's own threads are told from each other by its stacks, which are asked for next.
-            if pid not in ranks or self._order.of_programs:
-                return self._give_up("doubtful", f"a thread of {self._called(pid)} {why}")
+        for (pid, tid), why in self._doubts.items():
+            # A rank's other threads are told from each other by its stacks, which are asked for
+            # next.
+            if pid not in ranks or self._order.of_programs or tid == pid:
+                which = "the main thread" if tid == pid else "a thread"
+                return self._give_up("doubtful", f"{which} of {self._called(pid)} {why}")
         for pid in () if self._order.of_programs else family.difference(ranks):
             if self._stillness.polls_in_a_thread(pid):
                 return self._give_up(

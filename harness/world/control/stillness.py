@@ -121,8 +121,8 @@ class Stillness:
     # Since when each thread has been seen in the place in which it is: a lower bound of how long it
     # has been there.
     _since: dict[tuple[int, int], tuple[tuple[str | int, ...], float]] = field(default_factory=dict)
-    # Threads beside the main ones that were seen asleep during the window, however short, to what
-    # they slept in.
+    # Threads that were seen asleep during the window, however short, to what they slept in; no main
+    # ones of processes that are no ranks.
     _slept: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def look(
@@ -160,7 +160,9 @@ class Stillness:
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         try:
             self.moved = (
-                f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
+                f"process {unseen[0]} is not there"
+                if unseen
+                else self._difference(threads, now, ranks=pids)
             )
         except Ended as error:
             self.moved = str(error)
@@ -224,8 +226,8 @@ class Stillness:
         return {pid for pid, _ in self._last}
 
     def doubts(self) -> dict[tuple[int, int], str]:
-        """Which threads beside the main ones are in a wait that ends by itself, (pid, tid) to what
-        it is in words.
+        """Which threads sleep, and which beside the main ones are in another wait that ends by
+        itself: (pid, tid) to what it is in words.
 
         One that is shorter than the window is left to the idle rule: gloo's loop waits for 10 ms at
         a time. But who sleeps waits for nobody, and does something afterwards.
@@ -298,7 +300,7 @@ class Stillness:
         wait = self._wait(pid, thread) if thread else None
         return None if wait is None or wait.ends is None else round(wait.ends - self.deadline, 3)
 
-    def _difference(self, threads: Threads, now: float) -> str:
+    def _difference(self, threads: Threads, now: float, *, ranks: Collection[int]) -> str:
         """Return what moved since the window began, in words; empty where nothing did."""
         first = self._first
         self.spinning = []
@@ -311,7 +313,10 @@ class Stillness:
                     return f"process {pid} {why}"
             elif why := self._idles(pid, first[pid, tid], last, now):
                 return f"a thread of process {pid} {why}"
-            elif call := sleeps_in(last.call):
+            # The main thread of a rank waits for somebody, unless it is stated to poll. That of
+            # another process may sleep for as long as the world lives, as `sleep infinity` does.
+            is_free = pid in self.polls or pid not in ranks
+            if (call := sleeps_in(last.call)) and not (pid == tid and is_free):
                 self._slept[pid, tid] = call
         return ""
 

@@ -182,6 +182,58 @@ def test_a_stream_goes_on_after_a_restart(at: int, data: st.DataObject) -> None:
     assert one.finish(held=(len(IDS), digest_of(IDS))).is_valid
 
 
+LETTERS = {0: b"a", 1: b"b", 2: b"c", 3: b"d"}
+
+
+def letters(way: str, **more: object) -> StreamValidator:
+    """A validator of four letters; the ids 4 and 5 are in the vocabulary and spell nothing."""
+    spelling: dict[str, object] = {
+        "token_bytes": {"token_bytes": LETTERS.__getitem__},
+        "decode": {"decode": lambda ids: "".join(LETTERS[one].decode() for one in ids)},
+    }[way]
+    return StreamValidator(tokens=TokenValidator(vocabulary=6), **spelling, **more)  # type: ignore[arg-type]
+
+
+def letter(token_id: int, text: str, position: int, *, epoch: int = 0) -> EnhancedTokenChunk:
+    return EnhancedTokenChunk.sealed(
+        token_id=token_id,
+        sequence_position=position,
+        source_device_rank=0,
+        epoch=epoch,
+        text=text,
+        finish_reason="stop" if position == 3 else None,
+    )
+
+
+@pytest.mark.parametrize("way", ["token_bytes", "decode"])
+@pytest.mark.parametrize(
+    ("again", "is_right"), [("abc", True), ("aXc", False), ("a", False), ("", False)]
+)
+def test_a_wrong_text_made_again_is_not_forgotten_at_a_restart(
+    way: str, again: str, *, is_right: bool
+) -> None:
+    """What stands before the restart is compared as it was given, not as its ids spell it."""
+    one = letters(way)
+    for position, (token_id, text) in enumerate([(0, "a"), (1, "b"), (2, "c")]):
+        assert one.check(letter(token_id, text, position)).is_valid
+    one.decoded_again(again)
+    one.begin(epoch=1, position=2)
+    results = [one.check(letter(2, "c", 2, epoch=1)), one.check(letter(3, "d", 3, epoch=1))]
+    found = {result.error_type for result in (*results, one.finish()) if not result.is_valid}
+    assert found == (set() if is_right else {ValidationError.TEXT_DIFFERS})
+
+
+@pytest.mark.parametrize("way", ["token_bytes", "decode"])
+@pytest.mark.parametrize("level", [Level.LIGHT, Level.FULL])
+def test_a_restart_behind_an_id_without_a_spelling_raises_nothing(way: str, level: Level) -> None:
+    """The tokenizer's own error is an answer of a comparison, not of `begin`."""
+    one = letters(way, level=level)
+    for position, (token_id, text) in enumerate([(0, "a"), (5, ""), (2, "c"), (3, "d")]):
+        one.check(letter(token_id, text, position))
+    one.decoded_again("acd")
+    one.begin(epoch=1, position=min(3, one.sequence.position))
+
+
 def test_a_stream_without_its_end_is_unfinished() -> None:
     """Chunks that never came at the end show, by the missing last one and by the maker's own
     count.

@@ -124,3 +124,10 @@ def test_a_result_is_not_a_truth_value() -> None:
     """`if result:` would be true of every failure; it is an error instead."""
     with pytest.raises(TypeError, match="is_valid"):
         bool(VALIDATOR.validate_id(-1))
+
+
+def test_ids_that_can_only_be_gone_through_are_judged_alike() -> None:
+    """A view of keys has a length and an order, and no places."""
+    ids = {10: "", END: "", 11: ""}.keys()
+    found = VALIDATOR.validate_ids(ids)
+    assert [result.error_type for result in found.failures] == [ValidationError.AFTER_END]

@@ -94,6 +94,8 @@ WORDS = {
     "open_file_lock": "waits for a lock of a file",
     "outside_ends": "the end of a process outside of the world",
     "hundred_threads": "which threads",
+    "sleeps_for_a_day": "sleeps in clock_nanosleep again and again",
+    "sleeps_by_the_older_call": "sleeps in nanosleep again and again",
 }
 # Who wakes often is seen awake where it waits for a processor, and that is a doubt as good.
 OR_ELSE = dict.fromkeys(("naps", "naps_in_a_thread"), ("is in state R",))

@@ -270,6 +270,17 @@ def many_paths(peer):
         asked.recv(1)
 
 
+def sleeps_for_a_day(_peer):
+    """Longer than the world lives, and nobody else could end it."""
+    time.sleep(86400)
+
+
+def sleeps_by_the_older_call(_peer):
+    """The same by nanosleep, which libc does not use any more."""
+    moment = struct.pack("qq", 86400, 0)
+    LIBRARY.syscall(35 if os.uname().machine == "x86_64" else 101, moment, None)
+
+
 def changed_routes(_peer):
     """Hears of changes of the network by netlink."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as asked:
@@ -338,7 +349,7 @@ SLOW = {
         leaderless_child, stopped_child, stopped_by_itself, timed_semaphore, timed_message,
         timed_signal, timed_futex, ring_timeout, ring_in_epoll, ring_in_poll, events_of_the_processor,
         datagram_answer, connected_datagram, unix_datagram, abstract_server, many_paths, changed_routes,
-        slow_connection, open_file_lock, outside_ends, hundred_threads,
+        slow_connection, open_file_lock, outside_ends, hundred_threads, sleeps_for_a_day, sleeps_by_the_older_call,
     )
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from .encoding import EncodingValidator
+from .encoding import UNSPELLABLE, EncodingValidator
 from .metrics import Metrics
 from .problem import Misused
 from .records import (
@@ -384,12 +384,14 @@ class StreamValidator:
         Raises:
             OutOfStep: the epoch is not later, or the ids before the position are not here.
         """
+        given = "".join(self._texts)
         self.sequence.begin(epoch=epoch, position=position)
         del self._texts[position:]
         if position < self._made_again:
-            # Of the text that was made again no part belongs to one id. What the ids before the
-            # position spell stands for it: it was compared.
-            self._texts = self._spelled(self.sequence.ids)
+            # Of the text that was made again no part belongs to one id: as much of it is kept as
+            # the ids before the position spell, so that what is wrong there is still compared.
+            kept = given[: self._spelled_length(self.sequence.ids, most=len(given))]
+            self._texts = _at_the_end(kept, position)
             self._made_again = position
         self._encoding = self._new_encoding()
         self._fed = 0
@@ -487,16 +489,18 @@ class StreamValidator:
         self._fed = len(self._texts)
         return result
 
-    def _spelled(self, ids: list[int]) -> list[str]:
-        """Return a text for each id, as a detokenizer gives them out: characters when they are
-        whole.
-        """
-        if self._token_bytes is not None:
-            decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            return [decoder.decode(self._token_bytes(token_id)) for token_id in ids]
-        if self._decode is None or not ids:
-            return [""] * len(ids)
-        return _at_the_end(self._decode(ids).rstrip(REPLACEMENT), len(ids))
+    def _spelled_length(self, ids: list[int], *, most: int) -> int:
+        """Return how many whole characters these ids spell; `most` where one has no spelling."""
+        try:
+            if self._token_bytes is not None:
+                decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                return sum(len(decoder.decode(self._token_bytes(token_id))) for token_id in ids)
+            if self._decode is None or not ids:
+                return 0
+            return len(self._decode(ids).rstrip(REPLACEMENT))
+        except UNSPELLABLE:
+            # Comparing says so, in its own words.
+            return most
 
     def _new_encoding(self) -> EncodingValidator:
         return EncodingValidator(token_bytes=self._token_bytes, decode=self._decode)

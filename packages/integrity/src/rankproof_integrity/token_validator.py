@@ -136,7 +136,7 @@ class TokenValidator:
                 result = self._after(end, chunk.sequence_position)
             if not result.is_valid:
                 failures.append(result)
-            elif self._place.get(chunk.token_id) is SpecialPlace.LAST:
+            elif self.ends(int(chunk.token_id)):
                 end = chunk.sequence_position
         return SequenceValidationResult(length=length, failures=tuple(failures))
 
@@ -153,8 +153,11 @@ class TokenValidator:
         """
         if type(ids).__module__.partition(".")[0] in ARRAYS:
             return self._array(ids, start)
-        results = [(at, self.validate_id(token_id, start + at)) for at, token_id in enumerate(ids)]
-        return self._judged_together(ids, results, start)
+        judged = [
+            (at, token_id, self.validate_id(token_id, start + at))
+            for at, token_id in enumerate(ids)
+        ]
+        return self._judged_together(len(ids), judged, start)
 
     def ends(self, token_id: int) -> bool:
         """Return whether this id ends its stream."""
@@ -177,25 +180,31 @@ class TokenValidator:
             doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
         doubtful[max(0, self.longest - start) :] = True
         where = np.flatnonzero(doubtful)
-        results = [(int(at), self.validate_id(int(values[at]), start + int(at))) for at in where]
-        return self._judged_together(values, results, start)
+        judged = [
+            (int(at), values[at], self.validate_id(int(values[at]), start + int(at)))
+            for at in where
+        ]
+        return self._judged_together(len(values), judged, start)
 
     def _judged_together(
-        self, ids: Any, results: list[tuple[int, ValidationResult]], start: int
+        self, length: int, judged: list[tuple[int, Any, ValidationResult]], start: int
     ) -> SequenceValidationResult:
         """Return what does not hold of these ids, and of the first behind one that ends the
         stream.
 
         Args:
-            ids: all of them.
-            results: place and finding of each, or of all that may not be valid or end the stream.
+            length: how many ids there are.
+            judged: place, id and finding of each, or of all that may not be valid or end the
+                stream.
             start: position of the first id.
         """
-        failures = [result for _, result in results if not result.is_valid]
-        ends = [at for at, result in results if result.is_valid and self.ends(int(ids[at]))]
-        if ends and ends[0] + 1 < len(ids):
+        failures = [result for _, _, result in judged if not result.is_valid]
+        ends = [
+            at for at, token_id, result in judged if result.is_valid and self.ends(int(token_id))
+        ]
+        if ends and ends[0] + 1 < length:
             failures.append(self._after(start + ends[0], start + ends[0] + 1))
-        return SequenceValidationResult(length=len(ids), failures=tuple(failures))
+        return SequenceValidationResult(length=length, failures=tuple(failures))
 
     def _judged(self, token_id: Any, position: int) -> ValidationResult:
         # A truth value is an integer to `operator.index` too.
