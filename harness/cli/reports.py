@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up, print_styled
 from harness.cli.arguments import inputs, own_signers, policy_of, signers
@@ -25,7 +26,7 @@ from harness.record.model import PATH, Record, RecordError
 from harness.run.replay import RecordReplay
 from harness.trust import sshsig
 from harness.trust.folder import LARGEST_FILE, Folder, UnreadableFile, verify_folder
-from harness.trust.key import own_keys
+from harness.trust.key import is_ci, own_keys
 from harness.trust.replay import Replay
 from harness.trust.signers import SignerPolicy, SignersMalformed, read_signers
 from harness.trust.sshsig import SshsigError
@@ -130,7 +131,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _verified(options: argparse.Namespace, report: Path) -> int:
     own = own_keys() if options.mine else ()
     if options.mine and not own:
-        why = "CI is set" if os.environ.get("CI") else "you have no key yet"
+        why = "CI is set" if is_ci(os.environ) else "no key of yours was found that can be used"
         return give_up("verify", f"--mine: {why}: use --signer or --allowed-signers", USAGE)
     try:
         accepted = policy_of(options, own=own)
@@ -161,7 +162,9 @@ def _verified(options: argparse.Namespace, report: Path) -> int:
     print(f"{shown}: REFUSED: {verification.word}")
     is_unknown = verification.word == RefusalWord.UNKNOWN_SIGNER
     if is_unknown and not options.signer and verification.fingerprint in own_keys():
-        print(f"It is signed by your own key. To accept it: rankproof verify --mine {shown}")
+        print(
+            f"It is signed by your own key. To accept it: rankproof verify --mine {quote(str(shown))}"
+        )
     return REFUSED
 
 

@@ -77,6 +77,8 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
         from harness.cli import tried
 
         return tried.main(chosen, cell=options.cell, jobs=jobs, whole=options.all)
+    if options.all:
+        return give_up("run", "--all is for --try: a run keeps everything as evidence", USAGE)
     if options.cell is not None:
         return give_up(
             "run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE

@@ -176,8 +176,11 @@ def _ranks_in_short(arm: TriedArm) -> Iterator[str]:
     if more := sum(map(len, list(alike.values())[RANKS_SHOWN:])):
         yield f"  and {plural(more, 'more rank')}"
     # Who failed first tells most; where nobody failed, the first rank that printed anything.
+    first = arm.trial.first.rank if arm.trial.first is not None else None
     raised = {rank: error.event.ns for rank, error in errors.items() if error is not None}
-    order = sorted(errors, key=lambda rank: (rank not in raised, raised.get(rank, 0), rank))
+    order = sorted(
+        errors, key=lambda rank: (rank != first, rank not in raised, raised.get(rank, 0), rank)
+    )
     printed = next((rank for rank in order if arm.logs.get(rank)), None)
     if printed is not None:
         last = arm.logs[printed].decode("utf-8", "backslashreplace").splitlines()[-PRINTED_SHOWN:]

@@ -10,13 +10,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli import PASS, USAGE, give_up
 from harness.cli.arguments import policy_of, signers
 from harness.forms.manifest import NAME as MANIFEST
-from harness.report.runs_page import ListedCell, ListedRun, median_seconds, render_runs
+from harness.report.runs_page import (
+    DEFAULT_MARK,
+    MARK,
+    ListedCell,
+    ListedRun,
+    median_seconds,
+    render_runs,
+)
 from harness.trust.key import own_keys
 from harness.trust.remembered import (
     VerificationMemory,
@@ -24,6 +32,7 @@ from harness.trust.remembered import (
     reader_digest,
     stamp_of,
     timestamp,
+    write_back,
     write_whole,
 )
 from harness.trust.signers import SignerPolicy, SignersMalformed
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 
 PAGE = "index.html"
 REPORT = "report.md"
+RECORD = "results.json"
 BUNDLE = ".rankproof.tar.xz"
 # Folders below the one that is named; runs are two below results/.
 DEEPEST = 8
@@ -69,6 +79,9 @@ def main(options: argparse.Namespace) -> int:
         return give_up("view", f"{why}: give another place with --out", USAGE)
     if not out.parent.is_dir():
         return give_up("view", f"{out.parent}: no such folder: make it, or change --out", USAGE)
+    if out.exists() and not is_ours(out):
+        why = f"{out}: is there, and no page of this command: it would be lost"
+        return give_up("view", f"{why}. Give another place with --out", USAGE)
     try:
         policy = policy_of(options, own=own_keys())
         runs = shown_runs(options.folder, policy=policy, page=out)
@@ -100,58 +113,109 @@ def shown_runs(folder: Path, *, policy: SignerPolicy, page: Path) -> list[Listed
     now = datetime.now(UTC)
     reader = reader_digest(policy, now=now, environ=os.environ)
     memory = VerificationMemory(folder, reader=reader)
-    runs = [_shown(place, folder, page, policy, memory) for place in run_places(folder)]
+    unread: list[str] = []
+    places = list(islice(run_places(folder, unread=unread), MOST_RUNS + 1))
+    if len(places) > MOST_RUNS:
+        unread.append(f"more than {MOST_RUNS} runs: the others are not shown")
+    runs = [_shown(place, folder, page, policy, memory) for place in places[:MOST_RUNS]]
     # A memory that cannot be kept makes the next page slower, and nothing else.
     with suppress(OSError):
         memory.save()
-    content = render_runs(runs, place=str(folder), made=timestamp(now))
-    write_whole(page, content, mode=0o644)
+    content = render_runs(
+        runs,
+        place=str(folder),
+        made=timestamp(now),
+        unread=unread,
+        is_default=policy == default_policy(),
+    )
+    try:
+        write_whole(page, content, mode=0o666 & ~_umask())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(page)) from None
     return runs
 
 
 def refresh(results: Path) -> None:
-    """Write the page anew after a run, where somebody has asked for one before.
+    """Write the page anew after a run, where somebody has asked for one before without options.
 
     Whatever goes wrong with it is reported in a line and fails no run.
     """
-    if not (results / PAGE).is_file():
+    page = results / PAGE
+    # A page that was made with other signers stays as its reader made it.
+    if not is_ours(page, made_by_default=True):
         return
     try:
-        defaults = argparse.Namespace(allowed_signers=None, signer=[], revoked=None, at="now")
-        policy = policy_of(defaults, own=own_keys())
-        shown_runs(results, policy=policy, page=results / PAGE)
+        shown_runs(results, policy=default_policy(), page=page)
     except Exception as error:  # noqa: BLE001 - the run has ended, and its report is written
-        print(f"{results / PAGE} could not be written anew: {error}", file=sys.stderr)
+        print(f"{page} could not be written anew: {error}", file=sys.stderr)
+
+
+def default_policy() -> SignerPolicy:
+    """Whose signature a page accepts that is made without options."""
+    defaults = argparse.Namespace(allowed_signers=None, signer=[], revoked=None, at="now")
+    return policy_of(defaults, own=own_keys())
+
+
+def is_ours(page: Path, *, made_by_default: bool = False) -> bool:
+    """Tell whether a file is a page that this command made, and not somebody's own."""
+    try:
+        with page.open("rb") as file:
+            head = file.read(4096).decode(errors="replace")
+    except OSError:
+        return False
+    return MARK in head and (not made_by_default or DEFAULT_MARK in head)
+
+
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
 
 
 def run_around(page: Path) -> Path | None:
     """Find the run in whose folder a page would be."""
-    for folder in page.absolute().parents:
+    # The folder may be reached by a link.
+    for folder in (page.parent.resolve(), *page.parent.resolve().parents):
         if (folder / MANIFEST).is_file() and (folder / REPORT).is_file():
             return folder
     return None
 
 
-def run_places(folder: Path, depth: int = 0) -> Iterator[Path]:
+def run_places(folder: Path, *, unread: list[str], depth: int = 0) -> Iterator[Path]:
     """Find folders with a report, and bundles; links are not followed, and there are no runs in
     runs.
+
+    Args:
+        folder: searched, but for hidden folders in it.
+        unread: takes what cannot be searched, with the reason.
+        depth: of the folder below the one that was named.
     """
     if _is_there(folder / REPORT):
         yield folder
-        return
+        # A report that somebody left in a folder of runs hides none of them.
+        if _is_there(folder / MANIFEST) or _is_there(folder / RECORD):
+            return
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
-    except OSError:
+    except OSError as error:
+        unread.append(f"{folder}: {error.strerror}")
         return
     for entry in found:
         if entry.name.startswith("."):
             continue
         if entry.is_dir(follow_symlinks=False):
             if depth < DEEPEST:
-                yield from run_places(Path(entry.path), depth + 1)
+                yield from run_places(Path(entry.path), unread=unread, depth=depth + 1)
+            else:
+                unread.append(f"{entry.path}: deeper than {DEEPEST} folders")
         elif entry.name.endswith(BUNDLE) and entry.is_file(follow_symlinks=False):
             yield Path(entry.path)
+
+
+def _is_file(path: Path) -> bool:
+    """Tell whether a path is a file, and no link to one."""
+    return path.is_file() and not path.is_symlink()
 
 
 def _is_there(path: Path) -> bool:
@@ -175,10 +239,14 @@ def _shown(
     names = names_in(place) if is_folder else [""]
     began = time.time_ns()
     before = stamp_of(place, names) if names is not None else None
+    with suppress(OSError):
+        write_back(place, names or [])
     run = _verified(place, name=name, path=path, policy=policy)
-    if names is not None:
+    # A certificate ends by itself, and no list says when.
+    if names is not None and not run.is_certified:
         memory.remember(
             name,
+            place,
             names=names,
             before=before,
             after=stamp_of(place, names),
@@ -199,7 +267,9 @@ def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> Lis
         with report_of(place) as report:
             replay = replay_of(report)
             verification = verify_folder(report, policy=policy, replay=replay)
-            page = next((name for name in ("report.html", REPORT) if (place / name).is_file()), "")
+            # What was not verified may be any page: its text is all that is offered.
+            names = ("report.html", REPORT) if verification.ok else (REPORT,)
+            page = next((name for name in names if _is_file(place / name)), "")
     except (NoBundle, OSError) as problem:
         return ListedRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
     # A run that makes the verifier fail must not take the page of all others away.
@@ -218,7 +288,14 @@ def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> Lis
             page=page,
         )
     signer = "MINE" if verification.is_mine else verification.signer or ""
-    verified = ListedRun(path=path, name=name, verified=now, signer=signer, page=page)
+    verified = ListedRun(
+        path=path,
+        name=name,
+        verified=now,
+        signer=signer,
+        page=page,
+        is_certified=verification.key != verification.fingerprint,
+    )
     if isinstance(replay, RecordReplay) and replay.record is not None:
         return _of_run(verified, replay.record)
     record = getattr(replay, "record", None)

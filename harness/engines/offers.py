@@ -97,8 +97,13 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         return f"{called}: {why}"
     if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
-    has_experts = number_of(config.get("text_config") or config, *EXPERTS) > 0
-    if library == "mlx" and dtype != "float32" and has_experts and is_without_gpu():
+    text = config.get("text_config") or config
+    if (
+        library == "mlx"
+        and dtype != "float32"
+        and number_of(text, *EXPERTS) > 0
+        and is_without_gpu()
+    ):
         return (
             f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or"
             " a GPU"

@@ -171,7 +171,7 @@ def sources(operation: str, *, size: int, other: int) -> list[int | None]:
     return [other] if operation in ("broadcast", "recv") else list(range(size))
 
 
-# Each of them decides which bytes are right.
+# Each argument decides which bytes are right.
 def expected(
     operation: str,
     source: int | None,
@@ -205,7 +205,7 @@ def expected(
     return fill(value, first=first, elements=elements, dtype=dtype, size=size)
 
 
-# Each of them decides which bytes come out.
+# Each argument decides which bytes come out.
 def with_halves_swapped(
     swapped: Value,
     others: Sequence[Value],

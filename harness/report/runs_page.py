@@ -33,6 +33,9 @@ MEANING = (
     "A verdict is shown only for a run that <code>rankproof verify</code> accepts, or that your own"
     " key signed (MINE). Times are UTC. Page made"
 )
+# By this the command knows a page that it may write anew.
+MARK = '<meta name="generator" content="rankproof view">'
+DEFAULT_MARK = '<meta name="rankproof-signers" content="default">'
 HEAD = """\
 <!doctype html>
 <html lang="en">
@@ -94,6 +97,7 @@ class ListedRun:
         seconds: median duration of a trial of the candidate.
         verified: when this was verified.
         page: file of the report that the row links to.
+        is_certified: whether a certificate signed it, which ends by itself.
     """
 
     path: str
@@ -113,6 +117,7 @@ class ListedRun:
     signer: str = ""
     seconds: float | None = None
     page: str = ""
+    is_certified: bool = False
 
     @property
     def word(self) -> str:
@@ -134,24 +139,39 @@ class ListedRun:
         return cls(**{**values, "cells": cells})
 
 
-def render_runs(runs: Sequence[ListedRun], *, place: str, made: str) -> bytes:
+def render_runs(
+    runs: Sequence[ListedRun],
+    *,
+    place: str,
+    made: str,
+    unread: Sequence[str] = (),
+    is_default: bool = True,
+) -> bytes:
     """Render the page.
 
     Args:
         runs: in any order.
         place: the folder, as its reader names it.
         made: when the page was made.
+        unread: what could not be searched for runs, with the reason.
+        is_default: whether the signers are those of a page that is made without options.
     """
     newest_first = sorted(runs, key=lambda run: (run.made, run.path), reverse=True)
     scenarios = sorted({run.scenario for run in runs if run.scenario})
     signers = sorted({run.signer for run in runs if run.signer})
     lines = (
         HEAD.rstrip("\n"),
+        MARK,
+        *([DEFAULT_MARK] if is_default else []),
         f"<style>\n{STYLE}{LOOKS}{_filter_rules(scenarios, signers)}</style>",
         "</head>",
         "<body>",
         f"<h1>Runs in {escape.html(place)}</h1>",
         f'<p class="note">{_counts(runs)} {MEANING} {_time(made)}.</p>',
+        *(
+            f'<p class="note">Not searched: {escape.html(what, QUESTION_LIMIT)}</p>'
+            for what in unread
+        ),
         "<main>",
         _filters(scenarios, signers),
         _table(newest_first, scenarios, signers),
@@ -263,7 +283,7 @@ def _what(run: ListedRun) -> str:
 
 
 def link_to(run: ListedRun) -> str:
-    """Link from the page to a run, which can lead to nothing but a file below the page's folder.
+    """Link from the page to a file of a run.
 
     `./` keeps a name with a colon from being read as an address.
     """

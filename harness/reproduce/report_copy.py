@@ -189,6 +189,9 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
 
 def _digest(report: Path) -> str:
     try:
+        # A bundle of some kilobytes may unpack to gigabytes of zeros.
+        if report.stat().st_size > LARGEST_REPORT:
+            return ""
         return sha256(report.read_bytes())
     except OSError:
         return ""

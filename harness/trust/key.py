@@ -137,27 +137,34 @@ def find_signer(
         raise KeyProblem("; ".join((*passed_over, str(problem))), named=False) from None
 
 
+def is_ci(environ: Mapping[str, str]) -> bool:
+    """Tell whether this is a job of a CI service: CI is set, and neither 0 nor false."""
+    return environ.get("CI", "").lower() not in ("", "0", "false")
+
+
 def own_keys(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Fingerprints of the keys with which this user's runs are signed unless `--key` names one.
 
     They are RANKPROOF_SIGNING_KEY, the signing key of git's global configuration, and this
-    machine's key. A repository's own git configuration is not asked: it may be a stranger's. Under
-    CI there are none, because a job runs other people's code as the user who owns the keys
-    (docs/adr/0161).
+    machine's key. A repository's own git configuration is not asked, and a key that is named by a
+    relative path does not count: both may be a stranger's, whose folder we are in. Under CI there
+    are none, because a job runs other people's code as the user who owns the keys (docs/adr/0161).
 
     Args:
         environ: the environment to look into; by default this process's.
     """
     known = dict(os.environ if environ is None else environ)
-    if known.get("CI", "").lower() not in ("", "0", "false"):
+    if is_ci(known):
         return ()
-    named = [known.get(VARIABLE), _git_signing_key(known, scope=("--global",))]
+    named = [known.get(VARIABLE), _git_signing_key(known, scope=("--global", "--includes"))]
     with suppress(KeyProblem):
         named.append(str(_machine_key_path(known)))
     found = []
     for value in filter(None, named):
         with suppress(KeyProblem):
-            _, _, public = _public_half(value, "")
+            path, _, public = _public_half(value, "")
+            if path is not None and not path.is_absolute():
+                continue
             found.append(fingerprint(base64.b64decode(public.split()[1])))
     return tuple(dict.fromkeys(found))
 

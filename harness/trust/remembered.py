@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import tempfile
 from array import array
 from collections.abc import Mapping, Sequence
@@ -140,14 +141,57 @@ def reader_digest(policy: SignerPolicy, *, now: datetime, environ: Mapping[str, 
     return sha256(repr(parts).encode()).hexdigest()
 
 
-def _code_stamp() -> int:
-    """Time of the newest module of this program: a checkout keeps its version while it changes."""
-    newest = 0
-    for folder, _, files in os.walk(Path(__file__).parents[1]):
-        for file in files:
-            if file.endswith(".py"):
-                newest = max(newest, Path(folder, file).stat().st_mtime_ns)
-    return newest
+def _code_stamp() -> str:
+    """Digest of the names, sizes and times of this program's modules, and of the times of the
+    folders that packages are installed in: a checkout keeps its version while it changes, and a
+    plug-in may come or go.
+    """
+    root = Path(__file__).parents[1]
+    modules = sorted(root.rglob("*.py"))
+    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in modules]
+    for folder in sys.path:
+        with suppress(OSError):
+            stamps.append((folder, 0, Path(folder).stat().st_mtime_ns))
+    return sha256(repr(stamps).encode()).hexdigest()
+
+
+# File systems of this machine that keep the time of a change themselves. On tmpfs what is written
+# through a memory map changes no time, and a server may state any.
+LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "overlay"})
+
+
+def keeps_times(place: Path) -> bool:
+    """Tell whether a place is on a file system on which every change leaves its time."""
+    try:
+        resolved = place.resolve()
+        mounts = Path("/proc/self/mountinfo").read_bytes().decode(errors="surrogateescape")
+        best = ("", "")
+        for line in mounts.splitlines():
+            before, _, after = line.partition(" - ")
+            point = before.split()[4].encode().decode("unicode_escape")
+            if resolved.is_relative_to(point) and len(point) >= len(best[0]):
+                best = (point, after.split()[0])
+        return best[1] in LOCAL
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def write_back(place: Path, names: Sequence[str]) -> None:
+    """Have the kernel write to the disk what a memory map of a file has changed: from then on the
+    next change through the map leaves its time.
+
+    Raises:
+        OSError: a file cannot be opened or written back.
+    """
+    for name in names:
+        path = place / name if name else place
+        if path.is_symlink() or not path.is_file():
+            continue
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class VerificationMemory:
@@ -198,6 +242,7 @@ class VerificationMemory:
     def remember(
         self,
         path: str,
+        place: Path,
         *,
         names: Sequence[str],
         before: tuple[str, int] | None,
@@ -209,6 +254,7 @@ class VerificationMemory:
 
         Args:
             path: of the run, as it will be asked for.
+            place: where it is.
             names: everything in it.
             before: its stamp before it was verified.
             after: its stamp afterwards.
@@ -219,6 +265,8 @@ class VerificationMemory:
             Whether it is kept.
         """
         if before is None or before != after or before[1] > began_ns - SETTLED_AFTER_NS:
+            return False
+        if not keeps_times(place):
             return False
         self._used[path] = {"names": "\0".join(names), "stamp": before[0], "found": found}
         return True

@@ -193,7 +193,8 @@ def _nearest(
     key = signature.public_key if signature.certifier is None else signature.certifier
     certified = signature.certifier is not None
     mine = [line for line in lines if line.public_key == key and line.certifies == certified]
-    if not mine and _is_own(signature, policy):
+    is_mentioned = any(line.public_key == signature.public_key for line in lines)
+    if not mine and not is_mentioned and not policy.fingerprints and _is_own(signature, policy):
         return replace(_line_of(signature), is_own=True)
     if not mine:
         message = f"signed by {shown}, which {policy.allowed_from} does not list. {_how(signature)}"

@@ -17,7 +17,7 @@ import pytest
 from harness.cli import main
 from harness.cli import view as page
 from harness.cli.view import DEEPEST, refresh, run_around, run_places
-from harness.report.runs_page import ListedRun
+from harness.report.runs_page import ListedRun, render_runs
 from harness.run.replay import RecordReplay
 from harness.trust import remembered
 from harness.trust.replay import Read
@@ -102,6 +102,7 @@ def test_what_did_not_change_is_not_verified_again(
     monkeypatch.setattr(page, "_verified", counted)
     # The copies were made just now, and nothing changes beside.
     monkeypatch.setattr(remembered, "SETTLED_AFTER_NS", -(10**9))
+    monkeypatch.setattr(remembered, "LOCAL", {*remembered.LOCAL, "tmpfs"})
     for name, value in {**made[1], "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     assert main(["view", str(results)]) == 0
@@ -145,6 +146,8 @@ def test_what_verification_refuses_is_not_verified(
     for word in ("EVIDENCE EDITED", "UNLISTED FILE", "UNSIGNED", "NO REPORT"):
         assert word in shown
     assert "4 not verified" in done.out
+    # Its own page may say anything: the text of the report is all that is offered.
+    assert "report.html" not in shown
     # Of a stranger's key nothing is verified either, and under CI no key is mine.
     assert "<bdi>MINE</bdi>" not in view(str(results), CI="true")[1]
 
@@ -176,7 +179,9 @@ def test_a_page_is_never_written_into_a_run(
 ) -> None:
     """There it would be a file that the manifest does not list. Nor where there is no folder."""
     run = (results / "meet" / "latest").resolve()
-    for out in (run / "index.html", run / "evidence" / "index.html"):
+    (results / "link").symlink_to(run / "evidence")
+    places = (run / "index.html", run / "evidence" / "index.html", results / "link" / "x.html")
+    for out in places:
         done, _ = view(str(results), "--out", str(out))
         assert done.code == 64
         assert "inside of the run" in done.err
@@ -213,16 +218,27 @@ def test_a_run_writes_the_page_anew_where_there_is_one(
     command = ("run", str(scenario), "--results", str(results))
     assert rankproof(*command, env=env).code == 0
     assert not (results / "index.html").exists()
-    (results / "index.html").write_text("old")
+    # Somebody's own page stays, and one that was made with options.
+    (results / "index.html").write_text("my own")
     assert rankproof(*command, env=env).code == 0
-    assert len(words((results / "index.html").read_text())) == 4
+    assert (results / "index.html").read_text() == "my own"
+    assert rankproof("view", str(results), env=env).code == 64
+    (results / "index.html").unlink()
+    assert rankproof("view", str(results), "--at", "report", env=env).code == 0
+    before = (results / "index.html").read_bytes()
+    assert rankproof(*command, env=env).code == 0
+    assert (results / "index.html").read_bytes() == before
+    assert rankproof("view", str(results), env=env).code == 0
+    assert rankproof(*command, env=env).code == 0
+    assert len(words((results / "index.html").read_text())) == 6
 
 
 def test_a_page_that_cannot_be_written_fails_no_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever goes wrong is one line."""
-    (tmp_path / "index.html").write_text("old")
+    old = render_runs([], place="results", made="2026-01-03T11:00:00Z")
+    (tmp_path / "index.html").write_bytes(old)
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -230,7 +246,7 @@ def test_a_page_that_cannot_be_written_fails_no_run(
     monkeypatch.setattr("harness.cli.view.write_whole", refuse)
     refresh(tmp_path)
     assert "No space left on device" in capsys.readouterr().err
-    assert (tmp_path / "index.html").read_text() == "old"
+    assert (tmp_path / "index.html").read_bytes() == old
 
 
 def test_runs_are_found_without_following_links(tmp_path: Path) -> None:
@@ -242,8 +258,21 @@ def test_runs_are_found_without_following_links(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(".")
     (tmp_path / "x.rankproof.tar.xz").touch()
     (tmp_path / "y.rankproof.tar.xz").symlink_to("x.rankproof.tar.xz")
-    found = [str(path.relative_to(tmp_path)) for path in run_places(tmp_path)]
+    (tmp_path / "a" / "1" / "results.json").touch()
+    unread: list[str] = []
+    found = [str(path.relative_to(tmp_path)) for path in run_places(tmp_path, unread=unread)]
     assert found == ["a/1", "b", "x.rankproof.tar.xz"]
+    (deep,) = unread
+    assert deep.endswith("deeper than 8 folders")
+
+
+def test_a_report_that_somebody_left_among_runs_hides_none(tmp_path: Path) -> None:
+    """It is no run, and is shown as one that is not verified."""
+    (tmp_path / "a").mkdir()
+    for folder in (tmp_path, tmp_path / "a"):
+        (folder / "report.md").touch()
+    (tmp_path / "a" / "MANIFEST.sha256").touch()
+    assert list(run_places(tmp_path, unread=[])) == [tmp_path, tmp_path / "a"]
 
 
 @pytest.mark.slow

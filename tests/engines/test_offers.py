@@ -250,6 +250,20 @@ def test_heads_are_counted_where_a_plan_gives_each_rank_some(kind: str, is_refus
     assert refusal("hf-tensor", config, ranks=2) == ""
 
 
+@pytest.mark.parametrize(("engine", "ranks"), [("hf-single", 1), ("hf-pipeline", 2)])
+def test_a_number_for_each_layer_is_no_bug_of_ours(engine: str, ranks: int) -> None:
+    """Some configurations give a list where others give a number."""
+    config = {
+        "model_type": "hunyuan_v1_moe",
+        "architectures": ["HunYuanMoEV1ForCausalLM"],
+        "num_experts": [8, 8],
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    assert refusal(engine, config, ranks=ranks) == ""
+    assert isinstance(refusal("hf-tensor", config, ranks=2), str)
+
+
 @pytest.mark.parametrize("kind", ["gpt_oss", "diffllama", "bamba", "falcon_h1", "hunyuan_v1_dense"])
 def test_a_plan_for_the_head_alone_leaves_heads_and_experts_whole(kind: str) -> None:
     """transformers ran them, and they were refused.

@@ -4,6 +4,7 @@ something, forgeries.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -15,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from harness.reproduce.report_copy import NotTrusted, open_report
+from harness.reproduce.report_copy import NotTrusted, _digest, open_report
 from harness.reproduce.rerun import InputMissing, Wish, prepare
 from harness.reproduce.source import SourceError
+from harness.trust.folder import LARGEST_REPORT
 from harness.trust.signers import SignerPolicy
 from tests.kit.forge import resign
 from tests.kit.people import SCENARIO, WORDS, Person, Ran, answer, made
@@ -222,3 +224,14 @@ def test_a_hostile_bundle_runs_nothing(bob: Person) -> None:
     assert not bob.results.exists()
     sent.write_bytes(b"PK\3\4 nothing of ours")
     assert bob("reproduce", str(sent)).code == 3
+
+
+def test_a_report_of_gigabytes_in_a_small_bundle_is_not_read(tmp_path: Path) -> None:
+    """Zeros pack well: the file has to be unpacked, and is not taken into memory."""
+    digest = hashlib.sha256(b"").hexdigest()
+    report = tmp_path / "report.md"
+    with report.open("wb") as file:
+        file.truncate(LARGEST_REPORT + 1)
+    assert _digest(report) == ""
+    report.write_bytes(b"")
+    assert _digest(report) == digest

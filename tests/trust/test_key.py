@@ -255,3 +255,17 @@ def test_a_key_that_others_can_read_is_not_mine(tmp_path: Path, home: dict[str, 
     find_signer(environ=home)
     (tmp_path / "home/.local/share/rankproof/signing_key").chmod(0o644)
     assert own_keys(home) == ()
+
+
+def test_a_key_that_lies_where_we_stand_is_not_mine(
+    tmp_path: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's folder may hold `keys/ci` too: a relative path names another key there."""
+    (tmp_path / "theirs" / "keys").mkdir(parents=True)
+    _make(tmp_path / "theirs" / "keys" / "ci")
+    monkeypatch.chdir(tmp_path / "theirs")
+    assert own_keys({**home, VARIABLE: "keys/ci"}) == ()
+    _git(home, gpg_format="ssh", user_signingKey="keys/ci")
+    assert own_keys(home) == ()
+    named = str(tmp_path / "theirs" / "keys" / "ci")
+    assert len(own_keys({**home, VARIABLE: named})) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from harness.trust.remembered import (
     names_in,
     reader_digest,
     stamp_of,
+    write_back,
     write_whole,
 )
 from harness.trust.signers import SignerPolicy
@@ -27,8 +29,9 @@ NOW = datetime(2026, 1, 3, tzinfo=UTC)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A folder as a run has it."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a run has it, whatever file system tests have their folders on."""
+    monkeypatch.setattr(remembered, "LOCAL", {*remembered.LOCAL, "tmpfs"})
     folder = tmp_path / "results" / "run"
     (folder / "evidence" / "deep").mkdir(parents=True)
     for name in ("report.md", "evidence/a", "evidence/deep/b"):
@@ -46,6 +49,7 @@ def keep(run: Path, *, reader: str = "r", began_ns: int | None = None) -> bool:
     later = time.time_ns() + 2 * SETTLED_AFTER_NS
     kept = memory.remember(
         "run",
+        run,
         names=names,
         before=stamp,
         after=stamp,
@@ -115,16 +119,20 @@ CHANGES: list[Callable[[Path], object]] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_any_change_of_the_run_is_noticed(run: Path, change: Callable[[Path], object]) -> None:
-    """Also one that restores size and times."""
-    assert keep(run)
-    # The kernel's clock for files ticks every few milliseconds: until it has, no change can be told.
+def tick(run: Path) -> None:
+    """Wait until the kernel's clock for files has ticked: before, no change can be told."""
     latest = max(path.lstat().st_ctime_ns for path in (run, *run.rglob("*")))
     probe = run.parents[1] / "probe"
     probe.touch()
     while probe.stat().st_ctime_ns <= latest:
         probe.touch()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_change_of_the_run_is_noticed(run: Path, change: Callable[[Path], object]) -> None:
+    """Also one that restores size and times."""
+    assert keep(run)
+    tick(run)
     change(run)
     assert recalled(run) is None
 
@@ -145,6 +153,7 @@ def test_what_changed_while_it_was_verified_is_not_remembered(run: Path) -> None
     later = time.time_ns() + 2 * SETTLED_AFTER_NS
     kept = memory.remember(
         "run",
+        run,
         names=names,
         before=before,
         after=stamp_of(run, names),
@@ -262,3 +271,38 @@ def test_what_is_kept_is_json_that_a_person_can_read(run: Path) -> None:
     keep(run)
     (file,) = (run.parents[1] / "cache").iterdir()
     assert json.loads(file.read_text())["runs"]["run"]["found"] == FOUND
+
+
+def test_what_is_written_through_a_memory_map_is_noticed(run: Path) -> None:
+    """A page of the map that was written before stays writable until it is written back."""
+    if not remembered.keeps_times(run) or "tmpfs" in filesystem_of(run):
+        pytest.skip("this file system does not keep the times of such writes")
+    file = run / "evidence" / "a"
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as written:
+        written[0] = ord("C")
+        names = names_in(run)
+        assert names is not None
+        write_back(run, names)
+        assert keep(run)
+        assert recalled(run) == FOUND
+        tick(run)
+        written[0] = ord("X")
+        assert recalled(run) is None
+
+
+def filesystem_of(place: Path) -> str:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [(line.split()[4], line.partition(" - ")[2].split()[0]) for line in lines]
+    return max(
+        (one for one in points if place.is_relative_to(one[0])), key=lambda one: len(one[0])
+    )[1]
+
+
+def test_nothing_is_remembered_where_changes_leave_no_time(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On tmpfs, and on what a server keeps."""
+    monkeypatch.setattr(remembered, "LOCAL", frozenset())
+    assert not keep(run)
+    assert recalled(run) is None
+    assert not remembered.keeps_times(Path("/proc/self"))

@@ -115,6 +115,14 @@ def test_a_key_of_mine_that_nobody_lists_is_accepted_as_that(
             RefusalWord.SIGNER_EXPIRED,
         ),
         (SignerPolicy(own=MINE, allowed=b"ci what\n"), RefusalWord.UNKNOWN_SIGNER),
+        (
+            SignerPolicy(own=MINE, fingerprints=MINE, allowed=line(OTHER)),
+            RefusalWord.UNKNOWN_SIGNER,
+        ),
+        (
+            SignerPolicy(own=MINE, allowed=line(options="cert-authority")),
+            RefusalWord.UNKNOWN_SIGNER,
+        ),
     ],
 )
 def test_a_list_or_a_fingerprint_that_refuses_is_not_overruled_by_mine(

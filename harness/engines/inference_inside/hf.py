@@ -232,10 +232,18 @@ class Transformers(TorchDecoder):
         assert self._routers is not None
         self._routers.given = None if experts is None else torch.as_tensor(experts)
 
+    every_layer_has_matrices = False
+
     def matrices(self, layer: nn.Module) -> Iterator[Tensor]:
-        """Yield this rank's parts of a layer's matrices, but for a router's."""
+        """Yield this rank's parts of a layer's matrices, but for a router's.
+
+        Raises:
+            ValueError: a matrix of whole numbers: a small factor would change nothing in it.
+        """
         for name, value in layer.named_parameters():
             if value.ndim > 1 and ".gate." not in name:
+                if not value.is_floating_point():
+                    raise ValueError(f"{name} holds {value.dtype}, which cannot be made louder")
                 yield stages.local(value)
 
     def agree(self, token: int | None) -> int:

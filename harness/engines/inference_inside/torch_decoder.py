@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,9 @@ class TorchDecoder(InferenceEngine):
         """
         return checkpoint.even_shares(here.shape, whole, rank=self.rank)
 
+    # A rank of an adapter has a part of every layer; one of a pipeline has not.
+    every_layer_has_matrices: ClassVar[bool] = True
+
     def matrices(self, layer: nn.Module) -> Iterable[Tensor]:
         """Return what of a layer is multiplied to make it louder: its matrices, but for a
         router's.
@@ -95,7 +98,7 @@ class TorchDecoder(InferenceEngine):
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
         """See `engine.InferenceEngine`."""
         before = [(matrix, matrix.detach().clone()) for matrix in self.matrices(self.layers[layer])]
-        if not before:
+        if not before and self.every_layer_has_matrices:
             raise ValueError(
                 f"no matrix was found in layer {layer}: let the adapter say in `matrices` which"
                 " they are"

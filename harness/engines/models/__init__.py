@@ -197,8 +197,19 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 def number_of(config: Mapping[str, Any], *names: str) -> int:
-    """Return a number of a configuration by the first of its names that is there; 0 by none."""
-    return next((int(config[name]) for name in names if config.get(name)), 0)
+    """Return a number of a configuration by the first of its names that is there; 0 by none.
+
+    Some configurations have one for each layer: then it is the largest.
+    """
+    value = stated(config, *names)
+    if isinstance(value, list):
+        return max((number for number in value if isinstance(number, int)), default=0)
+    return int(value)
+
+
+def stated(config: Mapping[str, Any], *names: str) -> Any:
+    """Return what a configuration says by the first of its names that is there; 0 by none."""
+    return next((config[name] for name in names if config.get(name)), 0)
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -210,21 +221,27 @@ def describe(folder: Path) -> dict[str, Any]:
     """
     config = config_of(folder)
     text = config.get("text_config") or config
-    try:
-        headers = [checkpoint.header(path) for path in sorted(folder.glob("*.safetensors"))]
-    except (OSError, ValueError) as error:
-        raise ModelError(str(error)) from None
+    headers = []
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            headers.append(checkpoint.header(path))
+        except OSError as error:
+            raise ModelError(
+                f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
+            ) from None
+        except ValueError as error:
+            raise ModelError(str(error)) from None
     shapes = {name: tensor.shape for header in headers for name, tensor in header.items()}
     if not shapes:
         raise ModelError(f"{folder.name} holds no safetensors file: convert the model first")
     return {
         "architecture": (config.get("architectures") or [text.get("model_type")])[0],
-        "layers": number_of(text, *LAYERS),
-        "heads": number_of(text, *HEADS),
-        "KV heads": number_of(text, "num_key_value_heads", *HEADS),
-        "experts": number_of(text, *EXPERTS),
-        "width": number_of(text, "hidden_size", "n_embd"),
-        "vocabulary": number_of(text, "vocab_size"),
+        "layers": stated(text, *LAYERS),
+        "heads": stated(text, *HEADS),
+        "KV heads": stated(text, "num_key_value_heads", *HEADS),
+        "experts": stated(text, *EXPERTS),
+        "width": stated(text, "hidden_size", "n_embd"),
+        "vocabulary": stated(text, "vocab_size"),
         "head": "tied" if text.get("tie_word_embeddings") else "untied",
         "tensors": len(shapes),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),

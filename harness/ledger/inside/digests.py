@@ -90,7 +90,7 @@ def sketched(digest: int, total: float, size: float = 0.0) -> Taking:
 
 
 def weight_power(width: int) -> int:
-    """Return how fast the weights of floats of so many bytes fall: see `harness.ledger.part`."""
+    """Return how fast the weights of floats of so many bytes fall: see `harness.ledger.file`."""
     return 2 if width < 4 else 1
 
 

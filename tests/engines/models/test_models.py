@@ -201,6 +201,23 @@ def test_both_tokenizers_are_one(tmp_path: Path) -> None:
     assert shown == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_what_a_configuration_says_is_described_as_it_says_it(tmp_path: Path) -> None:
+    """A list of heads, one for each stage of an encoder, stays a list."""
+    folder = write("llama", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_bytes())
+    config["num_attention_heads"] = [1, 2, 5, 8]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert describe(folder)["heads"] == [1, 2, 5, 8]
+
+
+def test_a_file_that_is_a_link_to_nothing_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """An interrupted download leaves such a link in the hub's cache."""
+    folder = write("llama", tmp_path / "model")
+    (folder / "other.safetensors").symlink_to("blobs/missing")
+    with pytest.raises(ModelError, match=r"other\.safetensors is not .* fetch it again"):
+        describe(folder)
+
+
 @pytest.mark.slow
 def test_the_command_lists_makes_and_describes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
