@@ -7,13 +7,11 @@ One file per kind or family of kinds, and where something happens inside a rank,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from harness.faults.fault import Fault, FaultProperties
-from harness.faults.proof import STRUCK, UNDONE, Proof, noted
-from harness.history import History
+from harness.faults.proof import Proof, Proved, prove
 from harness.registry import OneOf, Package, Registry, declared_in
 
 __all__ = [
@@ -53,57 +51,12 @@ else:
     AnyFault = Annotated[Any, OneOf(KINDS)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Proved:
-    """One fault on one rank in one trial: whether the harness struck, took it back, and what the
-    events prove.
-    """
-
-    fault: str
-    kind: str
-    rank: int
-    struck: bool
-    undone: bool
-    proof: Proof
-
-
-def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
-    """Prove every fault on every rank it is for. Pure.
-
-    Raises:
-        PluginFailed: a plug-in's proof raised.
-    """
-    return [
-        Proved(
-            fault=fault.id,
-            kind=fault.kind,
-            rank=rank,
-            struck=noted(history, STRUCK, fault=fault.id, rank=rank) is not None,
-            undone=noted(history, UNDONE, fault=fault.id, rank=rank) is not None,
-            proof=_proof(fault, history, rank),
-        )
-        for fault in faults
-        for rank in fault.ranks.of(history.size)
-    ]
-
-
 def for_test_machines(faults: Sequence[Fault]) -> str:
     """Why faults can be done to test machines alone, with what to do.
 
     Empty where none of them needs such.
     """
     return next((fault.test_machines for fault in faults if fault.test_machines), "")
-
-
-def _proof(fault: Fault, history: History, rank: int) -> Proof:
-    with KINDS.guarded(fault.kind):
-        # A plug-in may return anything.
-        proof: object = fault.proof(history, rank=rank)
-        if not isinstance(proof, Proof):
-            raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
-        if fault.kind in KINDS.plugins and proof.proved and not proof.lines:
-            raise ValueError(f"its proof of the fault {fault.id} names no event that shows it")
-        return proof
 
 
 def of_arm(faults: Sequence[Fault], arm: str) -> list[Fault]:

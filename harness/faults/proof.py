@@ -11,8 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from harness.history import History, Seen, ended
+
+if TYPE_CHECKING:
+    from harness.faults.fault import Fault
 
 PLANNED = "fault.planned"
 STRUCK = "fault.struck"
@@ -183,3 +187,51 @@ def lasted(start: Seen, end: Seen, *, seconds: float) -> bool:
 def milliseconds(start: Seen, end: Seen) -> str:
     """Write the time between two events for a reader."""
     return f"{(end.event.ns - start.event.ns) / 1e6:.1f} ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proved:
+    """One fault on one rank in one trial: whether the harness struck, took it back, and what the
+    events prove.
+    """
+
+    fault: str
+    kind: str
+    rank: int
+    struck: bool
+    undone: bool
+    proof: Proof
+
+
+def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
+    """Prove every fault on every rank it is for. Pure.
+
+    Raises:
+        PluginFailed: a plug-in's proof raised.
+    """
+    return [
+        Proved(
+            fault=fault.id,
+            kind=fault.kind,
+            rank=rank,
+            struck=noted(history, STRUCK, fault=fault.id, rank=rank) is not None,
+            undone=noted(history, UNDONE, fault=fault.id, rank=rank) is not None,
+            proof=_proof(fault, history, rank),
+        )
+        for fault in faults
+        for rank in fault.ranks.of(history.size)
+    ]
+
+
+def _proof(fault: Fault, history: History, rank: int) -> Proof:
+    # The registry imports the kinds, which import this module.
+    from harness.faults import KINDS
+
+    with KINDS.guarded(fault.kind):
+        # A plug-in may return anything.
+        proof: object = fault.proof(history, rank=rank)
+        if not isinstance(proof, Proof):
+            raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
+        if fault.kind in KINDS.plugins and proof.proved and not proof.lines:
+            raise ValueError(f"its proof of the fault {fault.id} names no event that shows it")
+        return proof

@@ -29,9 +29,10 @@ from harness.record.facts import (
 from harness.record.model import Contradiction, RecordError
 from harness.scenario import Environment, Scenario, ScenarioError
 from harness.scenario.environment import bare, parse_requirements, unmet_requirements
+from harness.stats.arm_code import JudgedEnvironment
 from harness.stats.counterparts import BuiltCheckout, Counterparts, Source, spread
 from harness.stats.provenance import FOLDER, TOOL, path_of, releases
-from harness.stats.verdict import JudgedEnvironment, Judgement
+from harness.stats.verdict import Judgement
 
 
 def compared(arms: Collection[str]) -> tuple[str, str]:

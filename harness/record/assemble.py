@@ -57,11 +57,12 @@ from harness.record.trial_reader import TrialReader
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, Scenario, ScenarioError, parse_scenario
+from harness.stats.arm_code import ArmCode
 from harness.stats.outcome import Arm, CellFacts, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.shown_trial import without_payload
-from harness.stats.verdict import ArmCode, Judgement, judge
+from harness.stats.verdict import Judgement, judge
 
 Read = Callable[[str], bytes]
 PATCH_PATH = "evidence/source.patch"

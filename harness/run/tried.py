@@ -39,9 +39,9 @@ from harness.run.trials import TrialMaker
 from harness.run.worlds import interruptible
 from harness.scenario import Cell, LoadedScenario, ScenarioError, cells
 from harness.stats import outcome
+from harness.stats.arm_code import ArmCode
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
 from harness.stats.reference import doubts, read_reference
-from harness.stats.verdict import ArmCode
 from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import Cancelled

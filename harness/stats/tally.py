@@ -9,7 +9,7 @@ proved to hang spoils the others.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
 from typing import Literal
 
@@ -17,8 +17,8 @@ from pydantic import Field
 
 from harness.forms.model import Model
 from harness.history import History, longest_silence, window
-from harness.reason import Deviation, DeviationCode, VerdictCode, VerdictReason
-from harness.scenario import SIGNIFICANT, Cell, Scenario
+from harness.reason import Deviation, DeviationCode
+from harness.scenario import Cell, Scenario
 from harness.stats.outcome import Arm, CellFields, JudgedTrial, Trial, TrialKeeper
 from harness.stats.rates import fisher, upper_bound
 from harness.stats.shown_trial import HungTrial, hung_trial
@@ -141,99 +141,6 @@ def tally_control(
     return counts.model_copy(
         update={"as_stated": as_stated, "how": how, "otherwise": otherwise, "p_value": p_value}
     )
-
-
-def decide(
-    scenario: Scenario,
-    candidate: Tally,
-    control: Tally | None,
-    unproven: Collection[VerdictReason],
-    *,
-    holds: bool = False,
-    shows: bool = True,
-) -> tuple[Word, list[VerdictReason]]:
-    """Return the verdict and its reasons, by the rules of docs/architecture.md#verdicts in their
-    order.
-
-    `holds` is whether the control is stated to hold in this cell, `shows` whether a cell ran in
-    which it must fail.
-    """
-    if unproven:
-        return "INCONCLUSIVE", sorted(unproven, key=str)
-    accept = scenario.trials.accept
-    limit = accept.failure_rate_below
-    if candidate.failed and candidate.upper >= limit:
-        reason = (
-            f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as"
-            f" high as {candidate.upper:.1%}, and less than {limit:.1%} is asked"
-        )
-        return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
-    reasons: list[VerdictReason] = []
-    if candidate.upper >= limit:
-        reason = (
-            f"{candidate.counted} trials without a failure leave the failure rate below"
-            f" {candidate.upper:.1%} only, and less than {limit:.1%} is asked"
-        )
-        reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
-    if candidate.counted < scenario.trials.candidate:
-        whose = scenario.subject.called("candidate")
-        reason = (
-            f"{candidate.counted} of {scenario.trials.candidate} {whose} trials"
-            f" counted{_why_void(candidate)}"
-        )
-        reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
-    reasons += _doubt(scenario, control, holds=holds, shows=shows)
-    return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
-
-
-def _why_void(tally: Tally) -> str:
-    usual = Counter(trial.void for trial in tally.trials if trial.void is not None).most_common(1)
-    return f"; void: {usual[0][0]} ({usual[0][1]} times)" if usual else ""
-
-
-def _doubt(
-    scenario: Scenario, control: Tally | None, *, holds: bool, shows: bool
-) -> Iterator[VerdictReason]:
-    """Why the control does not show that the checks can fail."""
-    if control is None or scenario.subject.control is None:
-        reason = "the scenario has no control: nothing shows that these checks can fail"
-        yield VerdictReason(VerdictCode.NO_CONTROL, reason)
-        return
-    as_stated = control.as_stated or 0
-    share = scenario.subject.control.must_fail.share
-    who = scenario.subject.named("control")
-    if control.counted < scenario.trials.control:
-        counted = (
-            f"{control.counted} of {scenario.trials.control} {scenario.subject.called('control')}"
-            " trials counted"
-        )
-        reason = f"{counted}{_why_void(control)}"
-        yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
-    if control.counted and not control.failed and not holds:
-        reason = f"no trial of {who} failed any check: nothing shows that these checks can fail"
-        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
-    if holds and not shows:
-        reason = f"no cell ran in which {who} must fail: nothing shows that these checks can fail"
-        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
-    instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
-    if (share.every or holds) and as_stated < control.counted:
-        word = "held" if holds else "failed"
-        reason = f"{who} {word} as stated in {as_stated} of {control.counted} trials: {instead}"
-        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
-    elif holds:
-        return
-    elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
-        reason = (
-            f"{who} failed as stated in {as_stated} of {control.counted} trials, at least "
-            f"{share.at_least:.0%} is asked: {instead}"
-        )
-        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
-    elif control.p_value is None or control.p_value >= SIGNIFICANT:
-        reason = (
-            f"{who}'s failures do not set it apart from {scenario.subject.named('candidate')} "
-            f"(Fisher's one-sided p = {control.p_value:.3f})"
-        )
-        yield VerdictReason(VerdictCode.CONTROL_NOT_APART, reason)
 
 
 SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -7,21 +7,20 @@ is what verification rests on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from pydantic import Field
 
-from harness.checks.finding import canonical
-from harness.forms.digest import fold
 from harness.forms.model import Model
-from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import Skip, VerdictCode, VerdictReason
-from harness.scenario import Cell, Measure, Scenario, reference_of
+from harness.scenario import SIGNIFICANT, Cell, Measure, Scenario, reference_of
 from harness.stats import outcome, provenance, shown_trial
 from harness.stats import reference as references
+from harness.stats.arm_code import ArmCode, CodeKeeper, not_proved, unproven_reasons
 from harness.stats.attribution import Attribution, climb
 from harness.stats.cell_keepers import (
     AttributionKeeper,
@@ -29,11 +28,10 @@ from harness.stats.cell_keepers import (
     SampleKeeper,
     of_checks,
 )
-from harness.stats.counterparts import BuiltCheckout, Source
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
-from harness.stats.outcome import Arm, CellFacts, CellFields, JudgedTrial, Trial, TrialKeeper
-from harness.stats.tally import Tally, Watches, Word, decide, tally, tally_control
+from harness.stats.outcome import Arm, CellFacts, JudgedTrial, Trial, TrialKeeper
+from harness.stats.tally import Tally, Watches, Word, tally, tally_control
 from harness.stats.teeth import Teeth
 from harness.stats.unshown import PrintedTraceback, Unshown
 
@@ -92,73 +90,6 @@ class Judgement(Model):
     printed: list[PrintedTraceback] = Field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgedEnvironment:
-    """Environment that was made for an arm.
-
-    Attributes:
-        digest: of every file that was installed in it, wherever from.
-        python: version of its interpreter.
-        implementation: such as `cpython`.
-        named: packages that the scenario names, by normal name, with version and digest of its
-            files.
-        checkouts: those of them that were built from a commit.
-    """
-
-    digest: str
-    python: str
-    implementation: str
-    named: Mapping[str, tuple[str, str]]
-    checkouts: Mapping[str, BuiltCheckout] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmCode:
-    """Code of an arm: the sha256 of each file of its staged folder, the entry's arguments, its
-    environment.
-
-    `source` is the folder of the evidence in which its files lie.
-    `origin` is what its repository holds of the code that was not staged; None where nobody asks
-    which code ran.
-    """
-
-    files: Mapping[str, str]
-    arguments: Mapping[str, object]
-    environment: JudgedEnvironment | None = None
-    source: str = ""
-    origin: Source | None = None
-
-    def lines(self, read: Callable[[str], bytes]) -> LineOf:
-        """Find the text of a line of its files, without indentation, in the evidence."""
-        known: dict[str, list[str]] = {}
-
-        def line_of(file: str, line: int) -> str | None:
-            if file not in self.files:
-                return None
-            if file not in known:
-                known[file] = (
-                    read(f"{self.source}/{file}").decode("utf-8", "backslashreplace").splitlines()
-                )
-            return known[file][line - 1].strip() if 0 < line <= len(known[file]) else None
-
-        return line_of
-
-    @cached_property
-    def folder(self) -> str:
-        """One digest of the files."""
-        return fold(self.files)
-
-    def same_as(self, other: ArmCode) -> bool:
-        """Return whether both arms would run the same code in the same way."""
-        digests = [code.environment.digest if code.environment else "" for code in (self, other)]
-        return (
-            dict(self.files) == dict(other.files)
-            and canonical(dict(self.arguments)) == canonical(dict(other.arguments))
-            and digests[0] == digests[1]
-        )
-
-
-# Seven arguments: the plan, the code and where the evidence is are known to different callers.
 def judge(
     scenario: Scenario,
     cells: Iterable[tuple[Cell, CellFacts]],
@@ -232,6 +163,99 @@ def _toothless(cell: CellVerdict, teeth: Teeth) -> CellVerdict:
     return cell.model_copy(update={"verdict": "INCONCLUSIVE", "reasons": [*cell.reasons, *reasons]})
 
 
+def decide(
+    scenario: Scenario,
+    candidate: Tally,
+    control: Tally | None,
+    unproven: Collection[VerdictReason],
+    *,
+    holds: bool = False,
+    shows: bool = True,
+) -> tuple[Word, list[VerdictReason]]:
+    """Return the verdict and its reasons, by the rules of docs/architecture.md#verdicts in their
+    order.
+
+    `holds` is whether the control is stated to hold in this cell, `shows` whether a cell ran in
+    which it must fail.
+    """
+    if unproven:
+        return "INCONCLUSIVE", sorted(unproven, key=str)
+    accept = scenario.trials.accept
+    limit = accept.failure_rate_below
+    if candidate.failed and candidate.upper >= limit:
+        reason = (
+            f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as"
+            f" high as {candidate.upper:.1%}, and less than {limit:.1%} is asked"
+        )
+        return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
+    reasons: list[VerdictReason] = []
+    if candidate.upper >= limit:
+        reason = (
+            f"{candidate.counted} trials without a failure leave the failure rate below"
+            f" {candidate.upper:.1%} only, and less than {limit:.1%} is asked"
+        )
+        reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
+    if candidate.counted < scenario.trials.candidate:
+        whose = scenario.subject.called("candidate")
+        reason = (
+            f"{candidate.counted} of {scenario.trials.candidate} {whose} trials"
+            f" counted{_why_void(candidate)}"
+        )
+        reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
+    reasons += _doubt(scenario, control, holds=holds, shows=shows)
+    return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
+
+
+def _why_void(tally: Tally) -> str:
+    usual = Counter(trial.void for trial in tally.trials if trial.void is not None).most_common(1)
+    return f"; void: {usual[0][0]} ({usual[0][1]} times)" if usual else ""
+
+
+def _doubt(
+    scenario: Scenario, control: Tally | None, *, holds: bool, shows: bool
+) -> Iterator[VerdictReason]:
+    """Why the control does not show that the checks can fail."""
+    if control is None or scenario.subject.control is None:
+        reason = "the scenario has no control: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.NO_CONTROL, reason)
+        return
+    as_stated = control.as_stated or 0
+    share = scenario.subject.control.must_fail.share
+    who = scenario.subject.named("control")
+    if control.counted < scenario.trials.control:
+        counted = (
+            f"{control.counted} of {scenario.trials.control} {scenario.subject.called('control')}"
+            " trials counted"
+        )
+        reason = f"{counted}{_why_void(control)}"
+        yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
+    if control.counted and not control.failed and not holds:
+        reason = f"no trial of {who} failed any check: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
+    if holds and not shows:
+        reason = f"no cell ran in which {who} must fail: nothing shows that these checks can fail"
+        yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
+    instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
+    if (share.every or holds) and as_stated < control.counted:
+        word = "held" if holds else "failed"
+        reason = f"{who} {word} as stated in {as_stated} of {control.counted} trials: {instead}"
+        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
+    elif holds:
+        return
+    elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
+        reason = (
+            f"{who} failed as stated in {as_stated} of {control.counted} trials, at least "
+            f"{share.at_least:.0%} is asked: {instead}"
+        )
+        yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
+    elif control.p_value is None or control.p_value >= SIGNIFICANT:
+        reason = (
+            f"{who}'s failures do not set it apart from {scenario.subject.named('candidate')} "
+            f"(Fisher's one-sided p = {control.p_value:.3f})"
+        )
+        yield VerdictReason(VerdictCode.CONTROL_NOT_APART, reason)
+
+
 def merge(words: Iterable[Word]) -> Word:
     """FAIL beats INCONCLUSIVE beats PASS.
 
@@ -289,7 +313,7 @@ def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
             {**common, "verdict": "SKIPPED", "reasons": [facts.skipped]}
         )
     ran = provenance.Ran(read=basis.read, names=basis.names)
-    code = _CodeKeeper(scenario, basis.arms, ran)
+    code = CodeKeeper(scenario, basis.arms, ran)
     watches = Watches(scenario, cell)
     keepers: list[TrialKeeper] = [
         watches,
@@ -358,40 +382,6 @@ def _judge_trial(
     )
 
 
-class _CodeKeeper(TrialKeeper):
-    """Why it is not proved that trials ran the code of their arms (rule 12), and what else ran.
-
-    Attributes:
-        unproven: reasons so far, those of the reference too.
-    """
-
-    def __init__(
-        self, scenario: Scenario, arms: Mapping[str, ArmCode], ran: provenance.Ran
-    ) -> None:
-        self._subject = scenario.subject
-        self._arms = arms
-        self._ran = ran
-        self.unproven: set[VerdictReason] = set(_alike(scenario, arms))
-
-    def take(self, judged: JudgedTrial) -> None:
-        code = self._arms[judged.arm]
-        self.unproven.update(_unproven(self._subject.called(judged.arm), code, judged.history))
-        if code.origin is not None:
-            for why in self._ran.hear(judged.arm, code.origin, judged.history):
-                reason = VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
-                self.unproven.add(reason)
-
-    def reasons(self) -> Iterator[VerdictReason]:
-        yield from self.unproven
-
-    def fields(self) -> CellFields:
-        is_asked = self._arms["candidate"].origin is not None
-        return {
-            "outside": sorted(self._ran.beside),
-            "ran": self._ran.summary() if is_asked else None,
-        }
-
-
 def _of_reference(
     basis: _Basis, histories: Iterable[tuple[str, History]], arm: str, ran: provenance.Ran
 ) -> Iterator[VerdictReason]:
@@ -404,93 +394,8 @@ def _of_reference(
     for evidence, history in histories:
         basis.heard(evidence, history)
         runs.append(history)
-        yield from _unproven(scenario.subject.called(arm), code, history)
+        yield from unproven_reasons(scenario.subject.called(arm), code, history)
         for why in ran.hear(arm, code.origin, history) if code.origin is not None else ():
-            yield VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
+            yield VerdictReason(VerdictCode.CODE_NOT_PROVED, not_proved(why))
     if runs:
         yield from references.doubts(scenario, runs)
-
-
-def _alike(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[VerdictReason]:
-    """Why arms that are compared could not have differed: they are the same."""
-    if (other := arms.get("reference")) is not None:
-        if arms["candidate"].same_as(other):
-            alike = "a and b are the same code with the same arguments in the same environment"
-            yield VerdictReason(VerdictCode.ARMS_ALIKE, f"nothing could differ: {alike}")
-        return
-    control = arms.get("control")
-    struck_alike = all(fault.arm is None for fault in scenario.faults)
-    if control is not None and struck_alike and arms["candidate"].same_as(control):
-        alike = "both arms are the same code with the same arguments"
-        yield VerdictReason(VerdictCode.ARMS_ALIKE, _not_proved(alike))
-
-
-def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReason]:
-    """Why it is not proved that this trial ran the arm's code (rule 12)."""
-    unproved: set[str] = set()
-    elsewhere: set[str] = set()
-    for rank in range(history.size):
-        if (executed := history.executed(rank)) is not None:
-            if executed.event.values.get("folder") != code.folder:
-                unproved.add(
-                    f"{arm}: the folder a program was started from is not the arm's any more"
-                )
-            for name, digest in history.executed_files(rank):
-                if code.files.get(name) != digest:
-                    unproved.add(f"{arm}: {name} that was executed is not the arm's")
-        # A program may emit any event, and was started from the files looked at above.
-        if history.is_of_programs:
-            continue
-        for seen in history.said(rank, "subject.loaded"):
-            values = seen.event.values
-            if values.get("elsewhere"):
-                unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
-            elsewhere.update(environment_unproven(arm, code.environment, values.get("environment")))
-            strays = values.get("strays")
-            for name in strays if isinstance(strays, list) else ():
-                unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
-        for file, digest in provenance.loaded_files(history, rank):
-            if code.files.get(file) != digest:
-                unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
-    yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in unproved)
-    yield from (
-        VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere
-    )
-
-
-def environment_unproven(
-    arm: str, environment: JudgedEnvironment | None, reported: JSON
-) -> Iterator[str]:
-    """Why it is not proved that a rank ran in its arm's environment.
-
-    Args:
-        arm: its name.
-        environment: its environment; None is the one that Rankproof runs in.
-        reported: `environment` of the rank's `subject.loaded`; None where it told nothing.
-    """
-    if environment is None:
-        if reported is not None:
-            yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
-        return
-    if not isinstance(reported, dict) or reported.get("apart") is not True:
-        yield f"{arm}: a rank did not run in the arm's environment"
-        return
-    if (reported.get("python"), reported.get("implementation")) != (
-        environment.python,
-        environment.implementation,
-    ):
-        there = f"{reported.get('implementation')} {reported.get('python')}"
-        yield f"{arm}: a rank ran in {there}, not in Python {environment.python}"
-    packages = reported.get("packages")
-    for name, (version, record) in environment.named.items():
-        package = packages.get(name) if isinstance(packages, dict) else None
-        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (
-            version,
-            record,
-        ):
-            seen = package.get("version") if isinstance(package, dict) else "no such package"
-            yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"
-
-
-def _not_proved(why: str) -> str:
-    return f"which code ran is not proved: {why}"

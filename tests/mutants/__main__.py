@@ -45,6 +45,7 @@ EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
 MODULES = [
     "harness/stats/tally.py",
     "harness/stats/verdict.py",
+    "harness/stats/arm_code.py",
     "harness/stats/cell_keepers.py",
     "harness/stats/hang.py",
     "harness/stats/teeth.py",

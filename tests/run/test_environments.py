@@ -16,7 +16,7 @@ import pytest
 from harness.reason import Skip, SkipCode
 from harness.record.assemble import assemble
 from harness.record.model import RecordError
-from harness.stats.verdict import JudgedEnvironment, environment_unproven
+from harness.stats.arm_code import JudgedEnvironment, environment_unproven
 from tests.kit import forge, wheels
 from tests.kit.commands import Ran, needs_packages
 

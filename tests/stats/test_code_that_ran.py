@@ -12,6 +12,7 @@ import pytest
 
 from harness.events import Event
 from harness.history import History
+from harness.stats.arm_code import JudgedEnvironment, environment_unproven
 from harness.stats.counterparts import (
     BuiltCheckout,
     Counterparts,
@@ -23,7 +24,7 @@ from harness.stats.counterparts import (
     spread,
 )
 from harness.stats.provenance import Ran, judge, path_of, releases, told
-from harness.stats.verdict import ArmCode, JudgedEnvironment, environment_unproven
+from harness.stats.verdict import ArmCode
 
 OURS, OTHER, THIRD = "a" * 64, "b" * 64, "c" * 64
 STRANGER = {

@@ -10,7 +10,8 @@ from harness.reason import VerdictCode, Void, VoidCode
 from harness.scenario import SIGNIFICANT, Scenario
 from harness.stats.outcome import Trial
 from harness.stats.rates import fisher, upper_bound
-from harness.stats.tally import Tally, decide, tally, tally_control
+from harness.stats.tally import Tally, tally, tally_control
+from harness.stats.verdict import decide
 from tests.stats.test_verdict import scenario
 
 

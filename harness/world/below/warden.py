@@ -73,7 +73,7 @@ def _serve(control: int, scratch: str, *, warden: int, warm: bool) -> None:
     # Without a warden nobody ends what the server leaves behind.
     die_with_parent(warden)
     # Imported here alone, so that the warden itself stays small.
-    from harness.world.below.fork_server import serve
+    from harness.world.below.keeper_server import serve
 
     serve(control, scratch, warm=warm)
     _exit(0)
