@@ -115,6 +115,7 @@ def _crossval(options: argparse.Namespace) -> int:
                 " --tokenizer",
                 file=sys.stderr,
             )
+            # The command explains why, and its exit code is ours.
             return rankproof(["tokenizer", "resolve", str(model), "--explain", "--strict"])
         other = resolution.chosen.path
     given = [(option, getattr(options, option.removeprefix("--"))) for option in PASSED_ON]

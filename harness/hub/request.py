@@ -218,6 +218,7 @@ def parse(raw: str) -> Target:
             raise BadTarget("the name of a client is 1 to 64 letters, digits, '.', '_' or '-'")
     if parts[:2] == ["api", "models"]:
         return _api(parts[2:], client, parameters)
+    # After NAME or ORG/NAME.
     if "resolve" in parts[1:3]:
         at = parts.index("resolve", 1)
         repository = _repository(parts[:at])

@@ -243,7 +243,8 @@ class Server:
         """Refuse connections for a time, everywhere. The places stay ours."""
         if not self._listeners or self._stopped:
             return
-        # Before the listeners are closed: a socket that was given listens on by another descriptor.
+        # A socket handed to us goes on listening through its giver's descriptor, so shut it down
+        # before closing ours.
         for place in self._places:
             place.refuse()
         self._leave()

@@ -259,16 +259,14 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
         return
     stopped = history.noted("world.stopped")
     for rank in living:
-        asked = history.noted("rank.state", rank)
-        if not asked or not isinstance(asked[0].event.values.get("asked"), bool):
+        states = history.noted("rank.state", rank)
+        was_asked = states[0].event.values.get("asked") if states else None
+        is_there = stopped and ends.get(rank, still.ns) >= stopped[0].event.ns
+        if not isinstance(was_asked, bool):
             yield f"nobody asked rank {rank} where it stands"
-        elif asked[0].event.values["asked"] is not True and not history.noted("world.unproved"):
+        elif not was_asked and not history.noted("world.unproved"):
             yield f"rank {rank} was not asked where it stands, and a hang was proved"
-        elif (
-            asked[0].event.values["asked"] is True
-            and stopped
-            and ends.get(rank, still.ns) >= stopped[0].event.ns
-        ):
+        elif was_asked and is_there:
             numbers = [
                 seen.event.values.get("sample") for seen in history.noted("rank.stack", rank)
             ]

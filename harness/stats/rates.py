@@ -204,11 +204,15 @@ def binomial_at_most(successes: int, trials: int, rate: float) -> float:
 
 
 def _bisect(is_low: Callable[[float], bool]) -> float:
+    """Find where `is_low` turns false: the upper end, so that a bound is never too small."""
     low = 0.0
     high = 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if is_low(middle) else (low, middle)
+        if is_low(middle):
+            low = middle
+        else:
+            high = middle
     return high
 
 

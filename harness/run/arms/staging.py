@@ -176,7 +176,7 @@ class _Staging:
         self._inputs = [real_place(path) for path in inputs]
         self._results = results
         self._module = subject.function.partition(":")[0]
-        self._is_in: Callable[[Iterable[str]], bool] = (
+        self._holds_subject: Callable[[Iterable[str]], bool] = (
             has_module(self._module) if subject.program is None else has_any(subject.program)
         )
 
@@ -281,7 +281,7 @@ class _Staging:
                 {path[len(beginning) :] for path in some if path.startswith(beginning)}
                 for some in paths
             ]
-            here_is_fine = all(self._is_in(some) for some in cut)
+            here_is_fine = all(self._holds_subject(some) for some in cut)
             # Where the scenario's own folder is the same for all arms, what they differ in lies
             # elsewhere.
             if here_is_fine and (given != "." or place in USUAL or self._differ(revisions, place)):
@@ -395,9 +395,9 @@ class _Staging:
     def _with_the_subject(self, code: dict[str, bytes], *, at: str) -> dict[str, bytes]:
         """Lay the scenario's own files over the code, where only they hold the subject.
 
-        For an entry, Python's only.
+        For an entry, only the .py files.
         """
-        if self._is_in(code):
+        if self._holds_subject(code):
             return code
         # The scenario may be committed at one revision and not at another: that is not a difference
         # between the arms.
@@ -415,7 +415,7 @@ class _Staging:
                 else not path.endswith((".yaml", ".patch"))
             )
         }
-        if not self._is_in(files):
+        if not self._holds_subject(files):
             return code
         if both := sorted(path for path in files if code.get(path, files[path]) != files[path]):
             raise ArmError(
@@ -454,7 +454,7 @@ class _Staging:
         )
 
     def _demand_a_file(self, files: Mapping[str, bytes], words: Sequence[str]) -> None:
-        if not self._is_in(files):
+        if not self._holds_subject(files):
             raise NotThere(
                 ("subject", "program"),
                 f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from"

@@ -54,8 +54,8 @@ class RayRelay:
                 this.
             beat: a message that says nothing, sent whenever control asks; empty where control has
                 its own.
-            alone: whether this process is the relay's, and ends when nobody has asked anything for
-                `UNASKED` seconds.
+            alone: whether the process serves this relay only, and ends when nobody has asked
+                anything for `UNASKED` seconds.
         """
         self._beat = beat
         # Calls come in several threads: parts are written in order, and none into another.
@@ -67,7 +67,7 @@ class RayRelay:
         try:
             if code:
                 with zipfile.ZipFile(io.BytesIO(code)) as archive:
-                    # As elsewhere here.
+                    # os.path, as everywhere in this class: it is sent by value.
                     archive.extractall(os.path.join(self._folder, "code"))  # noqa: PTH118
             python = interpreter if os.access(interpreter, os.X_OK) else sys.executable
             # Without a name, so that nothing is left of it however this process ends.
