@@ -25,7 +25,7 @@ from tests.test_locks import requirements
 
 PROJECT = Path(__file__).resolve().parent.parent
 MOST_DISTRIBUTIONS = 14
-MOST_BYTES = 24_000_000
+MOST_BYTES = 24_500_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
@@ -178,7 +178,7 @@ def run_and_judge(core: Core, repo: Path, keys: Keys) -> None:
 
 
 def test_the_core_is_small(core: Core) -> None:
-    """At most 14 distributions and 24 MB, whose requirements are all there, and no numpy among
+    """At most 14 distributions and 24.5 MB, whose requirements are all there, and no numpy among
     them.
     """
     there = {

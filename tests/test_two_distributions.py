@@ -195,7 +195,7 @@ def test_no_file_belongs_to_both(wheels: dict[str, list[Path]]) -> None:
         path.removeprefix("rankproof_integrity/"): data
         for path, data in held["rankproof-integrity"].items()
     }
-    assert len(original) > 40
+    assert len(original) >= 30
     assert {path: copy.get(path) for path in original} == original
 
 

@@ -217,6 +217,7 @@ def _resumed(place: Path, key: Path) -> subprocess.CompletedProcess[str]:
         sys.executable,
         "-m",
         "harness.cli",
+        "lab",
         "matrix",
         "--resume",
         str(place),
