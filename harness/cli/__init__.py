@@ -239,6 +239,19 @@ def print_styled(text: Text) -> None:
     )
 
 
+def print_word(before: str, word: str, after: str = "") -> None:
+    """Print a line with a verdict in it, which has its colour where somebody watches."""
+    if not is_watched(sys.stdout) or os.environ.get("NO_COLOR"):
+        print(f"{before}{word}{after}")
+        return
+    from rich.text import Text
+
+    from harness.forms.text import visible
+    from harness.report.terminal import STYLES
+
+    print_styled(Text.assemble(visible(before), (word, STYLES.get(word, "")), visible(after)))
+
+
 def discard(number: int) -> None:
     """Let a descriptor lead nowhere."""
     null = os.open(os.devnull, os.O_WRONLY)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up, print_word
 from harness.cli.arguments import LOCAL, RAY, jobs_of, load_all, tell, wanted
 from harness.cli.progress import progress_for
 from harness.forms.distribution import EXTRAS, missing
@@ -263,7 +263,7 @@ def demand_signed(code: int, signer: Signer | None, *, unsigned: bool) -> int:
 def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     record = finished.record
     for cell in record.judgement.cells:
-        print(f"  {cell.id}: {cell.verdict}")
+        print_word(f"  {cell.id}: ", cell.verdict)
         for reason in cell.reasons:
             print(f"      {reason}")
         trials = cell.candidate.trials if cell.candidate else ()
@@ -283,7 +283,7 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
             if record.judgement.as_expected
             else f" (expected {record.scenario.expects})"
         )
-    print(f"  {record.judgement.verdict}{expected} in {record.run.seconds} s")
+    print_word("  ", record.judgement.verdict, f"{expected} in {record.run.seconds} s")
     _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
@@ -432,5 +432,5 @@ def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
             parts.append(f"{as_expected} of {len(tests)} self-tests as expected")
         if skipped:
             parts.append(f"{skipped} cells skipped")
-        print(f"{', '.join(parts)}: {verdict}")
+        print_word(f"{', '.join(parts)}: ", verdict)
     return VERDICT_CODES.get(verdict, FAIL)
