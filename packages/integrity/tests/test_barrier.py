@@ -26,6 +26,7 @@ from rankproof_integrity import (
     SharedStore,
     TorchStore,
 )
+from rankproof_integrity.problem import Misused
 
 SIZE = 3
 RANKS = st.integers(0, SIZE - 1)
@@ -261,3 +262,30 @@ def test_a_key_of_any_length_has_a_file(tmp_path: Path) -> None:
     for key in keys:
         store.delete(key)
         assert store.get(key) is None
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan")])
+def test_a_wait_of_no_time_is_a_misuse(timeout: float) -> None:
+    """NaN too: nothing compares with it, and the wait would not end."""
+    barrier = DistributedBarrier(membership=Membership(store=MemoryStore(), rank=0, world_size=1))
+    with pytest.raises(Misused, match="waits for some time"):
+        barrier.wait(timeout=timeout)
+
+
+def test_a_value_that_does_not_fit_on_the_disk_leaves_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes next may have the space, and what was there stays."""
+    store = FolderStore(tmp_path)
+    store.set("key", b"before")
+    there = sorted(path.name for path in tmp_path.iterdir())
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", refuse)
+        with pytest.raises(OSError, match="No space"):
+            store.set("key", b"after")
+    assert store.get("key") == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == there

@@ -182,6 +182,20 @@ def test_a_stream_goes_on_after_a_restart(at: int, data: st.DataObject) -> None:
     assert one.finish(held=(len(IDS), digest_of(IDS))).is_valid
 
 
+def test_what_was_passed_over_and_made_again_is_looked_at() -> None:
+    """A stream that begins again from before the gap is judged whole; one that does not, is not."""
+    for begins_again in (True, False):
+        one = validator()
+        for chunk in stream()[:3]:
+            assert one.check(chunk).is_valid
+        one.passed_over(Behind(first=3, last=3, since=0.0))
+        one.check(stream()[4])
+        if begins_again:
+            one.begin(epoch=1, position=2)
+            assert all(one.check(chunk).is_valid for chunk in stream(epoch=1, start=2))
+        assert one.finish().is_valid is begins_again
+
+
 LETTERS = {0: b"a", 1: b"b", 2: b"c", 3: b"d"}
 
 

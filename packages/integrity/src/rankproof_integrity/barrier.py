@@ -298,7 +298,8 @@ class DistributedBarrier:
         """Wait, until nobody waits for it any more: then it is broken for nobody, and may be waited
         for again.
         """
-        if timeout <= 0 or retry_count < 0:
+        # Not `<= 0`: nothing compares with NaN, and such a wait would not end.
+        if not timeout > 0 or retry_count < 0:
             raise Misused(
                 f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries"
             )

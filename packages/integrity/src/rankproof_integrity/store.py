@@ -111,8 +111,14 @@ class FolderStore:
     def _write(self, key: str, value: bytes) -> None:
         # Aside and renamed: `get` takes no lock, and reads the old value or the new one.
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="new-", delete=False) as aside:
-            aside.write(value)
-        Path(aside.name).replace(self._path(key))
+            try:
+                aside.write(value)
+                aside.flush()
+                Path(aside.name).replace(self._path(key))
+            except BaseException:
+                # On a full disk half a value would stay, and take the last space.
+                Path(aside.name).unlink(missing_ok=True)
+                raise
 
     def get(self, key: str) -> bytes | None:
         try:

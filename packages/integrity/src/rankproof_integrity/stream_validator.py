@@ -393,6 +393,9 @@ class StreamValidator:
             kept = given[: self._spelled_length(self.sequence.ids, most=len(given))]
             self._texts = _at_the_end(kept, position)
             self._made_again = position
+        if self._blind is not None and position <= self._blind:
+            # Those that were passed over are made again, and come here this time.
+            self._blind = None
         self._encoding = self._new_encoding()
         self._fed = 0
         self._end = None
