@@ -415,6 +415,38 @@ def test_who_sleeps_in_short_steps_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -
     assert "again and again" not in made.watch.doubts().get(HELPER, "")
 
 
+SLEEPS = call("clock_nanosleep", 0, 0, 1)
+SLEEPING = "sleeps in clock_nanosleep again and again"
+
+
+@pytest.mark.parametrize(
+    ("who", "polls", "why"),
+    [
+        (MAIN, (), SLEEPING),
+        (MAIN, (RANK,), ""),
+        (MAIN, (OTHER,), SLEEPING),
+        (HELPER, (), SLEEPING),
+        (HELPER, (RANK,), SLEEPING),
+        (CHILD, (), ""),
+        (CHILD, (OTHER,), ""),
+        ((OTHER, OTHER + 2), (), SLEEPING),
+    ],
+)
+def test_who_sleeps_is_a_doubt_but_where_it_may(
+    who: tuple[int, int], polls: tuple[int, ...], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread of a rank waits for somebody, unless it is stated to poll; that of another
+    process may sleep for as long as the world lives.
+    """
+    watch = Stillness(begun=100.0, deadline=160.0, needed=1.0, polls=polls)
+    made = World(monkeypatch, watch)
+    monkeypatch.setattr(stillness, "waits_in", lambda *_, **__: NOBODY)
+    shown = {MAIN: thread(), who: thread(said=SLEEPS)}
+    made.show(0.0, shown)
+    assert made.show(1.5, shown) == ""
+    assert watch.doubts() == ({who: why} if why else {})
+
+
 @pytest.mark.parametrize(("since", "is_doubtful"), [(0.0, True), (1.0, True), (1.5, False)])
 def test_a_wait_until_a_moment_is_as_long_as_it_was_seen(
     since: float, *, is_doubtful: bool, monkeypatch: pytest.MonkeyPatch
