@@ -376,14 +376,7 @@ class ComparisonTally:
             nonfinite=(self.nonfinite[0], self.nonfinite[1]),
             worst=worst,
             stretch=self.stretch,
-            excess=(
-                [
-                    float(f"{excess:.4g}") if math.isfinite(excess) else None
-                    for excess in self.excess
-                ]
-                if self.differing
-                else []
-            ),
+            excess=[_rounded(excess) for excess in self.excess] if self.differing else [],
         )
 
 
@@ -471,3 +464,8 @@ def _text(value: Number) -> str:
 
 def _shape(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
+
+
+def _rounded(excess: float) -> float | None:
+    """Round to four digits; JSON has no infinity."""
+    return float(f"{excess:.4g}") if math.isfinite(excess) else None

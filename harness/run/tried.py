@@ -127,6 +127,7 @@ class _Clock(Progress):
         self.begun = now
 
 
+# More than 40 statements: everything that a run does, in its order, for one trial of each arm.
 def attempt(
     loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Progress
 ) -> TriedCell:

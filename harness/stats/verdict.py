@@ -90,6 +90,7 @@ class Judgement(Model):
     printed: list[PrintedTraceback] = Field(default_factory=list)
 
 
+# What is judged, and how its evidence is read: the run and a verifier call it alike.
 def judge(
     scenario: Scenario,
     cells: Iterable[tuple[Cell, CellFacts]],

@@ -239,6 +239,7 @@ class VerificationMemory:
         self._used[path] = entry
         return entry["found"]
 
+    # What was found, and the three moments by which it is known to be of one state.
     def remember(
         self,
         path: str,

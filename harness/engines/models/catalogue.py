@@ -241,6 +241,7 @@ def _dense(model_type: str, architecture: str, shape: Shape, **further: Any) -> 
     }
 
 
+# The names that each family gives to the same sizes.
 def _sparse(
     model_type: str,
     architecture: str,
