@@ -297,6 +297,7 @@ def test_what_runs_on_demand_is_run_where_it_is_named(tmp_path: Path) -> None:
     assert runs(folder / "asked.yaml", folder / "swept.yaml") == ["asked", "swept"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_removed_is_no_bug_of_ours(tmp_path: Path) -> None:
     """A shell may stand in a folder that somebody deleted: the answer says so."""
     gone = tmp_path / "gone"

@@ -62,6 +62,7 @@ def with_rights(rights: str) -> list[str]:
     return ["setpriv", "--bounding-set", rights, "--inh-caps", rights]
 
 
+@pytest.mark.slow
 def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
     """A path in a locked folder is told as that by every command, and so is one that is too long
     for the system.
@@ -102,6 +103,7 @@ def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_results_in_a_locked_folder_are_what_the_doctor_names(tmp_path: Path) -> None:
     """The doctor goes on where it may not look, and says that results cannot be written there."""
     (tmp_path / "locked").mkdir(mode=0)
@@ -157,6 +159,7 @@ def test_a_home_of_nobody_is_a_path_like_any(
     assert capsys.readouterr().err.count("~no-such-user/x") >= 2
 
 
+@pytest.mark.slow
 def test_too_few_descriptors_are_told(tmp_path: Path) -> None:
     """Where no file can be opened any more, that is the answer, with where the limits stand."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

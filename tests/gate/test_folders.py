@@ -16,6 +16,7 @@ from tests.kit.pull_requests import Copy, Place, not_met, row
 Make = Callable[[], Copy]
 
 
+@pytest.mark.slow
 def test_thousands_of_folders(place: Place, copy: Make) -> None:
     """Reports of other commits are left aside by what they say they are of, without being verified,
     and counted.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -83,6 +84,7 @@ def test_a_damaged_scenario_loads_or_is_refused_in_words(good: str, seed: int, c
     outcome("".join(lines).encode())
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=30)
 @given(st.data())
 def test_any_value_anywhere_loads_or_is_refused_in_words(good: str, data: st.DataObject) -> None:

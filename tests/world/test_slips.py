@@ -107,6 +107,7 @@ def test_a_control_that_fails_as_its_bug_does_counts(
     assert trial.as_stated is True, trial.otherwise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "code"), SLIPS.items(), ids=[f"{entry}-{code}" for (entry, _), code in SLIPS.items()]
 )

@@ -189,6 +189,7 @@ def refusing(content: bytes) -> Answer:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "server",
     [lambda content: lambda handler: send(handler, content), shifted, longer, refusing],

@@ -84,6 +84,7 @@ STANDS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [*SEEN, *STANDS])
 def test_what_the_kernel_shows_of_a_way_to_go_on_is_named(
     way: str, outside: dict[str, str], tmp_path: Path

@@ -36,6 +36,7 @@ def play(live: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.slow
 def test_a_program_is_told_what_a_subject_is_told(play: Any, tmp_path: Path) -> None:
     """Rank, size, seed, inputs, arguments and the code come as variables.
 
@@ -202,6 +203,7 @@ def test_a_program_that_never_gets_ready_holds_the_others_at_the_line(play: Any)
     assert lived.findings["finished"].failed_ranks == (1,)
 
 
+@pytest.mark.slow
 def test_what_a_program_leaves_behind_is_counted_and_ended(play: Any) -> None:
     """A background process of a program is a survivor."""
     assert play(READY + "sleep 600 >/dev/null 2>&1 3>&- 4<&- &\n").survivors == 2

@@ -140,6 +140,7 @@ def test_who_is_below_the_keeper_of_a_rank_is_looked_at(
             os.kill(pid, signal.SIGKILL)  # its parent is killed, which does not end it
 
 
+@pytest.mark.slow
 def test_who_computes_without_a_processor_does_not_stand_still() -> None:
     """A thread that hardly gets to run uses as little as one that idles, but it is ready: nothing
     is proved.

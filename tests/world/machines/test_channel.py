@@ -148,6 +148,7 @@ def test_without_the_interpreter_another_answers() -> None:
         assert channel.ask("facts")["python"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_waits_for_no_silent_machine() -> None:
     """Machines that take a connection and then say nothing hold nobody up, and what reached them is
     ended at once.
