@@ -102,7 +102,7 @@ def test_what_did_not_change_is_not_verified_again(
     monkeypatch.setattr(page, "_verified", counted)
     # The copies were made just now, and nothing changes beside.
     monkeypatch.setattr(remembered, "SETTLED_AFTER_NS", -(10**9))
-    monkeypatch.setattr(remembered, "LOCAL", {*remembered.LOCAL, "tmpfs"})
+    monkeypatch.setattr(remembered, "keeps_times", lambda _: True)
     for name, value in {**made[1], "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     assert main(["view", str(results)]) == 0

@@ -16,6 +16,7 @@ from harness.trust import remembered
 from harness.trust.remembered import (
     SETTLED_AFTER_NS,
     VerificationMemory,
+    keeps_times,
     names_in,
     reader_digest,
     stamp_of,
@@ -28,10 +29,15 @@ FOUND: dict[str, object] = {"verdict": "PASS"}
 NOW = datetime(2026, 1, 3, tzinfo=UTC)
 
 
+@pytest.fixture(autouse=True)
+def any_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may have their folders on one that keeps no times."""
+    monkeypatch.setattr(remembered, "keeps_times", lambda _: True)
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder as a run has it, whatever file system tests have their folders on."""
-    monkeypatch.setattr(remembered, "LOCAL", {*remembered.LOCAL, "tmpfs"})
+def run(tmp_path: Path) -> Path:
+    """A folder as a run has it."""
     folder = tmp_path / "results" / "run"
     (folder / "evidence" / "deep").mkdir(parents=True)
     for name in ("report.md", "evidence/a", "evidence/deep/b"):
@@ -275,7 +281,7 @@ def test_what_is_kept_is_json_that_a_person_can_read(run: Path) -> None:
 
 def test_what_is_written_through_a_memory_map_is_noticed(run: Path) -> None:
     """A page of the map that was written before stays writable until it is written back."""
-    if not remembered.keeps_times(run) or "tmpfs" in filesystem_of(run):
+    if not keeps_times(run):
         pytest.skip("this file system does not keep the times of such writes")
     file = run / "evidence" / "a"
     with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as written:
@@ -290,19 +296,17 @@ def test_what_is_written_through_a_memory_map_is_noticed(run: Path) -> None:
         assert recalled(run) is None
 
 
-def filesystem_of(place: Path) -> str:
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = [(line.split()[4], line.partition(" - ")[2].split()[0]) for line in lines]
-    return max(
-        (one for one in points if place.is_relative_to(one[0])), key=lambda one: len(one[0])
-    )[1]
-
-
 def test_nothing_is_remembered_where_changes_leave_no_time(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On tmpfs, and on what a server keeps."""
+    monkeypatch.setattr(remembered, "keeps_times", keeps_times)
     monkeypatch.setattr(remembered, "LOCAL", frozenset())
     assert not keep(run)
     assert recalled(run) is None
-    assert not remembered.keeps_times(Path("/proc/self"))
+
+
+def test_what_the_kernel_makes_up_keeps_no_times() -> None:
+    """Nor does what cannot be found."""
+    assert not keeps_times(Path("/proc/self"))
+    assert not keeps_times(Path("/proc/self/nothing/there"))
