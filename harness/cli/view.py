@@ -36,7 +36,7 @@ from harness.trust.remembered import (
     write_whole,
 )
 from harness.trust.signers import SignerPolicy, SignersMalformed
-from harness.trust.sshsig import SshsigError
+from harness.trust.sshsig import NoSshKeygen, SshsigError
 
 if TYPE_CHECKING:
     from harness.record.model import Record
@@ -241,7 +241,15 @@ def _shown(
     before = stamp_of(place, names) if names is not None else None
     with suppress(OSError):
         write_back(place, names or [])
-    run = _verified(place, name=name, path=path, policy=policy)
+    try:
+        run = _verified(place, name=name, path=path, policy=policy)
+    # Without ssh-keygen no run is verified, and the command ends with that.
+    except NoSshKeygen:
+        raise
+    # A failure may pass (no space, too many open files), so none is remembered; and a run that
+    # makes the verifier fail must not take the page of all others away.
+    except Exception as problem:  # noqa: BLE001
+        return _failed(problem, name=name, path=path)
     # A certificate ends by itself, and no list says when.
     if names is not None and not run.is_certified:
         memory.remember(
@@ -258,26 +266,17 @@ def _shown(
 
 def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ListedRun:
     # Imported here: most runs were verified before, and then nothing heavy is needed.
-    from harness.cli.reports import NoBundle, replay_of, report_of
+    from harness.cli.reports import replay_of, report_of
     from harness.run.replay import RecordReplay
     from harness.trust.folder import verify_folder
 
     now = timestamp(datetime.now(UTC))
-    try:
-        with report_of(place) as report:
-            replay = replay_of(report)
-            verification = verify_folder(report, policy=policy, replay=replay)
-            # What was not verified may be any page: its text is all that is offered.
-            names = ("report.html", REPORT) if verification.ok else (REPORT,)
-            page = next((name for name in names if _is_file(place / name)), "")
-    except (NoBundle, OSError) as problem:
-        return ListedRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
-    # A run that makes the verifier fail must not take the page of all others away.
-    except Exception as problem:  # noqa: BLE001
-        why = (
-            f"rankproof verify fails on it ({type(problem).__name__}: {problem}): please report it"
-        )
-        return ListedRun(path=path, name=name, verified=now, refusal="NOT VERIFIED", why=why)
+    with report_of(place) as report:
+        replay = replay_of(report)
+        verification = verify_folder(report, policy=policy, replay=replay)
+        # What was not verified may be any page: its text is all that is offered.
+        names = ("report.html", REPORT) if verification.ok else (REPORT,)
+        page = next((name for name in names if _is_file(place / name)), "")
     if not verification.ok:
         return ListedRun(
             path=path,
@@ -300,6 +299,17 @@ def _verified(place: Path, *, name: str, path: str, policy: SignerPolicy) -> Lis
         return _of_run(verified, replay.record)
     record = getattr(replay, "record", None)
     return verified if record is None else _of_series(verified, record)
+
+
+def _failed(problem: Exception, *, name: str, path: str) -> ListedRun:
+    """List a run whose verification came to no end."""
+    from harness.cli.reports import NoBundle
+
+    now = timestamp(datetime.now(UTC))
+    if isinstance(problem, NoBundle | OSError):
+        return ListedRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
+    why = f"rankproof verify fails on it ({type(problem).__name__}: {problem}): please report it"
+    return ListedRun(path=path, name=name, verified=now, refusal="NOT VERIFIED", why=why)
 
 
 def _of_run(verified: ListedRun, record: Record) -> ListedRun:

@@ -4,6 +4,7 @@ written.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli import USAGE, main
 from harness.cli import view as page
 from harness.cli.view import DEEPEST, refresh, run_around, run_places
 from harness.report.runs_page import ListedRun, render_runs
@@ -22,6 +23,7 @@ from harness.run.replay import RecordReplay
 from harness.trust import remembered
 from harness.trust.replay import Read
 from harness.trust.signers import SignerPolicy
+from harness.trust.sshsig import NoSshKeygen
 from tests.kit.commands import SCENARIO, SUBJECT, Ran, run_command
 
 Run = Callable[..., Ran]
@@ -298,3 +300,51 @@ def test_a_run_on_which_the_verifier_fails_leaves_the_page_of_the_others(
     shown = (results / "index.html").read_text()
     assert sorted(words(shown)) == ["NOT VERIFIED", "PASS"]
     assert "ZeroDivisionError: a slip" in shown
+
+
+@pytest.mark.slow
+def test_a_failure_that_passes_is_not_remembered(
+    results: Path,
+    made: tuple[Path, dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Open files ran out during the first page; the second is whole."""
+    verify = page._verified
+
+    def fails(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ListedRun:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(page, "_verified", fails)
+    monkeypatch.setattr(remembered, "SETTLED_AFTER_NS", -(10**9))
+    monkeypatch.setattr(remembered, "keeps_times", lambda _: True)
+    for name, value in {**made[1], "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["view", str(results)]) == 0
+    shown = (results / "index.html").read_text()
+    assert words(shown) == ["NOT VERIFIED", "NOT VERIFIED"]
+    assert "Too many open files" in shown
+    monkeypatch.setattr(page, "_verified", verify)
+    assert main(["view", str(results)]) == 0
+    assert words((results / "index.html").read_text()) == ["PASS", "PASS"]
+
+
+@pytest.mark.slow
+def test_a_machine_without_ssh_keygen_makes_no_page(
+    results: Path,
+    made: tuple[Path, dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is not called a bug that each run meets."""
+
+    def fails(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ListedRun:
+        raise NoSshKeygen("ssh-keygen is not installed")
+
+    monkeypatch.setattr(page, "_verified", fails)
+    for name, value in {**made[1], "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["view", str(results)]) == USAGE
+    assert "ssh-keygen is not installed" in capsys.readouterr().err
+    assert not (results / "index.html").exists()
