@@ -12,12 +12,11 @@ import pytest
 
 from harness.events import Event
 from harness.history import History
-from harness.stats.arm_code import JudgedEnvironment, environment_unproven
+from harness.stats.arm_code import ArmCode, JudgedEnvironment, environment_unproven
 from harness.stats.counterparts import (
     Source,
 )
 from harness.stats.provenance import Ran, path_of, releases, told
-from harness.stats.verdict import ArmCode
 
 OURS, OTHER, THIRD = "a" * 64, "b" * 64, "c" * 64
 STRANGER = {
