@@ -83,8 +83,10 @@ def main(options: argparse.Namespace) -> int:
         why = f"{out}: is there, and no page of this command: it would be lost"
         return give_up("view", f"{why}. Give another place with --out", USAGE)
     try:
-        policy = policy_of(options, own=own_keys())
-        runs = shown_runs(options.folder, policy=policy, page=out)
+        own = own_keys()
+        policy = policy_of(options, own=own)
+        is_default = policy == default_policy(own)
+        runs = shown_runs(options.folder, policy=policy, is_default=is_default, page=out)
     except (SignersMalformed, SshsigError, ValueError) as error:
         return give_up("view", error, USAGE)
     refused = sum(bool(run.refusal) for run in runs)
@@ -98,12 +100,15 @@ def main(options: argparse.Namespace) -> int:
     return PASS
 
 
-def shown_runs(folder: Path, *, policy: SignerPolicy, page: Path) -> list[ListedRun]:
+def shown_runs(
+    folder: Path, *, policy: SignerPolicy, is_default: bool, page: Path
+) -> list[ListedRun]:
     """Verify the runs of a folder, or recall them, and write the page.
 
     Args:
         folder: searched for reports and bundles.
         policy: whose signature is accepted.
+        is_default: whether that is also whose signature is accepted without options.
         page: where the page is written.
 
     Raises:
@@ -126,7 +131,7 @@ def shown_runs(folder: Path, *, policy: SignerPolicy, page: Path) -> list[Listed
         place=str(folder),
         made=timestamp(now),
         unread=unread,
-        is_default=policy == default_policy(),
+        is_default=is_default,
     )
     try:
         write_whole(page, content, mode=0o666 & ~_umask())
@@ -145,15 +150,15 @@ def refresh(results: Path) -> None:
     if not is_ours(page, made_by_default=True):
         return
     try:
-        shown_runs(results, policy=default_policy(), page=page)
+        shown_runs(results, policy=default_policy(own_keys()), is_default=True, page=page)
     except Exception as error:  # noqa: BLE001 - the run has ended, and its report is written
         print(f"{page} could not be written anew: {error}", file=sys.stderr)
 
 
-def default_policy() -> SignerPolicy:
+def default_policy(own: tuple[str, ...]) -> SignerPolicy:
     """Whose signature a page accepts that is made without options."""
     defaults = argparse.Namespace(allowed_signers=None, signer=[], revoked=None, at="now")
-    return policy_of(defaults, own=own_keys())
+    return policy_of(defaults, own=own)
 
 
 def is_ours(page: Path, *, made_by_default: bool = False) -> bool:

@@ -147,8 +147,8 @@ def _code_stamp() -> str:
     plug-in may come or go.
     """
     root = Path(__file__).parents[1]
-    modules = sorted(root.rglob("*.py"))
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in modules]
+    modules = [(str(path), path.stat()) for path in sorted(root.rglob("*.py"))]
+    stamps = [(path, status.st_size, status.st_mtime_ns) for path, status in modules]
     for folder in sys.path:
         with suppress(OSError):
             stamps.append((folder, 0, Path(folder).stat().st_mtime_ns))

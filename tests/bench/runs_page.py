@@ -36,7 +36,8 @@ from harness.trust.key import own_keys
 options = parser("view", arguments).parse_args(["view", *sys.argv[1:]])
 policy = policy_of(options, own=own_keys())
 begun = time.process_time()
-runs = shown_runs(options.folder, policy=policy, page=options.folder / "index.html")
+page = options.folder / "index.html"
+runs = shown_runs(options.folder, policy=policy, is_default=True, page=page)
 print(len(runs), sum(run.verdict == "PASS" for run in runs), time.process_time() - begun)
 """
 
