@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
-from harness.cli import is_watched
+from harness.cli.streams import is_watched
 from harness.forms.text import visible
 from harness.run.progress import MadeTrial, Progress, RunOutline
 from harness.scenario import Cell

@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up, print_styled
+from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import inputs, own_signers, policy_of, signers
+from harness.cli.streams import print_styled
 from harness.forms.source import expanded
 from harness.forms.text import visible
 from harness.reason import RefusalWord

@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up, print_word
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.arguments import LOCAL, RAY, jobs_of, load_all, tell, wanted
 from harness.cli.progress import progress_for
+from harness.cli.streams import print_word
 from harness.forms.distribution import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.issue import VIEW as STEP_SUMMARY

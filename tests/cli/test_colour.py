@@ -13,7 +13,7 @@ from harness.report.terminal import STYLES
 
 CODE = """
 import sys
-from harness.cli import print_word, streams
+from harness.cli.streams import print_word, streams
 with streams():
     print_word("  ranks=2\\x1b[2J: ", sys.argv[1], " in 1 s")
 """

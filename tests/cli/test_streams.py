@@ -13,8 +13,8 @@ from typing import TextIO, cast
 
 import pytest
 
-from harness.cli import Shown
 from harness.cli.progress import Watched
+from harness.cli.streams import Shown
 from harness.forms.text import visible_lines
 from harness.run.progress import RunOutline
 from harness.scenario import Cell

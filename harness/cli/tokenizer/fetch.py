@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from harness.cli import PASS, USAGE, give_up, is_watched
+from harness.cli import PASS, USAGE, give_up
+from harness.cli.streams import is_watched
 from harness.cli.tokenizer import (
     ABSENT,
     LOCK_FILE,
