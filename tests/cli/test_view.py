@@ -20,10 +20,12 @@ from harness.cli import view as page
 from harness.cli.view import DEEPEST, refresh, run_around, run_places
 from harness.report.runs_page import ListedRun, render_runs
 from harness.run.replay import RecordReplay
+from harness.trust import folder as trust_folder
 from harness.trust import remembered
-from harness.trust.replay import Read
+from harness.trust.replay import Read, Replay
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NoSshKeygen
+from harness.trust.verification import Verification
 from tests.kit.commands import SCENARIO, SUBJECT, Ran, run_command
 
 Run = Callable[..., Ran]
@@ -310,12 +312,12 @@ def test_a_failure_that_passes_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Open files ran out during the first page; the second is whole."""
-    verify = page._verified
+    verify = trust_folder.verify_folder
 
-    def fails(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ListedRun:
+    def fails(report: Path, *, policy: SignerPolicy, replay: Replay) -> Verification:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(page, "_verified", fails)
+    monkeypatch.setattr(trust_folder, "verify_folder", fails)
     monkeypatch.setattr(remembered, "SETTLED_AFTER_NS", -(10**9))
     monkeypatch.setattr(remembered, "keeps_times", lambda _: True)
     for name, value in {**made[1], "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
@@ -324,7 +326,7 @@ def test_a_failure_that_passes_is_not_remembered(
     shown = (results / "index.html").read_text()
     assert words(shown) == ["NOT VERIFIED", "NOT VERIFIED"]
     assert "Too many open files" in shown
-    monkeypatch.setattr(page, "_verified", verify)
+    monkeypatch.setattr(trust_folder, "verify_folder", verify)
     assert main(["view", str(results)]) == 0
     assert words((results / "index.html").read_text()) == ["PASS", "PASS"]
 
@@ -339,10 +341,10 @@ def test_a_machine_without_ssh_keygen_makes_no_page(
 ) -> None:
     """It is not called a bug that each run meets."""
 
-    def fails(place: Path, *, name: str, path: str, policy: SignerPolicy) -> ListedRun:
+    def fails(report: Path, *, policy: SignerPolicy, replay: Replay) -> Verification:
         raise NoSshKeygen("ssh-keygen is not installed")
 
-    monkeypatch.setattr(page, "_verified", fails)
+    monkeypatch.setattr(trust_folder, "verify_folder", fails)
     for name, value in {**made[1], "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     assert main(["view", str(results)]) == USAGE
