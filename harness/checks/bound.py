@@ -38,8 +38,15 @@ class BoundCheck(ValueCheck):
                 )
             room = self._room(value)
             reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
+            # Whole numbers of JSON may be too large for a float.
+            has_share = self.side == "at most" and self.to > 0 and abs(value) < 1e300
             part = RankFinding(
-                rank=rank, passed=not reason, observed=value, reason=reason, line=line
+                rank=rank,
+                passed=not reason,
+                observed=value,
+                reason=reason,
+                line=line,
+                share=value / self.to if has_share else None,
             )
             if reason:
                 return part

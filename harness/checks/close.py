@@ -237,7 +237,12 @@ class CloseCheck(AgainstCheck, ValueCheck):
         observed = comparison.description(self.tolerance)
         reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
         found = RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=line
+            rank=rank,
+            passed=not reason,
+            observed=observed,
+            reason=reason,
+            line=line,
+            share=comparison.share,
         )
         if not reason:
             return found

@@ -132,6 +132,7 @@ class DistributionCheck(AgainstCheck):
             reason=reason,
             line=line,
             uncompared=bool(nothing),
+            share=distances.kl / self.kl if self.kl and distances.kl is not None else None,
         )
         if not why or nothing:
             return part

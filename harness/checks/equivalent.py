@@ -149,11 +149,30 @@ class EquivalentCheck(AccountedCheck):
                 "nonfinite" if unbounded and beyond == unbounded else ""
             )
             return RankFinding(
-                rank=rank, passed=False, observed=reason, reason=reason, line=line, lacks=lacks
+                rank=rank,
+                passed=False,
+                observed=reason,
+                reason=reason,
+                line=line,
+                lacks=lacks,
+                share=self._share(departure, parity),
             )
         return RankFinding(
-            rank=rank, passed=True, observed=self._agreement(departure, parity), line=line
+            rank=rank,
+            passed=True,
+            observed=self._agreement(departure, parity),
+            line=line,
+            share=self._share(departure, parity),
         )
+
+    def _share(self, departure: RankParity, parity: Parity) -> float | None:
+        """How much of what noise allows the worst phase used; None where no logits were kept."""
+        shares = [
+            found.times(parity.phases[phase], self._slack)
+            for phase, found in departure.phases.items()
+        ]
+        share = max(shares, default=math.inf)
+        return share if math.isfinite(share) else None
 
     def _contradiction(self, departure: RankParity, parity: Parity) -> str:
         """Say how the account contradicts itself; empty where it does not."""
@@ -240,9 +259,7 @@ class EquivalentCheck(AccountedCheck):
             parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips
         word = "IDENTICAL" if identical else "EQUIVALENT"
-        share = max(
-            one.times(parity.phases[phase], self._slack) for phase, one in own.phases.items()
-        )
+        share = self._share(own, parity) or 0.0
         within = "" if identical else f"; {share:.2g} of what noise allows"
         if self.layers is not None:
             within += (

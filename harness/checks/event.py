@@ -79,6 +79,7 @@ class WithinCheck(RankCheck):
             observed=f"{seconds:.3f} s",
             reason=reason,
             line=after[0].line,
+            share=seconds / self.limit if self.limit else None,
         )
 
     @classmethod
@@ -166,6 +167,7 @@ class ProgressCheck(RankCheck):
             passed=True,
             observed=f"{len(watched)} moves, the longest pause {longest:.3f} s",
             line=watched[-1].line,
+            share=longest / self.limit if self.limit else None,
         )
 
     def _moves(self, history: History, rank: int) -> Sequence[Seen] | RankFinding:

@@ -36,6 +36,8 @@ class RankFinding(NamedTuple):
             cannot be compared with. That shows nothing of how far apart the two are.
         lacks: for what else nothing was compared: the shapes differ, or whatever differs is not
             finite. Neither says how far apart the two are, although both are differences.
+        share: how much of what the check allows was used, where it allows a measured amount: 1 is
+            the limit. None where there is no such scale, or the amount is not finite.
     """
 
     rank: int
@@ -46,6 +48,7 @@ class RankFinding(NamedTuple):
     missing: bool = False
     uncompared: bool = False
     lacks: Literal["", "shape", "nonfinite"] = ""
+    share: float | None = None
 
     def want(self, *, compares: bool) -> Want:
         """For want of what it failed, where its check compares what ranks give.

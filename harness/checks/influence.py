@@ -129,7 +129,8 @@ class InfluenceCheck(AccountedCheck):
             f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times"
             " what noise does"
         )
-        return RankFinding(rank=rank, passed=True, observed=observed, line=line)
+        share = 1 / least if least else None
+        return RankFinding(rank=rank, passed=True, observed=observed, line=line, share=share)
 
 
 def _passes_alike(history: History, rank: int, number: int) -> list[int]:

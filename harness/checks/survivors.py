@@ -110,6 +110,7 @@ class SurvivorsCheck(RankCheck):
             observed=f"{failing.text}, {self.awaited} {seconds:.3f} s after fault {self.fault}",
             reason=reason,
             line=moment.line,
+            share=seconds / self.limit if self.limit else None,
         )
 
     def moment(self, history: History, rank: int, failing: Failing) -> Seen:

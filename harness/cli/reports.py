@@ -8,6 +8,7 @@ import argparse
 import gc
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -209,9 +210,13 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
         "--issue",
         action="store_true",
         help=(
-            "print one markdown text that stands alone, to paste into an issue (at most 65,000"
-            " characters)"
+            "print one markdown text that stands alone, to paste into an issue (about one screen)"
         ),
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="print the whole report and its appendix, not only the first screen",
     )
 
 
@@ -230,8 +235,10 @@ def _show_run(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace, folder: Path) -> int:
     # Imported here, as in `diff`: whoever verifies needs none of it, and a gate verifies many.
+    from harness.report.appendix import appendix_blocks
     from harness.report.issue import render_issue
     from harness.report.report import report_blocks
+    from harness.report.summary import first_screen
     from harness.report.terminal import render_terminal
 
     path = folder / PATH
@@ -257,16 +264,19 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
         print(what, file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, SHOW_WIDEST)
-    print_styled(
-        render_terminal(
-            report_blocks(record, manifest_digest="(a view: see report.md)"), width, record=record
-        )
-    )
-    print()
-    print(f"Signature: {_signature(folder / REPORT)}")
     given = options.run if options.run.is_file() else folder / REPORT
+    shown = first_screen(record)
+    if options.all:
+        unsigned = "(not signed here: see report.md)"
+        shown = [*report_blocks(record, manifest_digest=unsigned), *appendix_blocks(record)]
+    print_styled(render_terminal(shown, width, record=record))
+    print()
+    print(f"Made {record.run.made}. Signature: {_signature(folder / REPORT)}")
+    if not options.all:
+        print(f"The rest of the report: rankproof show --all {shlex.quote(str(given))}")
     print(
-        f"This is a view: that the evidence bears it out, only this says: rankproof verify {given}"
+        "Only this checks that the evidence supports the report: rankproof verify"
+        f" {shlex.quote(str(given))}"
     )
     return PASS
 

@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 
 from harness.forms.problem import closest, complaint
 from harness.forms.strict_json import strict_json
+from harness.forms.text import numbered
 from harness.forms.units import written
 
 
@@ -305,6 +306,15 @@ class RankSet:
         if ranks[-1] >= size:
             raise ValueError(f"a world of {size} has no rank {ranks[-1]}")
         return tuple(ranks)
+
+    @property
+    def words(self) -> str:
+        """The set in words: `every rank`, `every rank but 0`, `ranks 0, 2`."""
+        if self.which == "every":
+            return "every rank"
+        if self.which == "nonzero":
+            return "every rank but 0"
+        return numbered("rank", sorted(self.which))
 
     def __str__(self) -> str:
         return self.which if isinstance(self.which, str) else f"[{', '.join(map(str, self.which))}]"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import groupby
 
 SHOWN_LIMIT = 60
 """Characters of a stranger's value that a message shows.
@@ -55,10 +56,14 @@ _LANDMARK = r"-----(?:BEGIN|END) SSH SIGNATURE-----|Manifest: `|Made: `"
 
 
 def bounded(text: str, limit: int | None) -> str:
-    """Return `text`, or its first `limit` characters and how many were left out."""
+    """Return `text`, or its first `limit` characters and how many were left out.
+
+    Where saying so would be longer than what is left out, all of it.
+    """
     if limit is None or len(text) <= limit:
         return text
-    return f"{text[:limit]}... ({len(text) - limit} more characters)"
+    left = f"... ({len(text) - limit} more characters)"
+    return text if len(text) <= limit + len(left) else text[:limit] + left
 
 
 def visible(text: str, limit: int | None = None) -> str:
@@ -103,10 +108,15 @@ def plural(count: int, noun: str) -> str:
 
 
 def numbered(noun: str, numbers: Sequence[int]) -> str:
-    """Return `rank 1`, `ranks 1, 2`, or `no rank`."""
-    if len(numbers) < 2:
-        return f"{noun} {numbers[0]}" if numbers else f"no {noun}"
-    return f"{noun}s {', '.join(map(str, numbers))}"
+    """Return `rank 1`, `ranks 0, 2`, `ranks 1-63`, or `no rank`. The numbers are ascending."""
+    if not numbers:
+        return f"no {noun}"
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ]
+    spans = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(spans)}"
 
 
 def escape(character: str) -> str:

@@ -222,6 +222,13 @@ class Comparison(Told):
     stretch: Annotated[int, Field(ge=1)] = 1
     excess: list[float | None] = Field(default_factory=list, max_length=POSITIONS)
 
+    @property
+    def share(self) -> float | None:
+        """Largest distance in units of the tolerance, over all elements; None beyond any."""
+        if None in self.excess:
+            return None
+        return max((one for one in self.excess if one is not None), default=0.0)
+
     def contradiction(self, tolerance: Tolerance) -> str:
         """Why these numbers cannot all be true of two arrays; empty where they can."""
         if self.shape != self.expected_shape:

@@ -221,8 +221,8 @@ def _must_fail(scenario: Scenario) -> str:
     stated = control.must_fail
     if isinstance(stated, SeesDefects):
         parts = [
-            f"check {check.id} (it allows {check.allows}) fails on ranks {defect.ranks}, "
-            f"where an element of {defect.what} is {defect.size}"
+            f"{check.id} (it allows {check.allows}) fails on {defect.ranks.words}, where an"
+            f" element of {defect.what} is {defect.size}"
             for check, defect in stated.pairs
         ]
         return f"{'; '.join(parts)}; in every trial"
@@ -235,17 +235,16 @@ def _must_fail(scenario: Scenario) -> str:
         place = stated.hang.source or stated.hang.function or stated.hang.after
         parts = [
             f"it hangs {where} {place!r}",
-            f"on ranks: {stated.ranks}",
+            f"on {stated.ranks.words}",
             f"proved within {stated.within:g} s",
         ]
     else:
         parts = [
-            f"check {stated.check} fails",
-            f"on ranks: {stated.ranks}",
+            f"{stated.check} fails on {stated.ranks.words}",
             *_end(stated),
             *_want(stated),
         ]
-    parts += [f"while ranks {also.ranks} may end {' '.join(_end(also))}" for also in stated.also]
+    parts += [f"while {also.ranks.words} may end {' '.join(_end(also))}" for also in stated.also]
     return (
         f"{', '.join(parts)}, in"
         f" {'every trial' if stated.share.every else f'{stated.share} of the trials'}"

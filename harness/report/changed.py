@@ -26,13 +26,16 @@ from harness.report.blocks import (
     Table,
     Text,
     Verbatim,
-    first_open,
 )
 from harness.report.words import quantity, worst_first
 from harness.stats.measured import Measured, MeasuredSummary
+from harness.stats.verdict import CellVerdict
 
 RUN = Evidence(facts.PATH)
 RECORD = Evidence(RECORD_PATH)
+DIFF_SHOWN = 40
+"""Lines of the difference between the arms in the report; the appendix has all that the record has.
+"""
 WITHOUT_DIFF = 50
 """Modules without a diff that are named; the record holds all of them."""
 
@@ -59,15 +62,27 @@ def changed_section(record: Record) -> list[Block]:
     section += [
         Paragraph(
             Claim(
-                f"From {record.scenario.the(older)} to {record.scenario.the(newer)}:",
+                f"Difference from {record.scenario.the(older)} to {record.scenario.the(newer)}:",
                 folders or (RUN,),
             )
         ),
-        Verbatim("\n".join(record.changed), "diff"),
+        Verbatim("\n".join(record.changed[:DIFF_SHOWN]), "diff"),
     ]
+    more = len(record.changed) - DIFF_SHOWN
+    if more > 0:
+        section.append(Paragraph(f"... and {plural(more, 'more line')}: see the appendix."))
     for library in record.libraries:
         section += _library(library, record.scenario)
     return section
+
+
+def changes_in_full(record: Record) -> list[Block]:
+    """Return the difference between the arms where the report shows only the beginning of it."""
+    if len(record.changed) <= DIFF_SHOWN:
+        return []
+    older, newer = compared(record.arms)
+    title = f"What changed from {record.scenario.the(older)} to {record.scenario.the(newer)}"
+    return [Heading(2, title), Verbatim("\n".join(record.changed), "diff")]
 
 
 def entry_files(record: Record, arm: str) -> list[str]:
@@ -225,59 +240,48 @@ def _digests(module: ModuleChange, arm: str) -> Part:
     )
 
 
-USUAL = ("load time", "memory", "bytes read and written")
-# Of more ranks than these only so many are shown unfolded, for each measurement.
-RANKS = 8
-MOST = 3
-
-
 def impact_section(record: Record) -> list[Block]:
-    """Return the section on measured impact."""
-    section: list[Block] = [Heading(2, "Measured impact")]
-    asked = record.scenario
-    measured = [cell for cell in record.judgement.cells if cell.measured]
+    """Return what was measured in the worst cell, of each measurement the rank with the largest value;
+    nothing where nothing was measured.
+    """
+    measured = worst_first(cell for cell in record.judgement.cells if cell.measured)
     if not measured:
-        rows = tuple((what, "not measured") for what in USUAL)
-        return [
-            *section,
-            Table((f"{asked.arm('candidate')} against {asked.arm('control')}", "section"), rows),
-        ]
-    parts: list[tuple[Foreign, list[Block]]] = []
-    for cell in worst_first(measured):
-        first = (
-            cell.candidate.trials[0].evidence
-            if cell.candidate and cell.candidate.trials
-            else SCENARIO_PATH
-        )
-        table = _table(cell.measured, first, asked)
-        if cell.ranks <= RANKS:
-            parts.append((Foreign(cell.id), [table]))
-            continue
-        most = [
-            row
-            for group in _by_id(cell.measured)
-            for row in sorted(group, key=_median, reverse=True)[:MOST]
-        ]
-        note = (
-            f"The {MOST} ranks with the largest values of {asked.the('candidate')}; below them all"
-            f" {cell.ranks}."
-        )
-        parts.append(
-            (
-                Foreign(cell.id),
-                [Paragraph(note), _table(most, first, asked), Details("every rank", (table,))],
-            )
-        )
-    section += first_open(parts)
+        return []
+    cell = measured[0]
+    rows = [max(group, key=_median) for group in _by_id(cell.measured)]
+    text = (
+        f"{cell.id}, the rank with the largest value of {record.scenario.the('candidate')}; all"
+        " ranks are in the appendix:"
+    )
+    table = _table(rows, _first_of(cell), record.scenario)
+    return [Heading(2, "Measured impact"), Paragraph(Foreign(text)), table]
+
+
+def impact_in_full(record: Record) -> list[Block]:
+    """Return what was measured on every rank of each cell."""
+    section: list[Block] = [Heading(2, "Measured on every rank")]
+    measured = worst_first(cell for cell in record.judgement.cells if cell.measured)
+    if not measured:
+        return []
+    for cell in measured:
+        table = _table(cell.measured, _first_of(cell), record.scenario)
+        section += [Heading(3, Foreign(cell.id)), table]
     section.append(
         Note(
             "Medians over the trials that counted, with a 95 % interval from the order of the"
-            " values; fewer than six values: their range. Trials ran alone, one world at a time."
-            " Memory is what is private to the rank and was not there when the subject began; a"
-            " rank that did not get to the end of it was not measured."
+            " values; of fewer than six values their range. Trials ran one world at a time. Memory"
+            " is what was private to the rank and was not there when the subject began. A rank that"
+            " did not reach the end of a measurement was not measured."
         )
     )
     return section
+
+
+def _first_of(cell: CellVerdict) -> str:
+    """Path of the events of the first trial of the candidate."""
+    if cell.candidate is None or not cell.candidate.trials:
+        return SCENARIO_PATH
+    return cell.candidate.trials[0].evidence
 
 
 def _table(rows: Sequence[Measured], evidence: str, asked: ScenarioSummary) -> Table:

@@ -4,18 +4,23 @@ it, the arms' own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.forms.text import plural
 from harness.record import facts
 from harness.record.arms import installed
-from harness.record.facts import ArmEnvironmentFacts, EnvironmentFacts, MachineFacts, RunFacts
+from harness.record.facts import (
+    ArmEnvironmentFacts,
+    EnvironmentFacts,
+    MachineFacts,
+    MachinesFacts,
+    RunFacts,
+)
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
     BulletList,
     Claim,
-    Details,
     Evidence,
     Foreign,
     Heading,
@@ -28,48 +33,105 @@ from harness.report.blocks import (
 )
 
 RUN = Evidence(facts.PATH)
+COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 
 
 def environment_section(record: Record) -> list[Block]:
-    """Where the run took place, and what the arms that have an environment of their own ran in."""
+    """Where the run took place, what identifies it, and what the arms ran in where that is their own.
+
+    What only somebody who rebuilds the environment needs is in the appendix.
+    """
     run = record.run
-    here = record.run.environment
-    versions = {package.name.lower(): package.version for package in here.packages}
-    shown = [
-        f"{name} {versions[name]}"
-        for name in ("torch", "transformers", "tokenizers", "mlx", "numpy")
-        if name in versions
-    ]
-    # Ranks that are programs, or that run in environments of their own, never saw the packages of
-    # the harness.
-    seen = not record.scenario.program and set(run.environments) < set(record.arms)
+    here = run.environment
     machine = (
         f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores},"
-        f" {here.memory / 2**30:.1f} GiB"
+        f" {here.memory / 2**30:.1f} GiB, GPU: {here.gpu or 'none found'}; {here.system}"
+        f" {here.release} {here.machine}"
     )
-    processes = (
-        f"harness pid {run.harness_pid}, fork server pid"
-        f" {', '.join(map(str, run.server_pids)) or 'none'}"
-    )
-    packages_row = "packages of the harness" if run.environments else "packages"
-    facts_of_run: list[tuple[str, Part]] = [
+    rows: list[tuple[str, Part]] = [
         ("environment", Foreign(made_by(here))),
         *nix_rows(here),
-        *([(packages_row, Foreign(", ".join(shown)))] if seen else []),
-        ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
-        ("processor, memory", Foreign(machine)),
-        ("GPU", Foreign(here.gpu or "none answers")),
+        *_packages(record),
+        ("machine", Foreign(machine)),
+    ]
+    if record.scenario.hosts > 1:
+        placed = f"{record.scenario.hosts}, ranks placed {record.scenario.placement}"
+        rows.append(("test hosts", placed))
+    if run.machines is not None:
+        rows += _machines(run.machines)
+    facts_of_run = [(name, Claim(fact, (RUN,))) for name, fact in rows]
+    table = Table(("what", "this run"), (*scenario_in_words(record), *facts_of_run))
+    return [
+        Heading(2, "This run"),
+        table,
+        *nix_warnings(here),
+        *_farm(run),
+        *_own(record),
+        *_inputs(run),
+    ]
+
+
+def _packages(record: Record) -> Iterator[tuple[str, Part]]:
+    """Versions of the packages that compute, where the ranks saw those of the harness."""
+    if not _is_seen(record):
+        return
+    versions = {
+        package.name.lower(): package.version for package in record.run.environment.packages
+    }
+    shown = [f"{name} {versions[name]}" for name in COMPUTING if name in versions]
+    what = "packages of the harness" if record.run.environments else "packages"
+    yield what, Foreign(", ".join(shown))
+
+
+def _is_seen(record: Record) -> bool:
+    """Tell whether ranks saw the packages of the harness: not where they were programs, or all had
+    environments of their own.
+    """
+    return not record.scenario.program and set(record.run.environments) < set(record.arms)
+
+
+def _machines(over: MachinesFacts) -> Iterator[tuple[str, Part]]:
+    rule = over.placement if isinstance(over.placement, str) else f"rank by rank: {over.placement}"
+    count = str(len(over.machines))
+    of = f"{count} nodes of a Ray cluster" if over.starter == "ray" else count
+    fleet = f"{of}, ranks placed {rule}, lease {over.lease:g} s, ready within {over.ready} s"
+    yield "test machines" if over.made_here else "machines", fleet
+    for machine in over.machines:
+        yield "machine", Foreign(f"{machine.called}: {_machine(machine)}")
+
+
+def _inputs(run: RunFacts) -> list[Block]:
+    if not run.inputs:
+        return []
+    rows = tuple(
+        (
+            Verbatim(given.name),
+            Foreign(given.given + (f" (revision {given.revision})" if given.revision else "")),
+            Claim(Verbatim(given.digest), (RUN,)),
+            "yes" if given.pinned else "NO",
+        )
+        for given in run.inputs
+    )
+    return [Table(("input", "given", "sha256", "pinned by the scenario"), rows)]
+
+
+def environment_in_full(record: Record) -> list[Block]:
+    """Every package and variable, the processes, and the folders of the ranks."""
+    run = record.run
+    here = run.environment
+    servers = ", ".join(map(str, run.server_pids)) or "none"
+    processes = f"harness pid {run.harness_pid}, fork server pid {servers}"
+    rows: list[tuple[str, Part]] = [
         ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
         *(("plug-in", Foreign(f"{plugin}, sha256 {plugin.sha256}")) for plugin in run.plugins),
         *(
-            ("imported beside it", Foreign(f"{package}, sha256 {package.sha256}"))
+            ("imported with it", Foreign(f"{package}, sha256 {package.sha256}"))
             for package in run.imported
         ),
-        *(
-            [("Python may read at its start", Foreign(_start_files(here)))]
-            if here.start_files
-            else []
-        ),
+    ]
+    if here.start_files:
+        rows.append(("files that Python may read at its start", Foreign(_start_files(here))))
+    rows += [
         (
             "run",
             (
@@ -79,72 +141,27 @@ def environment_section(record: Record) -> list[Block]:
         ),
         ("home, caches, temporary folder", _room(run)),
     ]
-    rows = [(name, Claim(fact, (RUN,))) for name, fact in facts_of_run]
-    if record.scenario.hosts > 1:
-        placed = f"{record.scenario.hosts}, ranks placed {record.scenario.placement}"
-        rows.append(("test hosts", Claim(placed, (Evidence(facts.SCENARIO_PATH),))))
-    if (over := run.machines) is not None:
-        rule = (
-            over.placement if isinstance(over.placement, str) else f"rank by rank: {over.placement}"
-        )
-        of = (
-            f"{len(over.machines)} nodes of a cluster of Ray"
-            if over.starter == "ray"
-            else f"{len(over.machines)}"
-        )
-        fleet = f"{of}, ranks placed {rule}, lease {over.lease:g} s, ready within {over.ready} s"
-        rows.append(("test machines" if over.made_here else "machines", Claim(fleet, (RUN,))))
-        rows += [
-            ("machine", Claim(Foreign(f"{machine.called}: {_machine(machine)}"), (RUN,)))
-            for machine in over.machines
-        ]
-    section: list[Block] = [
-        Heading(2, "Environment"),
-        Table(("what", "this run"), tuple(rows)),
-        *nix_warnings(here),
+    blocks: list[Block] = [
+        Heading(2, "Environment in full"),
+        Table(("what", "this run"), tuple((name, Claim(fact, (RUN,))) for name, fact in rows)),
     ]
-    section += _farm(run)
-    section += _own(record)
-    if run.inputs:
-        section.append(
-            Table(
-                ("input", "given", "sha256", "pinned by the scenario"),
-                tuple(
-                    (
-                        Verbatim(given.name),
-                        Foreign(
-                            given.given
-                            + (f" (revision {given.revision})" if given.revision else "")
-                        ),
-                        Claim(Verbatim(given.digest), (RUN,)),
-                        "yes" if given.pinned else "NO",
-                    )
-                    for given in run.inputs
-                ),
-            )
-        )
-    variables = "\n".join(f"{name}={value}" for name, value in here.variables.items()) or "none"
+    if run.environments:
+        blocks += [
+            Heading(3, "Packages of each arm, with their wheels"),
+            Verbatim(_wheels(record) or "no packages"),
+        ]
+    count = plural(len(here.packages), "package")
     packages = "\n".join(f"{package.name}=={package.version}" for package in here.packages)
-    count = f"{plural(len(here.packages), 'package')} of the harness"
-    if not seen:
-        # A program may import them all the same: it is not said that it did not.
-        where = (
-            f"Listed in the evidence: {count}. Ranks were programs, or had environments of their"
-            " own."
-        )
-        section.append(Paragraph(Claim(where, (RUN,))))
-    variables_of_run = f"{plural(len(here.variables), 'variable')}"
-    section.append(
-        Details(
-            f"{count}, {variables_of_run}" if seen else variables_of_run,
-            (
-                *([Verbatim(packages)] if seen else []),
-                Verbatim(variables),
-                Note(f"{here.other_variables} other environment variables are not recorded."),
-            ),
-        )
-    )
-    return section
+    seen = "" if _is_seen(record) else ", which ranks did not use"
+    variables = "\n".join(f"{name}={value}" for name, value in here.variables.items()) or "none"
+    return [
+        *blocks,
+        Heading(3, f"{count} of the harness{seen}"),
+        Verbatim(packages),
+        Heading(3, "Environment variables"),
+        Verbatim(variables),
+        Note(f"{here.other_variables} other environment variables are not recorded."),
+    ]
 
 
 def _machine(machine: MachineFacts) -> str:
@@ -179,7 +196,7 @@ def _farm(run: RunFacts) -> list[Block]:
                 f"{node.cpu}, {plural(node.affinity, 'core')} of {node.cores},"
                 f" {node.memory / 2**30:.1f} GiB"
             ),
-            Foreign(f"{node.system} {node.release}; GPU: {node.gpu or 'none answers'}"),
+            Foreign(f"{node.system} {node.release}; GPU: {node.gpu or 'none found'}"),
             str(node.lanes),
             f"{node.harness_pid}; {', '.join(map(str, node.server_pids)) or 'none'}",
             "no" if node.lost is None else Foreign(node.lost),
@@ -253,13 +270,6 @@ def _own(record: Record) -> list[Block]:
     read = [_start_files(environments.get(arm, record.run.environment)) for arm in arms]
     if any(environment.start_files for environment in environments.values()):
         rows.append(_row("Python may read at its start", [files or "nothing" for files in read]))
-    wheels = "\n".join(
-        f"{name}: {package.name}=={package.version} wheel sha256:{package.wheel} files"
-        f" sha256:{package.record}"
-        for name, arm in zip(called, arms, strict=True)
-        if arm in environments
-        for package in environments[arm].packages
-    )
     return [
         Paragraph("What the ranks of each arm ran in:"),
         Table(("package", *called, "the arms"), tuple(rows)),
@@ -275,11 +285,17 @@ def _own(record: Record) -> list[Block]:
             " was made."
         ),
         *_made_from(record),
-        Details(
-            "every package of these environments, with its wheel",
-            (Verbatim(wheels or "no packages"),),
-        ),
     ]
+
+
+def _wheels(record: Record) -> str:
+    """Each package of the environments of the arms, with the sha256 of its wheel and its files."""
+    return "\n".join(
+        f"{record.scenario.arm(arm)}: {package.name}=={package.version} wheel"
+        f" sha256:{package.wheel} files sha256:{package.record}"
+        for arm, environment in sorted(record.run.environments.items())
+        for package in environment.packages
+    )
 
 
 def _made_from(record: Record) -> list[Block]:
@@ -398,3 +414,47 @@ def nix_warnings(here: EnvironmentFacts) -> list[Block]:
         Paragraph("The commit and flake.lock alone do not give this environment:"),
         BulletList(tuple(doubts)),
     ]
+
+
+def scenario_in_words(record: Record) -> list[tuple[str, Part]]:
+    """Return what identifies the scenario and the run: names and values of a table."""
+    run = record.run
+    scenario = record.scenario
+    asked = (Evidence(facts.SCENARIO_PATH),)
+    rows: list[tuple[str, Part]] = [
+        (
+            "scenario",
+            Claim(
+                Text(
+                    Verbatim(scenario.id),
+                    f", role {scenario.role}, sha256 ",
+                    Verbatim(scenario.sha256),
+                ),
+                asked,
+            ),
+        ),
+        (
+            "run",
+            Text(
+                Verbatim(run.id),
+                ", root seed ",
+                Verbatim(scenario.seed),
+                ", rankproof ",
+                Verbatim(run.rankproof),
+            ),
+        ),
+    ]
+    if run.reproduces is not None:
+        rows.append(("reproduces", Claim(Verbatim(run.reproduces.report), (RUN,))))
+    if scenario.use is not None:
+        rows.append(("subject", Claim(Text("ready subject ", Verbatim(scenario.use)), asked)))
+    if scenario.of is not None:
+        rows.append(("subject is", Claim(f"the {scenario.of} code, not the repository's", asked)))
+    if run.overrides:
+        rows.append(("set on the command line", Claim(Verbatim("  ".join(run.overrides)), (RUN,))))
+    if run.challenge is not None:
+        rows.append(("challenge", Claim(Verbatim(run.challenge), (RUN,))))
+    if scenario.expects:
+        met = "as expected" if record.judgement.as_expected else "NOT as expected"
+        rows.append(("expected verdict", Text(Verbatim(scenario.expects), f": {met}")))
+    return rows

@@ -17,6 +17,7 @@ from typing import assert_never
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report import blocks, escape
+from harness.report.appendix import appendix_blocks
 from harness.report.blocks import Block, Foreign, Heading, Part
 from harness.report.figures import GRID, SQUARES, legend, sample_paths, square
 from harness.report.report import report_blocks
@@ -241,6 +242,9 @@ def render_page(basis: Basis) -> bytes:
         _section(first, pictures),
         _contents(sections),
         *(_section(section, pictures) for section in sections),
+        '<details id="appendix"><summary>Appendix</summary>',
+        *(_section(section, pictures) for section in _sections(appendix_blocks(record))),
+        "</details>",
         "</main>",
         FOOT.format(record=RECORD_PATH, digest=basis.record_digest),
         "</body>",
@@ -278,6 +282,7 @@ def _contents(sections: Sequence[Sequence[Block]]) -> str:
     links = "".join(
         f'<li><a href="#{anchor(heading)}">{inline(heading.text)}</a></li>' for heading in headings
     )
+    links += '<li><a href="#appendix">Appendix</a></li>'
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from harness.forms.text import plural
 from harness.record.arms import compared, installed
-from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import LibraryChange, Record
 from harness.report.blocks import (
     Block,
@@ -33,7 +32,7 @@ from harness.report.blocks import (
     Text,
     Verbatim,
 )
-from harness.report.changed import entry_files
+from harness.report.environment import COMPUTING
 from harness.report.markdown import render_markdown
 from harness.report.shown_trial import printed_first
 from harness.report.summary import control_in_words, summary, without_word
@@ -44,13 +43,14 @@ from harness.stats.verdict import CellVerdict
 
 LONGEST = 65_000
 """Characters; trackers take 65,536."""
-DIFF_LIMIT = 16_000
+MOST_LINES = 60
+DIFF_LINES = 12
 LOG_LIMIT = 8_000
-FILE_LIMIT = 12_000
-LOG_LINES = 50
-CELLS_SHOWN = 30
-REASONS_SHOWN = 8
-COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
+LOG_LINES = 12
+CELLS_SHOWN = 6
+REASONS_SHOWN = 4
+REASON_LIMIT = 400
+MODULES_NAMED = 8
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(
     r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b"
@@ -76,7 +76,7 @@ class Section:
 
 
 def render_issue(record: Record, read: Read) -> str:
-    """Render the text, of at most 65,000 characters.
+    """Render the text, of at most 60 lines and 65,000 characters.
 
     Args:
         record: the record.
@@ -86,14 +86,10 @@ def render_issue(record: Record, read: Read) -> str:
     sections = list(_sections(record, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
-        note = (
-            [Paragraph(f"Left out for length: {left}. See the report and its evidence.")]
-            if left
-            else []
-        )
+        note = [Paragraph(f"Left out for length: {left}. See the report.")] if left else []
         there = [block for section in sections[:kept] for block in section.blocks]
         text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
-        if len(text) <= LONGEST:
+        if len(text) <= LONGEST and text.count("\n") <= MOST_LINES:
             break
     return text
 
@@ -102,10 +98,10 @@ def _head(record: Record) -> list[Block]:
     word = record.judgement.verdict
     title = record.scenario.title
     shown = f"Finding ({word})" if record.scenario.role == "upstream" else word
-    said = summary(record)
-    terms = next(block for block in said if isinstance(block, Terms))
-    table = next(block for block in said if isinstance(block, Table))
-    reasons = [Foreign(reason, 400) for reason in record.judgement.reasons[:REASONS_SHOWN]]
+    blocks = summary(record)
+    terms = next(block for block in blocks if isinstance(block, Terms))
+    table = next(block for block in blocks if isinstance(block, Table))
+    reasons = [Foreign(reason, REASON_LIMIT) for reason in record.judgement.reasons[:REASONS_SHOWN]]
     more = len(table.rows) - CELLS_SHOWN
     left = len(record.judgement.reasons) - REASONS_SHOWN
     return [
@@ -124,33 +120,28 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
     """
     yield from _failures(record, read)
     if record.changed:
-        diff = Verbatim("\n".join(record.changed), "diff", DIFF_LIMIT)
         asked = record.scenario
         older, newer = map(asked.the, compared(record.arms))
-        yield Section(name="the diff", blocks=(Heading(3, f"From {older} to {newer}"), diff))
-    if modules := tuple(block for library in record.libraries for block in _modules(library)):
-        yield Section(name="the diff of libraries", blocks=modules)
+        diff = Verbatim("\n".join(record.changed[:DIFF_LINES]), "diff")
+        more = len(record.changed) - DIFF_LINES
+        rest = [Paragraph(f"... and {plural(more, 'more line')}.")] if more > 0 else []
+        title = Heading(3, f"Difference from {older} to {newer}")
+        yield Section(name="the diff", blocks=(title, diff, *rest))
+    if record.libraries:
+        items = tuple(map(_library_in_words, record.libraries))
+        yield Section(name="the libraries that differ", blocks=(BulletList(items),))
     yield Section(name="the versions", blocks=(Heading(3, "Versions"), _versions(record)))
     yield Section(name="how to reproduce it", blocks=tuple(_reproduce(record)))
-    files = [("the scenario", SCENARIO_PATH, "yaml")]
-    files += [
-        (f"{record.scenario.the('candidate')}'s {name}", f"{SOURCE_FOLDER}/candidate/{name}", "")
-        for name in entry_files(record, "candidate")
-    ]
-    for name, path, language in files:
-        text = Verbatim(read(path).decode("utf-8", "backslashreplace"), language, FILE_LIMIT)
-        yield Section(name=name, blocks=(Details(f"{name[0].upper()}{name[1:]}", (text,)),))
 
 
-def _modules(library: LibraryChange) -> Iterator[Block]:
-    """Diffs of a library's modules, the short ones first."""
-    room = DIFF_LIMIT
-    diffs = {module.file: "\n".join(module.lines) for module in library.modules if module.lines}
-    for file, diff in sorted(diffs.items(), key=lambda item: len(item[1])):
-        if room > 0:
-            inner = Verbatim(diff, "diff", room)
-            yield Details(Foreign(f"{library.distribution}: {file}"), (inner,))
-        room -= len(diff)
+def _library_in_words(library: LibraryChange) -> Foreign:
+    """Versions of a library that the arms have, and the modules that ranks loaded and that differ."""
+    versions = " and ".join(version or "not installed" for version in library.versions.values())
+    files = ", ".join(module.file for module in library.modules[:MODULES_NAMED])
+    more = len(library.modules) - MODULES_NAMED
+    rest = f" and {more} more" if more > 0 else ""
+    differ = f"; modules that ranks loaded and that differ: {files}{rest}" if files else ""
+    return Foreign(f"{library.distribution} {versions}{differ}")
 
 
 def _failures(record: Record, read: Read) -> Iterator[Section]:
@@ -201,17 +192,15 @@ def _versions(record: Record) -> Block:
     here = record.run.environment
     versions = {package.name.lower(): package.version for package in here.packages}
     harness = ", ".join(f"{name} {versions[name]}" for name in COMPUTING if name in versions)
-    rows: list[tuple[Part, ...]] = [
-        ("rankproof", Foreign(record.run.rankproof)),
-        ("Python", Foreign(f"{here.implementation} {here.python}")),
+    whose = " (of the harness)" if record.run.environments else ""
+    items = [
         (
-            "packages of the harness" if record.run.environments else "packages",
-            Foreign(harness or "none of those that compute"),
+            f"rankproof {record.run.rankproof}, {here.implementation} {here.python};"
+            f" {harness or 'no package that computes'}{whose}"
         ),
-        ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
         (
-            "processor",
-            Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}"),
+            f"{here.system} {here.release} {here.machine}, {here.cpu},"
+            f" {plural(here.cores, 'core')}; GPU: {here.gpu or 'none found'}"
         ),
     ]
     arms_by_environment: dict[str, list[str]] = {}
@@ -220,11 +209,11 @@ def _versions(record: Record) -> Block:
             f"{name} {version}" for name, version in installed(record.run, arm)[1].items()
         )
         arms_by_environment.setdefault(f"Python {environment.python}; {named}", []).append(arm)
-    rows += [
-        (f"environment of the {' and the '.join(arms)}", Foreign(text, 1200))
+    items += [
+        f"environment of the {' and the '.join(arms)}: {text}"
         for text, arms in arms_by_environment.items()
     ]
-    return Table(("what", "version"), tuple(rows))
+    return BulletList(tuple(Foreign(item, 1200) for item in items))
 
 
 def _reproduce(record: Record) -> Iterator[Block]:
@@ -239,12 +228,13 @@ def _reproduce(record: Record) -> Iterator[Block]:
     yield Heading(3, "How to reproduce it")
     if source.dirty:
         yield Paragraph(
-            "The tree was changed since the commit: the report's bundle has the changes, the commit"
-            " not."
+            "The working tree had changes: they are in the report's bundle, not in the commit."
         )
     yield Verbatim("\n".join(lines), "sh")
     yield Paragraph(
-        "Or from the report or its bundle: ", Verbatim("rankproof reproduce report.md"), "."
+        "Or from the report or its bundle, which have the scenario and the subject: ",
+        Verbatim("rankproof reproduce report.md"),
+        ".",
     )
 
 

@@ -18,81 +18,79 @@ from harness.report.blocks import (
     Part,
     Verbatim,
 )
-from harness.report.words import percent
+from harness.report.summary import UNSHOWN_SHOWN
 from harness.scenario.matrix import machines_of
 
 WARM = (
-    "Ranks were forked from a server that may have imported libraries before: races during import,"
-    " the hash seed and cold memory are not exercised (start: fresh does)."
+    "Ranks were forked from a server that may have imported libraries before, so races during"
+    " import, hash seeds and cold memory were not tested (start: fresh tests them)."
 )
 SHARED = (
-    "The subject's code shares a process with what reports on it: pids, exit codes and resource use"
+    "The subject's code shares a process with what reports on it. Pids, exit codes and resource use"
     " come from the process that forked the rank, every other event from the rank itself. All of"
-    " them run as one user: a subject that sets out to deceive its harness is not defended against."
+    " them run as one user, so a subject that sets out to deceive the harness can do so."
 )
 ROOM_OF_ALL = (
-    "The bound takes trials as independent. Home folder, caches and temporary folder were laid out"
-    " anew before each world. What a subject leaves elsewhere a later trial, of any arm, can read:"
-    " at a path that it spells out, such as /tmp/name, in shared memory, in a service{kept}."
+    "The bound assumes independent trials. Home folder, caches and temporary folder were made anew"
+    " before each world. What a subject leaves elsewhere, a later trial of any arm can read: at an"
+    " absolute path such as /tmp/name, in shared memory, in a service{kept}."
 )
 HOME_OF_ALL = (
-    "The bound takes trials as independent, and the trials of all arms had the user's own home"
-    " folder, caches and temporary folder (world.home: shared): what one left there, a later one"
-    " could read."
+    "The bound assumes independent trials, and the trials of all arms shared the user's home"
+    " folder, caches and temporary folder (world.home: shared), so a later trial could read what an"
+    " earlier one left there."
 )
 LEFT_FOR_THE_OTHER = (
-    "That also holds between {first} and {second}: where they agree, one may have read what the"
-    " other left behind."
+    "The same holds between {first} and {second}: where they agree, one may have read what the other"
+    " left behind."
 )
 LOADED = (
-    "Modules imported from the arm's folder are evidenced by their digest, packages by what their"
-    " RECORD says, and other files by what the repository holds. Code that was loaded from no file"
-    " of its own (text given to exec, native libraries, compiled copies that Python keeps, the"
-    " interpreter itself) is not evidenced."
+    "The evidence identifies modules of the arm's folder by their digest, packages by their RECORD,"
+    " and other files by the repository. It does not cover code without a source file of its own:"
+    " text passed to exec, native libraries, compiled copies that Python keeps, and the interpreter."
 )
 PROGRAMS = (
-    "Ranks were programs: digests were taken of the arm's files before they were executed. Which"
-    " code they loaded beyond that nobody tells."
+    "Ranks were programs. The digests are those of the arm's files before they were executed; which"
+    " other code the programs loaded is not known."
 )
-CHILDREN = "Ranks started other processes ({names}): which code those loaded nobody tells."
+CHILDREN = "Ranks started other processes ({names}); which code those loaded is not known."
 OUTSIDE_LIMIT = 20
 READY = (
-    "The subject is Rankproof's own ready subject {use}: the result is about the libraries and the"
-    " machine that it ran on, not about code of this repository."
+    "The subject is Rankproof's ready subject {use}, so the result is about the libraries and the"
+    " machine, not about code of this repository."
 )
 COMPARED = (
-    "B was compared with a: what both get wrong alike is not found. The defect changed what b"
-    " reported or kept, not what it computed: whether b's code can make such a difference is not"
-    " shown."
+    "B was compared with a, so an error that both make alike would not show up. The defect changed"
+    " what b reported or kept, not what it computed, so this run does not show that b's code can"
+    " make such a difference."
 )
 ONE_MACHINE = (
-    "All ranks ran on one machine, over loopback: nothing is shown about networks, clocks or mixed"
-    " machines."
+    "All ranks ran on one machine, over loopback, so networks, clocks and mixed machines were not"
+    " tested."
 )
 TEST_HOSTS = (
-    "The ranks were on {count} test hosts of one machine: networks, joined by a wire that is a"
-    " process, host names, temporary folders and monotonic clocks were their own; processors, all"
-    " other files and the clock on the wall were shared. Nothing is shown about network cards,"
-    " their drivers, or machines that differ."
+    "The ranks were on {count} test hosts of one machine. Each host had its own network (joined by a"
+    " process that plays the wire), host name, temporary folder and monotonic clock; processors, all"
+    " other files and the wall clock were shared. Network cards, their drivers, and machines that"
+    " differ were not tested."
 )
 MACHINES = (
-    "The ranks of a world were on {count}, of {listed} in the hostfile, reached by ssh: what one"
-    " says of its ranks is its own word, within what can be true. Times of two machines are set by"
-    " ours, to within half of the fastest round trip: no verdict rests on which of two was first."
+    "The ranks of a world were on {count} of {listed} in the hostfile, reached by ssh. We rely on"
+    " each machine's own report of its ranks, within what can be true. Clocks of two machines agree"
+    " to within half of the fastest round trip, so no verdict rests on which of two was first."
 )
 TEST_MACHINES = (
-    "These machines were made of one, as networks of their own with a real sshd each: they share"
-    " its processors, its files and its clock on the wall, and nothing is shown about network"
-    " cards, or machines that differ."
+    "These are test machines on one host, each with its own network and a real sshd. They share its"
+    " processors, files and wall clock, so network cards and machines that differ were not tested."
 )
 FARMED = (
-    "Each trial ran on one machine, over loopback, and trials on several: nothing is shown about"
-    " networks. Times and memory of different machines are not set beside each other, so nothing"
-    " was measured. What a node says of its own world is believed as far as its events agree with"
-    " each other; a node that was lost took its trials along, which are void and counted as"
-    " failures in the second bound."
+    "Each trial ran on one machine, over loopback, and different trials on different machines, so"
+    " networks were not tested. Times and memory of different machines are not compared, so nothing"
+    " was measured. We rely on each node's own report of its world, as far as its events agree with"
+    " each other. The trials of a node that was lost are void, and counted as failures in the second"
+    " bound."
 )
-TIME = "Time in the signature is the signer's own claim."
+TIME = "The time of the run is the signer's own claim."
 
 
 def limits_section(record: Record) -> list[Block]:
@@ -102,33 +100,14 @@ def limits_section(record: Record) -> list[Block]:
         for cell in record.judgement.cells
         if cell.verdict == "SKIPPED"
     ]
-    items += [Foreign(sentence) for sentence in record.judgement.unshown]
-    worst = max(
-        (cell.candidate.upper for cell in record.judgement.cells if cell.candidate), default=1.0
-    )
-    items.append(
-        f"A failure that happens in fewer than {percent(worst)} of the trials is not excluded "
-        f"(at {record.scenario.accept_confidence:.0%} confidence)."
-    )
-    sizes = sorted({cell.ranks for cell in record.judgement.cells if cell.candidate})
-    backends = sorted({cell.backend for cell in record.judgement.cells if cell.candidate})
-    if sizes:
-        noun = "world size" if len(sizes) == 1 else "world sizes"
-        items.append(f"Only {noun} {', '.join(map(str, sizes))} on {', '.join(backends)} were run.")
+    # The first of them are on the first screen.
+    items += [Foreign(sentence) for sentence in record.judgement.unshown[UNSHOWN_SHOWN:]]
+    if not any(cell.measured for cell in record.judgement.cells):
+        items.append("Load time, memory, and bytes read and written were not measured.")
     if record.run.start == "warm":
         items.append(WARM)
-    if record.run.source.dirty is not False:
-        items.append(
-            "The tree was changed since the commit, or git could not say: the commit does not"
-            " identify what ran."
-        )
-    items += [
-        Foreign(f"Input {given.name} is not the one the scenario pins, or none is pinned.")
-        for given in record.run.inputs
-        if not given.pinned
-    ]
     if record.run.environment.gpu is None:
-        items.append("nvidia-smi named no GPU.")
+        items.append("No GPU was used: nvidia-smi found none.")
     if record.scenario.called:
         items.append(COMPARED)
     if record.scenario.use is not None:
@@ -146,7 +125,7 @@ def limits_section(record: Record) -> list[Block]:
     if record.run.machines is not None and record.run.machines.made_here:
         where = f"{where} {TEST_MACHINES}"
     items += [where, SHARED, LOADED, _left_behind(record), TIME]
-    return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
+    return [Heading(2, "What else this does not show"), BulletList(tuple(items))]
 
 
 def _left_behind(record: Record) -> str:
@@ -187,8 +166,8 @@ def _of_code(record: Record) -> list[Part]:
     outside = sorted({module for cell in record.judgement.cells for module in cell.outside})
     items: list[Part] = [
         Foreign(
-            f"Module {module} came from outside the arm's folder and the environment: its code is"
-            " not in the evidence."
+            f"Module {module} came from outside the arm's folder and its environment, so the"
+            " evidence does not contain its code."
         )
         for module in outside
     ]
@@ -207,9 +186,11 @@ def _of_code(record: Record) -> list[Part]:
     return items
 
 
-def _printed(record: Record) -> list[Block]:
+def tracebacks(record: Record) -> list[Block]:
     """Tracebacks of trials that passed: no check looks at what ranks print, so a reader has to."""
-    section: list[Block] = []
+    if not record.judgement.printed:
+        return []
+    section: list[Block] = [Heading(2, "Tracebacks in trials that passed")]
     for excerpt in record.judgement.printed:
         who = Foreign(
             f"{excerpt.cell}, {record.scenario.arm('candidate')} {excerpt.index}, rank"
@@ -217,7 +198,6 @@ def _printed(record: Record) -> list[Block]:
         )
         section += [
             Paragraph(
-                "Printed in a trial that passed: ",
                 Claim(who, (Evidence(excerpt.path, excerpt.line),)),
                 ":",
             ),

@@ -40,10 +40,12 @@ from harness.stats.shown_trial import (
 )
 from harness.stats.verdict import CellVerdict
 
-VALUE_LIMIT = 80
+VALUE_LIMIT = 160
 DIGEST = re.compile("[0-9a-f]{40,128}")
 DIGEST_SHOWN = 12
 COLUMNS = 8
+WORLD = "world:"
+THE_WORLD = "the world"
 GROUPS = 4
 FAR = (
     "How far apart the arrays are, position by position, in units of what is allowed; above the"
@@ -71,8 +73,8 @@ def printed_section(sample: ShownTrial, trial: Trial) -> list[Block]:
     excerpt = printed_first(sample, trial)
     if excerpt is None:
         return []
-    who = Claim(f"rank {excerpt.rank} printed it", (Evidence(excerpt.path),))
-    return [Paragraph("As ", who, ":"), Verbatim(excerpt.text, "text")]
+    who = Claim(f"Last output of rank {excerpt.rank}", (Evidence(excerpt.path),))
+    return [Paragraph(who, ":"), Verbatim(excerpt.text, "text")]
 
 
 def life_section(cell: CellVerdict, arm: Arm) -> list[Block]:
@@ -136,6 +138,64 @@ def standing_section(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> lis
     return section
 
 
+def cell_table(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
+    """One trial of each arm side by side: a row per check, with the trials of each arm that failed
+    it.
+
+    Ranks that showed the same share an answer. What every world is checked for shares one row where
+    no trial failed it.
+    """
+    shown = [(cell.samples[arm], tally) for arm, tally in cell.arms.items() if arm in cell.samples]
+    if not shown:
+        return [Paragraph("No trial counted.")]
+    header: list[Part] = ["check"]
+    failed: list[Counter[str]] = []
+    for sample, tally in shown:
+        name = Verbatim(f"{asked.arm(_arm_of(cell, sample))} {sample.index}")
+        header += [Claim(name, (Evidence(sample.evidence),)), "failed"]
+        failed.append(
+            Counter(failure.check for trial in tally.trials for failure in trial.failures)
+        )
+    rows: list[tuple[Part, ...]] = []
+    of_world: list[str] = []
+    for position, row in enumerate(shown[0][0].rows):
+        if row.check.startswith(WORLD) and not any(counts[row.check] for counts in failed):
+            of_world.append(row.check.removeprefix(WORLD))
+            continue
+        answers: list[Part] = []
+        for (sample, tally), counts in zip(shown, failed, strict=True):
+            answers.append(_answers(sample, sample.rows[position], cell.ranks))
+            answers.append(f"{counts[row.check]} of {tally.counted}")
+        rows.append((Verbatim(row.check), *answers))
+    for position, row in enumerate(shown[0][0].values):
+        values = [
+            part
+            for sample, _ in shown
+            for part in (_answers(sample, sample.values[position], cell.ranks), "not checked")
+        ]
+        rows.append((Verbatim(row.check), *values))
+    if of_world:
+        none = [part for _, tally in shown for part in ("holds", f"0 of {tally.counted}")]
+        rows.append((Verbatim(f"{WORLD}{', '.join(of_world)}"), *none))
+    return [Table(tuple(header), tuple(rows))]
+
+
+def _arm_of(cell: CellVerdict, sample: ShownTrial) -> Arm:
+    return next(arm for arm, one in cell.samples.items() if one is sample)
+
+
+def _answers(trial: ShownTrial, row: ShownRow, size: int) -> Part:
+    """What the ranks answered to a check, those that failed it first: one answer, or one for each
+    group of ranks.
+    """
+    groups = list(_shared(trial, row))
+    whole = [ranks_in_words(list(range(size))), THE_WORLD]
+    parts: list[Part] = []
+    for who, value in groups:
+        parts += ["; " if parts else "", *([] if who in whole else [f"{who}: "]), value]
+    return Text(*parts)
+
+
 def trial_table(trial: ShownTrial, cell: CellVerdict) -> Table:
     """Trial as a table: a row per check, a column per rank.
 
@@ -189,7 +249,7 @@ def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
     fails first.
     """
     if not row.cells:
-        yield "the world", _value(trial, row, 0)
+        yield THE_WORLD, _value(trial, row, 0)
         return
     for passed in (False, True):
         alike: dict[str, list[int]] = {}
@@ -203,11 +263,9 @@ def _shared(trial: ShownTrial, row: ShownRow) -> Iterator[tuple[str, Part]]:
         for ranks in shown:
             yield ranks_in_words(ranks), _value(trial, row, ranks[0])
         if left := sorted(rank for ranks in groups[len(shown) :] for rank in ranks):
-            word = "hold" if passed else "FAIL"
-            yield (
-                ranks_in_words(left),
-                f"{word}, with {len(groups) - len(shown)} other values: see the events",
-            )
+            word = "holds" if passed else "FAILS"
+            others = plural(len(groups) - len(shown), "other value")
+            yield ranks_in_words(left), f"{word}, with {others}"
 
 
 def _answer(row: ShownRow, rank: int) -> ShownCell:

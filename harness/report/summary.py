@@ -1,17 +1,17 @@
-"""The first screen: what was asked, what came out, how the control failed, what was not shown, who
-says so.
+"""The first screen: verdict, question, what the candidate showed, how the control failed, what stands
+out, what was not shown, who signed.
 
 All of it comes from the record, so that a verifier can write it again and a page shows it before
-anything else.
+anything else. Nothing on it is cut, but for texts of hundreds of characters that somebody else wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.facts import SCENARIO_PATH
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.report.blocks import (
@@ -22,7 +22,6 @@ from harness.report.blocks import (
     Figure,
     Foreign,
     Heading,
-    Note,
     Paragraph,
     Part,
     Strong,
@@ -32,18 +31,26 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.report.figures import GRID
-from harness.report.words import answer, percent, ranks_in_words, worst_first
+from harness.report.words import percent, ranks_in_words, worst_first
 from harness.stats.outcome import Trial
+from harness.stats.shown_trial import WorstFinding
 from harness.stats.tally import Tally, Way
 from harness.stats.verdict import CellVerdict
 
 RUN = Evidence(facts.PATH)
 RECORD = Evidence(RECORD_PATH)
 WAYS_SHOWN = 2
+CELLS_SHOWN = 12
+REASONS_SHOWN = 6
+SIGNED = "Signed by"
+CHECKS_SHOWN = 2
+NOTICES_SHOWN = 3
 UNSHOWN_SHOWN = 2
 PLACE_LIMIT = 240
-SENTENCE_LIMIT = 240
-REASON_LIMIT = 640
+SENTENCE_LIMIT = 640
+NUMBERS = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+# Words with which `equivalent` gives its own scale.
+NOISE = "of what noise allows"
 UPSTREAM = "A finding about somebody else's code: it counts for no release."
 
 
@@ -58,9 +65,9 @@ def summary(record: Record) -> list[Block]:
             (
                 "cell",
                 "verdict",
-                f"{arms[0]}: failed / counted",
-                f"failure rate below (asked: {percent(record.scenario.accept_rate)})",
-                f"{arms[1]}: as stated / counted",
+                f"{arms[0]} failed",
+                "rate below",
+                f"{arms[1]} as stated",
                 "p",
                 "void",
             ),
@@ -69,31 +76,59 @@ def summary(record: Record) -> list[Block]:
         ),
     ]
     if judgement.reasons:
-        reasons = tuple(Foreign(reason, REASON_LIMIT) for reason in judgement.reasons)
-        blocks += [Paragraph("Reasons:"), BulletList(reasons)]
+        blocks += [Paragraph("Reasons:"), BulletList(tuple(_reasons(judgement.cells)))]
     return [
         *blocks,
-        Figure(GRID, "Every trial as a square; its shape says what became of it."),
-        Note(
-            "The bound is the one-sided Clopper-Pearson upper bound at the scenario's confidence;"
-            f" p is Fisher's exact test, one-sided, {arms[1]} against {arms[0]}. A void trial is"
-            " one that the harness itself spoiled, or whose fault has no proof; it is not counted,"
-            " and replaced as often as max_voids allows."
-        ),
+        Figure(GRID, "Every trial as a square; its shape shows its outcome."),
         # The verifier looks for exactly this line.
         Paragraph("Made: ", Verbatim(record.run.made)),
     ]
 
 
+def first_screen(record: Record) -> list[Block]:
+    """Return the summary for a reader with a screen of some 80 lines: of many cells or reasons the
+    first, the worst cells first, and how many more there are.
+    """
+    blocks: list[Block] = []
+    for block in summary(record):
+        match block:
+            case Table(header, rows, align) if len(rows) > CELLS_SHOWN:
+                more = plural(len(rows) - CELLS_SHOWN, "more cell")
+                blocks += [
+                    Table(header, rows[:CELLS_SHOWN], align),
+                    Paragraph(f"{more}, not worse."),
+                ]
+            case BulletList(items) if len(items) > REASONS_SHOWN:
+                more = plural(len(items) - REASONS_SHOWN, "more reason")
+                blocks += [BulletList(items[:REASONS_SHOWN]), Paragraph(f"... and {more}.")]
+            case Terms(rows):
+                blocks.append(Terms(tuple(row for row in rows if row[0] != SIGNED)))
+            case Figure():
+                pass  # the table has the same counts
+            case _:
+                blocks.append(block)
+    return blocks[:-1]  # who signed it, and when it was made, `show` prints itself
+
+
+def _reasons(cells: Iterable[CellVerdict]) -> Iterator[Part]:
+    """Yield why cells are not PASS, each reason once, with the cells it is about."""
+    about: dict[str, list[str]] = {}
+    for cell in cells:
+        for reason in cell.reasons:
+            about.setdefault(str(reason), []).append(cell.id)
+    for text, names in about.items():
+        yield Foreign(f"{'; '.join(names)}: {text}", 2 * SENTENCE_LIMIT)
+
+
 def _terms(record: Record) -> Iterator[tuple[str, Part]]:
     yield "Verdict", _verdict(record)
     yield "Question", Foreign(record.scenario.question)
-    yield "Answer", Claim(answer(record), (RECORD,))
-    if failures := failures_in_words(record):
-        yield "Failures", failures
+    candidate = record.scenario.arm("candidate")
+    yield f"{candidate[0].upper()}{candidate[1:]}", _candidate(record)
     yield "Defect" if record.scenario.called else "Control", control_in_words(record)
+    yield "Stands out", _stands_out(record)
     yield "Not shown", _not_shown(record)
-    yield "Signed by", signer_in_words(record)
+    yield SIGNED, signer_in_words(record)
     yield "Code", _code(record)
 
 
@@ -137,13 +172,13 @@ def control_in_words(record: Record) -> Part:
     ]
     tallies = [(cell, cell.control) for cell in cells if cell.control is not None]
     if record.scenario.must_fail is None:
-        return "There is none: nothing shows that these checks can fail."
+        return "There is no control, so this run does not show that its checks can fail."
     if not tallies:
-        return "It was not run: nothing shows that these checks can fail."
+        return "The control was not run, so this run does not show that its checks can fail."
     must = [(cell, tally) for cell, tally in tallies if not cell.control_holds]
     counted = sum(tally.counted for _, tally in must)
     stated = sum(tally.as_stated or 0 for _, tally in must)
-    who = "B with it" if record.scenario.called else "It"
+    who = "B with the defect" if record.scenario.called else "It"
     parts: list[Part] = [
         f"{who} failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"
     ]
@@ -169,6 +204,33 @@ def control_in_words(record: Record) -> Part:
     return Text(*parts, ".")
 
 
+def _candidate(record: Record) -> Part:
+    """How many trials of the candidate failed and what bound follows, and how: its failures, or else
+    what its checks saw at worst.
+    """
+    ran = [cell.candidate for cell in record.judgement.cells if cell.candidate is not None]
+    counted = sum(tally.counted for tally in ran)
+    failed = sum(tally.failed for tally in ran)
+    if not counted:
+        return "No trial of it counted."
+    asked = (
+        f"{record.scenario.accept_confidence:.0%} confidence; below"
+        f" {percent(record.scenario.accept_rate)} was asked"
+    )
+    bound = max(tally.upper for tally in ran)
+    in_cells = f" in {len(ran)} cells" if len(ran) > 1 else ""
+    count = f"{failed} of {plural(counted, 'trial')}{in_cells} failed"
+    # A bound of 100 % bounds nothing.
+    where = " in each cell" if len(ran) > 1 else ""
+    limits = (
+        f", so the failure rate is below {percent(bound)}{where} ({asked})"
+        if bound < 1
+        else f" ({asked})"
+    )
+    details = failures_in_words(record) or _worst(record)
+    return Text(Claim(f"{count}{limits}", (RECORD,)), ". ", details)
+
+
 def failures_in_words(record: Record) -> Part | None:
     """Return what failed first in the candidate's trials that failed, the most frequent first; None
     where none failed.
@@ -181,10 +243,8 @@ def failures_in_words(record: Record) -> Part | None:
     ]
     alike: dict[str, list[Trial]] = {}
     for trial in failed:
-        checks = (
-            "check " + ", ".join(failure.check for failure in trial.failures) + " does not hold"
-        )
-        alike.setdefault(trial.first.what if trial.first else checks, []).append(trial)
+        names = ", ".join(failure.check for failure in trial.failures)
+        alike.setdefault(trial.first.what if trial.first else f"{names} failed", []).append(trial)
     if not alike:
         return None
     parts: list[Part] = []
@@ -206,54 +266,157 @@ def failures_in_words(record: Record) -> Part | None:
     return Text(*parts, f"; and {plural(more, 'other way')}" if more > 0 else "", ".")
 
 
+def _worst(record: Record) -> Part:
+    """What the checks of a candidate without failures found at worst: those that came nearest to a
+    limit, or else those that compared a value.
+    """
+    cells = [cell for cell in record.judgement.cells if cell.worst]
+    by_check: dict[str, tuple[CellVerdict, WorstFinding]] = {}
+    for cell in cells:
+        for found in cell.worst:
+            known = by_check.get(found.check)
+            if known is None or (found.share or 0.0) > (known[1].share or 0.0):
+                by_check[found.check] = cell, found
+    # In the order of the scenario, which is that of the record.
+    told = [pair for pair in by_check.values() if pair[1].share is not None]
+    if not told:
+        told = [pair for pair in by_check.values() if pair[1].is_value]
+    told = told[:CHECKS_SHOWN]
+    parts: list[Part] = []
+    for cell, found in told:
+        parts += [_seen(found, cell, several=len(cells) > 1), " "]
+    more = len(by_check) - len(told)
+    if told and more:
+        parts.append(f"{plural(more, 'other check')} also held in every trial.")
+    elif more:
+        parts.append(f"{plural(more, 'check')} held in every trial.")
+    return Text(*parts)
+
+
+def _seen(found: WorstFinding, cell: CellVerdict, *, several: bool) -> Part:
+    """One check's worst finding as a sentence, with its scale, its ranks and its trial."""
+    whole = found.ranks == list(range(cell.ranks)) and cell.ranks > 1
+    who = "every rank" if whole else ranks_in_words(found.ranks)
+    where = f"trial {found.index}{f', {cell.id}' if several else ''}"
+    value = Foreign(found.shown, SENTENCE_LIMIT)
+    scale = ""
+    begin: tuple[Part, ...] = (Verbatim(found.check), " held in every trial; ")
+    if found.share is not None:
+        begin = ("At worst, ", Verbatim(found.check), " found on ")
+        scale = "" if NOISE in found.shown else f", {_share_in_words(found.share)}"
+    text = Text(*begin, f"{who}{' showed ' if found.share is None else ': '}", value)
+    return Text(
+        Claim(Text(text, Foreign(f"{scale} ({where})")), (Evidence(found.evidence, found.line),)),
+        ".",
+    )
+
+
+def _share_in_words(share: float) -> str:
+    return f"{100 * share:.2g} % of the limit" if share < 1 else f"{share:.3g} times the limit"
+
+
+def _stands_out(record: Record) -> Part:
+    """What the run noticed beside the question, and what of it a reader should know first."""
+    notices = record.judgement.notices
+    parts: list[Part] = []
+    for notice in notices[:NOTICES_SHOWN]:
+        times = f" ({plural(notice.trials, 'trial')})" if notice.trials > 1 else ""
+        text = Text(Foreign(notice.text.rstrip("."), SENTENCE_LIMIT), times)
+        parts += [Claim(text, (Evidence(notice.path, notice.line),)), ". "]
+    more = len(notices) - NOTICES_SHOWN
+    if more > 0:
+        parts.append(f"{plural(more, 'more notice')}: see the appendix. ")
+    if record.run.source.dirty is not False:
+        changed = "had changes" if record.run.source.dirty else "may have had changes"
+        parts.append(
+            f"The working tree {changed} since the commit, so the commit does not identify what"
+            " ran. "
+        )
+    parts += [
+        f"The scenario does not pin input {given.name}. "
+        for given in record.run.inputs
+        if not given.pinned
+    ]
+    if outside := sorted({name for cell in record.judgement.cells for name in cell.outside}):
+        parts.append(
+            f"{plural(len(outside), 'module')} came from outside the arm's folder and its"
+            " environment, so the evidence does not contain their code. "
+        )
+    for arm in ("candidate", "control"):
+        tallies = [getattr(cell, arm) for cell in record.judgement.cells]
+        if voids := sum(tally.voids for tally in tallies if tally is not None):
+            parts.append(f"{plural(voids, 'trial')} of {record.scenario.the(arm)} void. ")
+    if not parts:
+        return "Nothing beside the question."
+    # A line must not end with a blank.
+    last = parts[-1]
+    if isinstance(last, str):
+        parts[-1] = last.rstrip()
+    return Text(*parts)
+
+
 def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, int, str, Evidence]]:
     """Each way in which it failed: with the trials, the ranks in words over all cells, and a trial
     that shows it.
+
+    Ways whose places differ in numbers alone are one: the first is the example.
     """
     alike: dict[tuple[str, str, str], list[tuple[CellVerdict, Tally, Way]]] = {}
     for cell, tally in tallies:
         for way in tally.how:
-            alike.setdefault((way.what, way.where, way.place), []).append((cell, tally, way))
+            key = (way.what, way.where, NUMBERS.sub("#", way.place))
+            alike.setdefault(key, []).append((cell, tally, way))
     for group in alike.values():
-        sets = {tuple(way.ranks) for _, _, way in group}
-        if len(sets) == 1:
-            named = [ranks_in_words(next(iter(sets)))]
-        elif all(way.ranks == list(range(1, cell.ranks)) for cell, _, way in group):
-            named = ["every rank but 0"]
-        elif all(way.ranks == list(range(cell.ranks)) for cell, _, way in group):
-            named = ["every rank"]
-        else:
-            named = [ranks_in_words(ranks) for ranks in sorted(sets)]
+        ranks: dict[str, set[int]] = {}
+        trials: dict[str, int] = {}
+        for cell, tally, way in group:
+            ranks.setdefault(cell.id, set()).update(way.ranks)
+            # Of one trial several ways may be in the group.
+            trials[cell.id] = min(trials.get(cell.id, 0) + way.count, tally.as_stated or 0)
+        cells = {cell.id: cell for cell, _, _ in group}
         _, tally, way = group[0]
         evidence = Evidence(tally.trials[way.first].evidence)
-        yield way, sum(way.count for _, _, way in group), " or ".join(named), evidence
+        yield way, sum(trials.values()), _over_cells(cells, ranks), evidence
+
+
+def _over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) -> str:
+    """The ranks of several cells in words, as one rule where there is one."""
+    sets = {tuple(sorted(of_cell)) for of_cell in ranks.values()}
+    if all(ranks[name] == set(range(cell.ranks)) for name, cell in cells.items()):
+        return "every rank" if len(cells) > 1 else ranks_in_words(next(iter(sets)))
+    if len(sets) == 1:
+        return ranks_in_words(next(iter(sets)))
+    if all(ranks[name] == set(range(1, cell.ranks)) for name, cell in cells.items()):
+        return "every rank but 0"
+    return " or ".join(ranks_in_words(each) for each in sorted(sets))
 
 
 def _not_shown(record: Record) -> Part:
     ran = [cell for cell in record.judgement.cells if cell.candidate]
     skipped = [cell.id for cell in record.judgement.cells if not cell.candidate]
+    if not ran:
+        return "Everything: no cell was run."
     parts: list[Part] = []
     for sentence in record.judgement.unshown[:UNSHOWN_SHOWN]:
         parts += [Foreign(sentence, SENTENCE_LIMIT), " "]
-    if more := len(record.judgement.unshown) - UNSHOWN_SHOWN:
-        parts.append(f"{more} more of this kind below. " if more > 0 else "")
     if skipped:
         parts.append(Foreign(f"Not run: {'; '.join(skipped)}. ", SENTENCE_LIMIT))
-    if ran:
-        worst = max(cell.candidate.upper for cell in ran if cell.candidate)
-        sizes = ", ".join(map(str, sorted({cell.ranks for cell in ran})))
-        parts.append(
-            f"Failures in fewer than {percent(worst)} of the trials; other world sizes than"
-            f" {sizes}."
-        )
-    return Text(*parts or ["Everything: no cell was run."])
+    sizes = ", ".join(map(str, sorted({cell.ranks for cell in ran})))
+    clean = [cell.candidate.upper for cell in ran if cell.candidate and not cell.candidate.failed]
+    bound = max(clean, default=1.0)
+    backends = ", ".join(sorted({cell.backend for cell in ran}))
+    rates = f"Failure rates below {percent(bound)}, world" if bound < 1 else "World"
+    parts.append(
+        f"{rates} sizes other than {sizes}, and backends other than {backends} were not tested."
+    )
+    return Text(*parts)
 
 
 def signer_in_words(record: Record) -> Part:
     """Who says all this: the key that signs, and whom the repository that was run lists it for."""
     signer = record.run.signer
     if signer is None:
-        return Text(Strong("nobody"), ": whoever had this file may have written it.")
+        return Text(Strong("nobody"), ": anyone who had this file may have changed it.")
     name = (
         Text(", listed for ", Foreign(signer.name, PLACE_LIMIT), " in the repository that was run")
         if signer.name
@@ -262,9 +425,9 @@ def signer_in_words(record: Record) -> Part:
     claim = Claim(Text(Verbatim(signer.key), name), (RUN,))
     return Text(
         claim,
-        ". ",
+        ". Run ",
         Verbatim("rankproof verify"),
-        " says whether that is so; whom to trust is yours to say.",
+        " to check the signature; decide for yourself whether you trust this key.",
     )
 
 
@@ -306,7 +469,7 @@ def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
     candidate = cell.candidate
     control = cell.control
     first = candidate.trials[0].evidence if candidate.trials else facts.PATH
-    counted: Part = Claim(f"{candidate.failed} / {candidate.counted}", (Evidence(first),))
+    counted: Part = Claim(f"{candidate.failed} of {candidate.counted}", (Evidence(first),))
     bound = percent(candidate.upper)
     if candidate.voids:
         bound += f" ({percent(candidate.upper_with_voids)} if void trials had failed)"
@@ -314,38 +477,8 @@ def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
     p_value = "-"
     if control is not None and control.trials:
         stated = Claim(
-            f"{control.as_stated} / {control.counted}", (Evidence(control.trials[0].evidence),)
+            f"{control.as_stated} of {control.counted}", (Evidence(control.trials[0].evidence),)
         )
         p_value = f"{control.p_value:.2g}" if control.p_value is not None else "-"
     voids = candidate.voids + (control.voids if control else 0)
     return Foreign(cell.id), Strong(cell.verdict), counted, bound, stated, p_value, str(voids)
-
-
-def scenario_in_words(record: Record) -> list[tuple[str, Part]]:
-    """Return what identifies the scenario and the run: names and values of a table."""
-    run = record.run
-    scenario = record.scenario
-    asked = (Evidence(SCENARIO_PATH),)
-    rows: list[tuple[str, Part]] = [
-        ("scenario", Text(Verbatim(scenario.id), ", role ", Verbatim(scenario.role))),
-        ("scenario file, sha256", Claim(Verbatim(scenario.sha256), asked)),
-        ("report", Verbatim(run.id)),
-        ("root seed", Claim(Verbatim(scenario.seed), asked)),
-        ("rankproof", Verbatim(run.rankproof)),
-    ]
-    if run.reproduces is not None:
-        rows.append(("reproduces", Claim(Verbatim(run.reproduces.report), (RUN,))))
-    if scenario.use is not None:
-        rows.append(("subject", Claim(Text("ready subject ", Verbatim(scenario.use)), asked)))
-    if scenario.of is not None:
-        rows.append(
-            ("subject is", Claim(f"what is {scenario.of}, not the repository's code", asked))
-        )
-    if run.overrides:
-        rows.append(("set on the command line", Claim(Verbatim("  ".join(run.overrides)), (RUN,))))
-    if run.challenge is not None:
-        rows.append(("challenge", Claim(Verbatim(run.challenge), (RUN,))))
-    if scenario.expects:
-        met = "as expected" if record.judgement.as_expected else "NOT as expected"
-        rows.append(("expected verdict", Text(Verbatim(scenario.expects), f": {met}")))
-    return rows

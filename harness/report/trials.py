@@ -1,5 +1,5 @@
-"""The trials of both arms, cell by cell: results by check and rank, and the negative control as it
-failed.
+"""The trials of both arms, cell by cell: what each check showed, how the control failed, and the
+faults. What else there is to see of a trial is in the appendix.
 """
 
 from __future__ import annotations
@@ -10,31 +10,27 @@ from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record, ScenarioSummary
 from harness.report.blocks import (
+    Align,
     Block,
     BulletList,
     Claim,
-    Details,
     Evidence,
     Foreign,
     Heading,
-    Note,
     Paragraph,
     Part,
     Strong,
     Table,
     Verbatim,
-    first_open,
 )
 from harness.report.shown_trial import (
-    DIGEST_SHOWN,
     attribution,
-    life_section,
+    cell_table,
     printed_section,
     standing_section,
-    trial_table,
 )
 from harness.report.words import control_in_words, ranks_in_words, worst_first
-from harness.stats.outcome import Failure, Moment, Strike, Trial
+from harness.stats.outcome import Moment, Strike, Trial
 from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
@@ -42,38 +38,32 @@ FAILURES_SHOWN = 10
 AMONG = ("a failure", "beside it")
 
 
-def ranks_section(record: Record) -> list[Block]:
-    """Per cell: how often each check failed, and one trial rank by rank."""
-    cells = worst_first(record.judgement.cells)
-    parts = (
-        (Foreign(f"{cell.id}: {cell.verdict}"), _candidate(cell, record.scenario)) for cell in cells
-    )
-    return [Heading(2, "Results by check and rank"), *first_open(parts)]
-
-
-def _candidate(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
-    if cell.candidate is None:
-        return [Paragraph(Strong("SKIPPED"), ": ", Foreign("; ".join(map(str, cell.reasons))))]
-    section: list[Block] = []
-    if trial := cell.samples.get("candidate"):
-        section += [
-            Paragraph(
-                "One trial, ",
-                Claim(
-                    Verbatim(f"{asked.arm('candidate')} {trial.index}"), (Evidence(trial.evidence),)
-                ),
-                f", outcome {trial.outcome}:",
-            ),
-            trial_table(trial, cell),
-            *printed_section(trial, cell.candidate.trials[trial.index]),
-            *life_section(cell, "candidate"),
-        ]
-    section += _reference(cell, asked)
-    section += standing_section(cell, "candidate", asked)
-    section += _failures(cell.candidate, asked)
-    section += attribution(cell, "candidate", asked)
-    section += _durations(cell, asked)
+def results_section(record: Record) -> list[Block]:
+    """One table per cell: what each check showed in one trial of each arm, and how often it failed."""
+    section: list[Block] = [Heading(2, "Results by cell")]
+    for position, cell in enumerate(worst_first(record.judgement.cells)):
+        section.append(Heading(3, Foreign(f"{cell.id}: {cell.verdict}")))
+        if cell.candidate is None:
+            reasons = Foreign("; ".join(map(str, cell.reasons)))
+            section.append(Paragraph(Strong("SKIPPED"), ": ", reasons))
+            continue
+        section += cell_table(cell, record.scenario)
+        if position == 0:
+            section += _failed_trials(cell, record.scenario)
     return section
+
+
+def _failed_trials(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
+    """How the candidate failed in the worst cell; that of the others is in the appendix."""
+    sample = cell.samples.get("candidate")
+    if cell.candidate is None or not cell.candidate.failed or sample is None:
+        return []
+    return [
+        *failures(cell.candidate, asked),
+        *attribution(cell, "candidate", asked),
+        *standing_section(cell, "candidate", asked),
+        *printed_section(sample, cell.candidate.trials[sample.index]),
+    ]
 
 
 def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -> list[Block]:
@@ -82,69 +72,18 @@ def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -
     """
     who = Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),))
     if not trial.failures:
-        return [
-            Paragraph("One trial, ", who, ": every rank came to its end, and every check held.")
-        ]
-    items = tuple(Foreign(f"{failure.check}: {_why(failure)}", 400) for failure in trial.failures)
+        return [Paragraph("In ", who, ", every rank ended by itself, and every check held.")]
     stopped = (
         "the harness stopped the world"
         if cell.hung.get("control")
-        else "every rank came to its end"
+        else "every rank ended by itself"
     )
-    return [
-        Paragraph(
-            "One trial, ", who, f": no rank raised an error, {stopped}; these checks do not hold:"
-        ),
-        BulletList(items),
-    ]
+    names = ", ".join(failure.check for failure in trial.failures)
+    return [Paragraph("In ", who, f", no rank raised an error, and {stopped}. It failed {names}.")]
 
 
-def _why(failure: Failure) -> str:
-    """Reasons of a check, each once, with the ranks it is about."""
-    alike: dict[str, list[int]] = {}
-    whole = []
-    for reason in failure.reasons:
-        rank, _, text = reason.removeprefix("rank ").partition(": ")
-        if reason.startswith("rank ") and rank.isdecimal():
-            alike.setdefault(text, []).append(int(rank))
-        else:
-            whole.append(reason)
-    return "; ".join(
-        [*whole, *(f"{ranks_in_words(ranks)}: {text}" for text, ranks in alike.items())]
-    )
-
-
-def _reference(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
-    """Return what the ranks were compared with: what it reported and kept, and how long each run of
-    it took.
-    """
-    reference = cell.reference
-    if reference is None:
-        return []
-    runs = [
-        Claim(f"{ms / 1000:.2f} s", (Evidence(path),))
-        for path, ms in zip(reference.evidence, reference.ms, strict=True)
-    ]
-    what = "a, rank for rank" if asked.called else "the reference, one process that holds the whole"
-    text: list[Part] = [f"Compared with {what}; its runs took "]
-    for place, run in enumerate(runs):
-        text += [", " if place else "", run]
-    rows: list[tuple[Part, ...]] = [
-        (Verbatim(name), Foreign(value)) for name, value in reference.reported.items()
-    ]
-    rows += [
-        (
-            Verbatim(array.name),
-            Foreign(f"{array.dtype} {array.shape}, sha256 {array.sha256[:DIGEST_SHOWN]}"),
-        )
-        for array in reference.arrays
-    ]
-    whose = "a's, rank 0" if asked.called else "the reference's"
-    table = [Table((whose, "value"), tuple(rows))] if rows else []
-    return [Paragraph(*text, "."), *table]
-
-
-def _failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
+def failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
+    """Table of the trials of an arm that failed; nothing where none did."""
     failed = [trial for trial in tally.trials if trial.outcome == "fail"]
     if not failed:
         return []
@@ -174,13 +113,11 @@ def _failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
     said = "what failed first, and how many failures followed it"
     names = ("first failure", "then")
     if any(trial.apart for trial in failed):
-        said = (
-            "one failure of each, and how many more; which of two machines was first, nobody knows"
-        )
+        said = "one failure of each, and how many more; the order over two machines is not known"
         names = AMONG
     section: list[Block] = [
         Paragraph(f"Failed trials; {said}:"),
-        Table(("trial", "checks that do not hold", *names), tuple(rows)),
+        Table(("trial", "failed checks", *names), tuple(rows)),
     ]
     if more:
         section.append(Paragraph(f"... and {plural(more, 'more failed trial')}."))
@@ -191,7 +128,8 @@ def _happened(moment: Moment) -> str:
     return f"{'world' if moment.rank is None else f'rank {moment.rank}'}: {moment.what}"
 
 
-def _durations(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
+def durations(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
+    """How long a trial of the candidate took."""
     if cell.candidate is None or not cell.candidate.trials:
         return []
     times = sorted(trial.ms for trial in cell.candidate.trials)
@@ -206,7 +144,7 @@ def _durations(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
 
 
 def _order(trial: Trial, position: int) -> str:
-    """When a failure came among those of its trial; of two machines nobody knows."""
+    """When a failure came among those of its trial; over two machines that is not known."""
     if trial.apart:
         return "by our clock"
     return "first" if position == 0 else "followed"
@@ -220,17 +158,16 @@ def control_section(record: Record) -> list[Block]:
     if record.scenario.must_fail is None:
         return [
             *section,
-            Paragraph("The scenario has no control: nothing shows that these checks can fail."),
+            Paragraph("The scenario has no control."),
         ]
     what = (
-        "The same scenario on code that its author calls broken, in the same run. It must fail like"
-        " this: "
+        "The same scenario on code that its author calls broken, in the same run. It must fail as"
+        " stated: "
     )
     if record.scenario.called:
         what = (
-            "B once more, in the same run, and one element of what a rank reports or keeps is"
-            " changed before anybody sees it; which one follows from the seed. It must fail like"
-            " this: "
+            "B again, in the same run, with one element of what a rank reports or keeps changed"
+            " before it is compared. The seed decides which element. It must fail as stated: "
         )
     section.append(
         Paragraph(
@@ -244,16 +181,17 @@ def control_section(record: Record) -> list[Block]:
         for cell in worst_first(record.judgement.cells)
         if cell.control and cell.control.trials
     ]
-    return section + first_open(
-        (
-            Foreign(f"{cell.id}: {control_in_words([cell], '').strip()}"),
-            _control(cell, control, record.scenario),
-        )
-        for cell, control in ran
-    )
+    for cell, control in ran[:1]:
+        stated = control_in_words([cell], record.scenario.the("control"))
+        section += [
+            Paragraph(Foreign(f"{cell.id}: {stated}.")),
+            *how_control_failed(cell, control, record.scenario),
+        ]
+    return section
 
 
-def _control(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[Block]:
+def how_control_failed(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[Block]:
+    """One trial of the control in order of time, and what it did instead in others."""
     section: list[Block] = []
     if control.otherwise:
         section += [
@@ -301,14 +239,13 @@ def _control(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[
     else:
         section += _without_an_error(cell, trial, asked)
     section += attribution(cell, "control", asked)
-    section += [*life_section(cell, "control"), *standing_section(cell, "control", asked)]
+    section += standing_section(cell, "control", asked)
     section += printed_section(sample, trial)
-    section.append(Details("Every check of this trial, rank by rank", (trial_table(sample, cell),)))
     return section
 
 
 VOIDS_SHOWN = 10
-LINES_SHOWN = 4
+LINES_SHOWN = 2
 SCENARIO = Evidence(SCENARIO_PATH)
 
 
@@ -318,11 +255,9 @@ def faults_section(record: Record) -> list[Block]:
     """
     section: list[Block] = [Heading(2, "Faults")]
     if not record.scenario.faults:
-        return [*section, Paragraph("Nothing was done to the ranks on purpose.")]
+        return [*section, Paragraph("No faults were injected.")]
     of_one_arm = any(fault.arm is not None for fault in record.scenario.faults)
-    done = (
-        f"Done to the ranks on purpose, in both arms{' unless one is named' if of_one_arm else ''}:"
-    )
+    done = f"Injected in both arms{', unless one is named' if of_one_arm else ''}:"
     section += [
         Paragraph(
             "The defect, injected into b by the harness:" if record.scenario.called else done
@@ -335,22 +270,27 @@ def faults_section(record: Record) -> list[Block]:
         ),
     ]
     ran = [cell for cell in worst_first(record.judgement.cells) if cell.candidate is not None]
-    section += first_open((Foreign(cell.id), tuple(_cell(record, cell))) for cell in ran)
-    proof = (
-        "A fault counts only where events show that it took effect. What is done inside a rank is"
-        " shown by the rank's own word, what is done from outside by the process that did it."
-    )
-    void = (
-        "A trial of the candidate without the proof is void if its checks hold, and failed if they"
-        " do not; a trial of the control without it counts only if it had failed before the fault"
-        " struck or was over."
-    )
-    section.append(Note(proof if record.scenario.called else f"{proof} {void}"))
+    rows = tuple(row for cell in ran for row in _strike_rows(record, cell))
+    header = ("cell", "fault", "arm", "planned", "struck", "proved", "undone", "one of them")
+    sides: tuple[Align, ...] = ("left",) * 3 + ("right",) * 4 + ("left",)
+    section.append(Table(header, rows, sides))
+    void = [
+        Foreign(f"{cell.id}, {record.scenario.arm(arm)} {trial.index}: {trial.void}")
+        for cell in ran
+        for arm, tally in cell.arms.items()
+        for trial in tally.trials
+        if trial.outcome == "void"
+    ]
+    if void:
+        section += [Paragraph("Void trials:"), BulletList(tuple(void[:VOIDS_SHOWN]))]
+    if len(void) > VOIDS_SHOWN:
+        more = plural(len(void) - VOIDS_SHOWN, "more void trial")
+        section.append(Paragraph(f"... and {more}."))
     return section
 
 
-def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
-    rows: list[tuple[Part, ...]] = []
+def _strike_rows(record: Record, cell: CellVerdict) -> Iterator[tuple[Part, ...]]:
+    """How often each fault was planned, struck, proved and undone in each arm of a cell."""
     for arm, tally in cell.arms.items():
         for fault in record.scenario.faults:
             if fault.arm not in (None, arm):
@@ -367,37 +307,13 @@ def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
                 sum(strike.proved for _, strike in struck),
                 sum(strike.undone for _, strike in struck),
             )
-            rows.append(
-                (
-                    Verbatim(fault.id),
-                    Verbatim(fault.kind),
-                    record.scenario.arm(arm),
-                    *map(str, counts),
-                    _example(struck),
-                )
+            yield (
+                Foreign(cell.id),
+                Verbatim(fault.id),
+                record.scenario.arm(arm),
+                *map(str, counts),
+                _example(struck),
             )
-    header = ("fault", "kind", "arm", "planned", "struck", "proved", "undone", "one of them")
-    yield Table(
-        header, tuple(rows), ("left", "left", "left", "right", "right", "right", "right", "left")
-    )
-    void = [
-        (arm, trial)
-        for arm, tally in cell.arms.items()
-        for trial in tally.trials
-        if trial.outcome == "void"
-    ]
-    if void:
-        shown = [
-            Claim(
-                Foreign(f"{record.scenario.arm(arm)} {trial.index}: {trial.void}"),
-                (Evidence(trial.evidence),),
-            )
-            for arm, trial in void[:VOIDS_SHOWN]
-        ]
-        yield Paragraph("Void trials:")
-        yield BulletList(tuple(shown))
-    if len(void) > VOIDS_SHOWN:
-        yield Paragraph(f"... and {plural(len(void) - VOIDS_SHOWN, 'more void trial')}.")
 
 
 def _example(struck: list[tuple[Trial, Strike]]) -> Part:

@@ -67,7 +67,7 @@ VIEWS: Registry[View] = Registry(
             "step-summary.md": "issue:VIEW",
         },
     ),
-    taken=("evidence", "report.md", PATH, manifest.NAME, "attestation.dsse.json"),
+    taken=("evidence", "report.md", "appendix.md", PATH, manifest.NAME, "attestation.dsse.json"),
 )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
-from harness.forms.text import plural
+from harness.forms.text import numbered, plural
 from harness.record.model import Record
 from harness.stats.verdict import CellVerdict
 
@@ -39,14 +38,7 @@ def quantity(value: float, unit: str) -> str:
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
     """`rank 1`, `ranks 0, 2`, `ranks 1-63`; `no rank`. The ranks are ascending."""
-    runs = [
-        [rank for _, rank in run]
-        for _, run in groupby(enumerate(ranks), key=lambda pair: pair[1] - pair[0])
-    ]
-    spans = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    if not ranks:
-        return "no rank"
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(spans)}"
+    return numbered("rank", ranks)
 
 
 def worst_first(cells: Iterable[CellVerdict]) -> list[CellVerdict]:

@@ -21,10 +21,9 @@ from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.assemble import assemble
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
-from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record, RecordError
 from harness.record.reproduced import ReproducedRun
-from harness.report.figures import FOLDER as FIGURES
+from harness.report.appendix import evidence_among
 from harness.reproduce.archive import ArchiveError, is_bundle, unpack
 from harness.reproduce.bundle import BESIDE
 from harness.run.arms.code import (
@@ -228,10 +227,8 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
 
 def _read_copy(folder: Path, inputs: Path | None, verification: Verification) -> ReportCopy:
     try:
-        names = [*manifest.parse((folder / manifest.NAME).read_bytes())]
-        evidence = [
-            name for name in names if name != RECORD_PATH and not name.startswith(f"{FIGURES}/")
-        ]
+        names = manifest.parse((folder / manifest.NAME).read_bytes())
+        evidence = evidence_among(names)
 
         def read(name: str) -> bytes:
             return (folder / name).read_bytes()

@@ -16,7 +16,7 @@ from harness.record.assemble import assemble, difference
 from harness.record.facts import FORMAT
 from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import PATH, Contradiction, Record, RecordError, Unknown
-from harness.report.figures import FOLDER, figures
+from harness.report.appendix import evidence_among, files_of
 from harness.report.report import render
 from harness.report.view import VIEWS, Basis, View, checked
 from harness.trust import statement
@@ -105,8 +105,7 @@ class RecordReplay(Replay):
 def _judged(read: Read, names: Sequence[str], *, described: Callable[[str], None]) -> Record | str:
     """Return the record that the evidence makes, or how it differs from the one that is stated."""
     _demand_format(read, CannotJudge)
-    pictures = {name for name in names if name.startswith(f"{FOLDER}/")}
-    evidence = [name for name in names if name != PATH and name not in pictures]
+    evidence = evidence_among(names)
     try:
         record = assemble(read, evidence, described=described)
     except Unknown as error:
@@ -117,11 +116,12 @@ def _judged(read: Read, names: Sequence[str], *, described: Callable[[str], None
         return str(error)
     if (differing := difference(read(PATH), record.encode())) is not None:
         return differing
-    drawn = figures(record, read)
-    if unknown := pictures ^ drawn.keys():
-        return f"the figures are not those of this record: {min(unknown)}"
-    changed = next((path for path in sorted(drawn) if read(path) != drawn[path]), None)
-    return record if changed is None else f"{changed} is not what the events draw"
+    made = files_of(record, read)
+    listed = {*names} - {*evidence, PATH}
+    if unknown := listed ^ made.keys():
+        return f"the figures and the appendix are not those of this record: {min(unknown)}"
+    changed = next((path for path in sorted(made) if read(path) != made[path]), None)
+    return record if changed is None else f"{changed} is not what the record renders to"
 
 
 def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:

@@ -36,7 +36,7 @@ from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
 from harness.record.plugins import used
 from harness.record.results import ResultsError, ResultsFolder
-from harness.report.figures import figures
+from harness.report.appendix import files_of
 from harness.report.report import render
 from harness.report.view import VIEWS, checked
 from harness.run import inputs
@@ -162,8 +162,8 @@ def run(
         facts = _facts(plan, trials, reproduces=reproduces, seconds=time.monotonic() - begin)
         folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
         record = assemble(folder.read, folder.digests.keys())
-        for path, picture in figures(record, folder.read).items():
-            folder.write(path, picture)
+        for path, content in files_of(record, folder.read).items():
+            folder.write(path, content)
         folder.write(RECORD_PATH, record.encode())
         return Finished(
             record=record, folder=_sign(record, folder, settings.signer), signer=settings.signer

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from harness.checks import KINDS, Check
 from harness.checks.check import OverTrials
+from harness.checks.finding import Finding
 from harness.reason import VerdictCode, VerdictReason
 from harness.scenario import Cell, Measure, Scenario
 from harness.stats import measured, shown_trial
@@ -90,6 +91,39 @@ class SampleKeeper(TrialKeeper):
 
     def fields(self) -> CellFields:
         return {"samples": self._samples}
+
+
+class WorstKeeper(TrialKeeper):
+    """What each check of the scenario saw over all trials of the candidate that counted."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._checks = {check.id: check for check in scenario.checks}
+        self._worst: dict[str, shown_trial.WorstFinding | None] = dict.fromkeys(self._checks)
+
+    def take(self, judged: JudgedTrial) -> None:
+        if judged.arm != "candidate" or judged.trial.outcome == "void":
+            return
+        for finding in judged.findings:
+            if finding.check not in self._worst:
+                continue
+            known = self._worst[finding.check]
+            if known is None or (known.passed and _is_worse(finding, known)):
+                self._worst[finding.check] = shown_trial.worst_finding(
+                    judged.trial,
+                    finding,
+                    is_value=self._checks[finding.check].properties.reports_a_value,
+                )
+
+    def fields(self) -> CellFields:
+        return {"worst": [found for found in self._worst.values() if found is not None]}
+
+
+def _is_worse(finding: Finding, known: shown_trial.WorstFinding) -> bool:
+    """Tell whether a finding failed, or used more of what its check allows than one that passed."""
+    if not finding.passed:
+        return True
+    used = known.share or 0.0
+    return any(part.share is not None and part.share > used for part in finding.ranks)
 
 
 class CheckKeeper(TrialKeeper):

@@ -14,6 +14,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.checks.finding import canonical
 from harness.faults.proof import STRUCK, noted
 from harness.forms.strict_json import JSON
+from harness.forms.text import bounded
 from harness.history import MACHINE_ENDED, MACHINE_LOST, SLIPS, History, ended, machine_called
 from harness.reason import DeviationCode, Void, VoidCode
 from harness.scenario import End
@@ -257,23 +258,19 @@ def harness_error(history: History) -> Void | None:
     return Void(VoidCode.HARNESS_ERROR, short(f"{values.get('type')}: {values.get('message')}"))
 
 
-def shown(value: JSON) -> str:
+def shown(value: JSON, limit: int = TEXT_LIMIT) -> str:
     """Return a value of an event as a reader wants it: text as it is, names and values in words,
     the rest as JSON.
     """
     if isinstance(value, str):
-        return short(value)
+        return short(value, limit)
     if isinstance(value, dict) and all(
         isinstance(inner, str | int | float) for inner in value.values()
     ):
-        return short(", ".join(f"{key} {inner}" for key, inner in value.items()))
-    return short(canonical(value))
+        return short(", ".join(f"{key} {inner}" for key, inner in value.items()), limit)
+    return short(canonical(value), limit)
 
 
-def short(text: str) -> str:
-    """At most 300 characters of a text, and how many were left out."""
-    return (
-        text
-        if len(text) <= TEXT_LIMIT
-        else text[:TEXT_LIMIT] + f"... ({len(text) - TEXT_LIMIT} more characters)"
-    )
+def short(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return at most 300 characters of a text, or so many, and how many were left out."""
+    return bounded(text, limit)

@@ -13,6 +13,7 @@ from typing import Literal, TypeGuard
 from pydantic import Field
 
 from harness.checks import Finding
+from harness.checks.finding import RankFinding
 from harness.events import Event
 from harness.faults.link import COUNTED, STRUCK, UNDONE
 from harness.forms.model import Model
@@ -25,6 +26,9 @@ from harness.stats.outcome import Trial
 
 EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000
+VALUE_LIMIT = 300
+# On the first screen of a report, where nothing is cut.
+WORST_LIMIT = 1_000
 FRAMES_SHOWN = 12
 STEPS_SHOWN = 40
 # What the harness notes where it stopped a world that had not ended by itself.
@@ -81,6 +85,56 @@ class Lifeline(Model):
     steps: list[Step]
     more: int
     ended: str
+
+
+class WorstFinding(Model):
+    """What a check saw over all trials of the candidate: the failure that came first, or else the
+    finding that used most of what the check allows, or else the first.
+
+    Attributes:
+        check: the check's id.
+        index: number of the trial.
+        evidence: path of its events.
+        ranks: the ranks that showed the same in that trial; none where the finding is about the
+            world as a whole.
+        shown: what they showed.
+        passed: whether the check held.
+        share: of what the check allows; None where it has no such scale.
+        is_value: whether the check is about a value that ranks report.
+        line: line of the events that shows it.
+    """
+
+    check: str
+    index: int
+    evidence: str
+    ranks: list[int]
+    shown: str
+    passed: bool
+    share: float | None = None
+    is_value: bool = False
+    line: int | None = None
+
+
+def worst_finding(trial: Trial, finding: Finding, *, is_value: bool) -> WorstFinding:
+    """Make the worst finding of a check in one trial."""
+    found = WorstFinding(
+        check=finding.check,
+        index=trial.index,
+        evidence=trial.evidence,
+        ranks=[],
+        shown=finding.reason,
+        passed=finding.passed,
+        is_value=is_value,
+        line=finding.line,
+    )
+    parts = [part for part in finding.ranks if part.passed == finding.passed]
+    if not parts or finding.reason:
+        return found
+    worst = max(parts, key=lambda part: -1.0 if part.share is None else part.share)
+    text = _observed(worst, WORST_LIMIT)
+    alike = [part.rank for part in parts if _observed(part, WORST_LIMIT) == text]
+    changes = {"ranks": alike, "shown": text, "share": worst.share, "line": worst.line}
+    return found.model_copy(update=changes)
 
 
 class ShownTrial(Model):
@@ -201,14 +255,19 @@ def log_path(evidence: str, rank: int) -> str:
     return f"{evidence.rpartition('/')[0]}/rank-{rank}.log"
 
 
+def _observed(part: RankFinding, limit: int = VALUE_LIMIT) -> str:
+    """What a rank showed; of one that failed, why, with what was found where the reason lacks it."""
+    if part.observed is None:
+        return part.reason
+    text = shown(part.observed, limit)
+    if part.passed or part.reason.endswith(text):
+        return part.reason or text
+    return f"{part.reason} (found {text})"
+
+
 def _row(finding: Finding) -> ShownRow:
     cells = [
-        ShownCell(
-            rank=part.rank,
-            passed=part.passed,
-            shown=part.reason if part.observed is None else shown(part.observed),
-            line=part.line,
-        )
+        ShownCell(rank=part.rank, passed=part.passed, shown=_observed(part), line=part.line)
         for part in finding.ranks
     ]
     return ShownRow(

@@ -73,7 +73,7 @@ def deviation(
         if finding.check in UNTRUSTED and not finding.passed:
             return Deviation(
                 DeviationCode.EVIDENCE_NOT_WHOLE,
-                f"its evidence is not whole: {finding.check} does not hold",
+                f"its evidence is incomplete: {finding.check} failed",
             )
     if must_fail.hang is not None:
         deviation = hang_deviation(
@@ -158,7 +158,7 @@ def stated_ends(
         end = history.exit(rank)
         if not must_fail.says_how:
             way = (
-                f"check {must_fail.check} does not hold",
+                f"{must_fail.check} failed",
                 "because",
                 short(reasons.get(rank, "")),
             )

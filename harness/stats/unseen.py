@@ -82,7 +82,7 @@ def left_out(scenario: Scenario) -> str:
         for rule in scenario.matrix.exclude
     ]
     return (
-        f"matrix.exclude leaves out what nothing is shown about: {'; '.join(rules)}"
+        f"combinations that matrix.exclude leaves out were not tested: {'; '.join(rules)}"
         if rules
         else ""
     )
@@ -100,9 +100,9 @@ def swapped(scenario: Scenario) -> str:
     if not asked:
         return ""
     return (
-        "two receives without tags, of one shape and type, that the subject swapped are not"
-        f" seen by {asked}: every call has its other end, and every byte arrives as it was"
-        " sent; of payloads that the subject codes, collective-correct tells whose they are"
+        f"{asked} cannot see that the subject swapped two receives without tags, of one shape and"
+        " type: every call still has its other end, and every byte arrives as it was sent. For"
+        " payloads that the subject codes, collective-correct checks whose they are"
     )
 
 
@@ -110,7 +110,10 @@ def lazy(scenario: Scenario) -> str:
     """Return what digests that are made call by call do not show; empty where none are."""
     if scenario.digests != "eager":
         return ""
-    return "calls of MLX were evaluated one by one to be digested: how they run lazily is not shown"
+    return (
+        "MLX calls were evaluated one by one for their digests, so this run does not show how they"
+        " behave lazily"
+    )
 
 
 def _size(check: EquivalentCheck, history: History) -> str:
@@ -119,18 +122,20 @@ def _size(check: EquivalentCheck, history: History) -> str:
     parity = parity_of(check, history)
     if parity is None or not parity.sensitivity:
         return (
-            "the reference tried no defect of known size: nothing shows how small a one check"
-            f" {check.id} sees, or that the noise it allows is noise"
+            "the reference tried no defect of known size, so this run does not show how small a"
+            f" defect check {check.id} detects, or that the noise it allows is only noise"
         )
     if not (smallest := smallest_seen(history.reference, parity)):
         return (
-            f"of the defects of known size that the reference tried, check {check.id} would have"
-            " seen none"
+            f"check {check.id} would have detected none of the defects of known size that the"
+            " reference tried"
         )
     # What is off at every position shows in the middle distance too, what is off at one in the
     # largest alone.
-    few = "one of few positions may be larger, and unseen"
-    return f"check {check.id} is shown to see no smaller defect than {smallest}; {few}"
+    return (
+        f"the smallest defect that check {check.id} is known to detect is {smallest}. A defect at"
+        " few positions may be larger and still go undetected"
+    )
 
 
 def _prompts(history: History) -> Iterator[str]:
@@ -152,14 +157,14 @@ def _prompts(history: History) -> Iterator[str]:
     for alike in digests.values():
         if len(alike) > 1:
             yield (
-                f"{numbered('prompt', sorted(alike))} gave the same logits to the bit: they are one"
-                " prompt"
+                f"{numbered('prompt', sorted(alike))} gave bit-identical logits, so they count as"
+                " one prompt"
             )
     if rows and all(many == 1 for many in rows):
-        yield "of each prompt one position was compared"
+        yield "only one position of each prompt was compared"
     for phase in PHASES:
         if phase not in phases:
-            yield f"no logits of {phase} were compared"
+            yield f"no {phase} logits were compared"
 
 
 def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) -> str:
@@ -194,13 +199,10 @@ def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
     """
     names = {scenario.subject.use, scenario.subject.beside} & READY.ours.keys()
     if not any("sampling" in READY.ours[name].arguments for name in names if name is not None):
-        return (
-            ": nothing beyond that was looked at, and how requests were batched and sampled is not"
-            " told"
-        )
+        return ", and nothing beyond that. How requests were batched and sampled is not known"
     stated = scenario.subject.arms["candidate"].with_.get("sampling", "greedy")
     sampling = axes.get("sampling", stated)
-    return f", at batch size 1 with {sampling} sampling: nothing beyond that was looked at"
+    return f", at batch size 1 with {sampling} sampling, and nothing beyond that"
 
 
 def _chunks(history: History) -> str:
@@ -208,8 +210,8 @@ def _chunks(history: History) -> str:
     if any(history.said(rank, BOUNDARY) for rank in range(history.size)):
         return ""
     return (
-        f"no rank told of a boundary between two chunks of a prompt ({BOUNDARY}): nothing shows"
-        " that any was longer"
+        f"no rank reported a boundary between two chunks of a prompt ({BOUNDARY}), so this run does"
+        " not show that any prompt was longer than a chunk"
     )
 
 
@@ -228,8 +230,8 @@ def _wider(history: History) -> str:
         ):
             named = " and ".join(sorted(map(str, kept)))
             return (
-                f"the checkpoint is kept in {named} and was computed with in float32: what {named}"
-                " rounds is not seen"
+                f"the checkpoint is stored in {named} and was computed in float32, so rounding in"
+                f" {named} would not show up here"
             )
     return ""
 
@@ -253,25 +255,26 @@ def _replicated(check: object, history: History) -> str:
     # Of a trial that passed: what is no plan would have failed.
     plan = plan_of(history) if check.plan is not None else None
     by = (
-        f"the plan of {plan.engine} has it (check {check.id})"
+        f"the plan of {plan.engine} states (check {check.id})"
         if plan
         else f"replicated of check {check.id} allows"
     )
-    return f"{shared / total:.0%} of the checkpoint lie on several ranks, as {by}"
+    return f"{shared / total:.0%} of the checkpoint is on several ranks, as {by}"
 
 
 def _own_word(scenario: Scenario) -> str:
     """Return what ranks say of themselves, and nothing else shows."""
     said = {
-        InfluenceCheck: "that it changed its share alone",
-        ShardsCoverCheck: "which bytes it computes with",
+        InfluenceCheck: "having changed only its own shard",
+        ShardsCoverCheck: "which bytes it used",
     }
     asked = [(check.id, said[type(check)]) for check in scenario.checks if type(check) in said]
     if not asked:
         return ""
     checks = ("check " if len(asked) == 1 else "checks ") + ", ".join(name for name, _ in asked)
     return (
-        f"{' and '.join(dict.fromkeys(what for _, what in asked))}, a rank says itself ({checks})"
+        "we rely on each rank's own report of"
+        f" {' and '.join(dict.fromkeys(what for _, what in asked))} ({checks})"
     )
 
 
@@ -288,8 +291,7 @@ def _same_code(history: History) -> str:
     more = f" and {plural(len(both) - FILES_NAMED, 'file')} more" if len(both) > FILES_NAMED else ""
     named = ", ".join(both[:FILES_NAMED])
     return (
-        f"the reference ran {named}{more} as well as the ranks: what is wrong there on both sides"
-        " is not seen"
+        f"the reference and the ranks share {named}{more}, and a bug in it would not show up here"
     )
 
 

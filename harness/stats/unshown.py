@@ -17,14 +17,12 @@ from harness.checks.arrays import A, AgainstCheck
 from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
 from harness.faults.proof import STRUCK, noted
-from harness.forms.model import Model
 from harness.forms.problem import closest
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, History, artefact_found
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint.sufficiency import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, JudgedTrial, Trial, TrialKeeper
-from harness.stats.shown_trial import log_path
 from harness.stats.unseen import (
     has_called,
     has_talked,
@@ -35,30 +33,10 @@ from harness.stats.unseen import (
     says_nothing,
     swapped,
     texts,
-    traceback_of,
     unseen,
 )
 
-PRINTED_MOST = 3
 CELLS_MOST = 6
-
-
-class PrintedTraceback(Model):
-    """Traceback that a rank printed in a trial that passed.
-
-    Attributes:
-        cell: the cell's id.
-        index: number of the candidate's trial.
-        path: of the rank's log; `line` is where the traceback begins in it, from 1.
-        text: its first lines, and its last ones.
-    """
-
-    cell: str
-    index: int
-    rank: int
-    path: str
-    line: int
-    text: str
 
 
 class Unshown(TrialKeeper):
@@ -92,7 +70,6 @@ class Unshown(TrialKeeper):
         self._swallowed: set[tuple[str, str]] = set()
         self._struck: Counter[str] = Counter()
         self._after: Counter[str] = Counter()
-        self._tracebacks = 0
         self._hung = False
         self._spun = False
         self._not_held = 0
@@ -109,7 +86,6 @@ class Unshown(TrialKeeper):
         self._unseen: dict[str, list[str]] = {}
         # Events and keys that ranks of the candidate reported, joined by a dot.
         self._values: set[str] = set()
-        self.printed: list[PrintedTraceback] = []
 
     def take(self, judged: JudgedTrial) -> None:
         """Take one trial. A void one shows nothing, and leaves nothing open."""
@@ -142,7 +118,6 @@ class Unshown(TrialKeeper):
                 self._called[cell.id] = self._called.get(cell.id, False) or has_called(history)
             if cell.id not in self._unseen:
                 self._unseen[cell.id] = unseen(self._scenario, history, axes=cell.axes)
-            self._take_logs(cell, trial)
 
     def take_references(self, arm: str, histories: Iterable[History]) -> None:
         """Take the runs of what the cell is compared with, where it is an arm of its own."""
@@ -181,15 +156,14 @@ class Unshown(TrialKeeper):
             *self._of_hangs(),
             self._never_varied(),
             *(
-                f"fault {fault} struck after the last event that a check asks for, in {count} of"
-                f" {self._struck[fault]} trials of the candidate: what it was to disturb was over"
+                f"fault {fault} struck after the last event that a check asks for in {count} of"
+                f" {self._struck[fault]} trials of the candidate, so it had nothing left to disturb"
                 for fault, count in sorted(self._after.items())
                 if count
             ),
             swapped(self._scenario),
             lazy(self._scenario),
             self._not_in_evidence(),
-            self._with_tracebacks(),
         ]
         return [
             f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}"
@@ -202,17 +176,8 @@ class Unshown(TrialKeeper):
             return ""
         many = plural(self._not_held, "artefact")
         return (
-            f"{many} of ranks are not in the evidence, whose room was limited: what checks made"
-            " of them stands in it, and whoever verifies cannot work it out again"
-        )
-
-    def _with_tracebacks(self) -> str:
-        if not self._tracebacks:
-            return ""
-        who = self._scenario.subject.named("candidate")
-        return (
-            f"in {plural(self._tracebacks, 'trial')} of {who} that passed, a rank printed a"
-            " traceback"
+            f"{many} of ranks are not in the evidence, because its size is limited: it has what the"
+            " checks found in them, and a verifier cannot compute that again"
         )
 
     def _of_hangs(self) -> list[str]:
@@ -221,20 +186,20 @@ class Unshown(TrialKeeper):
             return []
         limits = [
             (
-                "that the control hangs is shown as far as the kernel shows what ends a wait. Among"
-                " what it does not show are memory that a process outside of the world shares, a"
-                " device that still computes, somebody who may still connect, open a named pipe or"
-                " send a signal, an alarm that nobody handles, and, where it hides the sockets of"
-                " ranks from us, their timeouts (SO_RCVTIMEO)"
+                "the proof that the control hangs covers the waits that the kernel shows. It does"
+                " not cover memory shared with a process outside the world, a device that is still"
+                " computing, a process that may still connect, open a named pipe or send a signal,"
+                " an alarm without a handler, and, where the sockets of ranks are hidden from us,"
+                " their timeouts (SO_RCVTIMEO)"
             ),
             (
-                "a thread of a library that renews a wait shorter than a window is taken to wait"
-                " for somebody in the world, whatever it counts meanwhile"
+                "a library thread that renews a wait shorter than a window counts as waiting for"
+                " another rank, whatever it counts meanwhile"
             ),
         ]
         if self._spun:
             limits.append(
-                "a loop that would end later than it was watched looks like one that never does"
+                "a loop that would end after the time it was watched looks like one that never ends"
             )
         return limits
 
@@ -272,18 +237,18 @@ class Unshown(TrialKeeper):
             return ""  # what one rank changes, another one computes with
         if self._called[cell]:
             return (
-                "ranks made collective calls, and no check held the calls of one rank against those"
-                " of another (ledger-agrees does): each of them may have called in a group of"
-                " its own"
+                "ranks made collective calls, but no check compared the calls of one rank with those"
+                " of another (ledger-agrees does), so each rank may have called in a group of its"
+                " own"
             )
         if "collectives" in self._scenario.observe:
             return (
-                "the ledgers hold no collective call or transfer between ranks: each rank may have"
-                " worked alone, and nothing is shown about what happens between ranks"
+                "the ledgers have no collective call or transfer between ranks, so each rank may"
+                " have worked alone"
             )
-        hint = "" if self._scenario.subject.program else " (observe: collectives does)"
+        hint = "" if self._scenario.subject.program else " (observe: collectives records it)"
         return (
-            f"nothing recorded whether the ranks exchanged anything{hint}: each of them may have"
+            f"nothing recorded whether the ranks exchanged anything{hint}, so each rank may have"
             " worked alone"
         )
 
@@ -317,11 +282,11 @@ class Unshown(TrialKeeper):
         names = [name for name in self._names if name in self._wanting[cell] - self._failed[cell]]
         if not names:
             return ""
-        noun, who = ("the check", "it sees") if len(names) == 1 else ("the checks", "they see")
+        checks = "the check detects" if len(names) == 1 else "these checks detect"
         control = self._scenario.subject.named("control")
         return (
-            f"{control} failed {noun} {', '.join(names)} only because it gave nothing to compare:"
-            f" nothing here shows that {who} a wrong value"
+            f"{control} failed {', '.join(names)} only because it gave nothing to compare, so this"
+            f" run does not show that {checks} a wrong value"
         )
 
     def _unfailed(self, cell: str) -> str:
@@ -330,12 +295,9 @@ class Unshown(TrialKeeper):
         ]
         if not left:
             return ""
-        noun, who = ("the check", "it") if len(left) == 1 else ("the checks", "they")
+        checks = "the check can" if len(left) == 1 else "these checks can"
         control = self._scenario.subject.named("control")
-        return (
-            f"no trial of {control} failed {noun} {', '.join(left)}: nothing here shows that {who}"
-            " can fail"
-        )
+        return f"{control} never failed {', '.join(left)}, so this run does not show that {checks} fail"
 
     def _not_reported(self, name: str) -> str:
         """Say that no rank reported a value that is to be shown.
@@ -372,8 +334,8 @@ class Unshown(TrialKeeper):
             # No other trial was looked at for this.
             where = "in the first trial of each cell"
             return (
-                f"the axis {axis} changed nothing that ranks reported {where}: nothing shows that"
-                " it was used"
+                f"the axis {axis} changed nothing that ranks reported {where}, so this run does not"
+                " show that it was used"
             )
         if any(name == axis for _, name in self._swallowed):
             return _swallowed(None, axis)
@@ -423,10 +385,12 @@ class Unshown(TrialKeeper):
         ]
         if not names:
             return ""
-        noun, verb = ("the check", "compares") if len(names) == 1 else ("the checks", "compare")
+        checks = (
+            f"check {names[0]}" if len(names) == 1 else f"each of the checks {', '.join(names)}"
+        )
         return (
-            f"what {noun} {', '.join(names)} {verb} was one value in every report of this run: a"
-            " subject that always gives this one would pass"
+            f"{checks} saw a single value in this run, so a subject that always gives that value"
+            " would pass"
         )
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
@@ -452,8 +416,9 @@ class Unshown(TrialKeeper):
         noun, what = ("check", "it compares") if len(names) == 1 else ("checks", "they compare")
         # Of a trial that failed a check, the others may have differed too.
         return (
-            f"b gave the bits of a in every trial that passed, by the {noun} {', '.join(names)}:"
-            f" nothing shows that what {what} depends on what differs between a and b"
+            f"a and b were bit-identical in every trial that passed, by the {noun}"
+            f" {', '.join(names)}, so this run does not show that what {what} depends on the"
+            " difference between a and b"
         )
 
     def _take_alike(self, history: History) -> None:
@@ -462,28 +427,12 @@ class Unshown(TrialKeeper):
                 self._compared[check.id] += 1
                 self._alike[check.id] += check.same_bits(history)
 
-    def _take_logs(self, cell: Cell, trial: Trial) -> None:
-        first = True
-        for rank in range(cell.ranks):
-            path = log_path(trial.evidence, rank)
-            traceback = traceback_of(self._read(path)) if path in self._evidence else None
-            if traceback is None:
-                continue
-            self._tracebacks += first
-            first = False
-            if len(self.printed) < PRINTED_MOST:
-                line, text = traceback
-                printed = PrintedTraceback(
-                    cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text
-                )
-                self.printed.append(printed)
-
 
 def _swallowed(arm: str | None, name: str) -> str:
     what = f"the axis {name}" if arm is None else f"the argument {name} of {arm}"
     return (
-        f"{what} is not a parameter of the entry, which takes it among others in **: nothing shows"
-        " that it was used"
+        f"{what} is not a parameter of the entry, which accepts it through **, so this run does not"
+        " show that it was used"
     )
 
 

@@ -26,14 +26,16 @@ from harness.stats.cell_keepers import (
     AttributionKeeper,
     MeasureKeeper,
     SampleKeeper,
+    WorstKeeper,
     of_checks,
 )
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
+from harness.stats.notices import Notice, Notices, PrintedTraceback
 from harness.stats.outcome import Arm, CellFacts, JudgedTrial, Trial, TrialKeeper
 from harness.stats.tally import Tally, Watches, Word, tally, tally_control
 from harness.stats.teeth import Teeth
-from harness.stats.unshown import PrintedTraceback, Unshown
+from harness.stats.unshown import Unshown
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
@@ -46,7 +48,8 @@ class CellVerdict(Model):
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the
     environment's packages. `control_holds` is whether the control is stated to hold here: it fails
     in other cells. `attributions` say of each arm whose output was wrong what that comes from, as
-    far as the run tells. `ran` is None in a cell that was skipped.
+    far as the run tells. `ran` is None in a cell that was skipped. `worst` has, of each check, what
+    it saw over all trials of the candidate.
     `hosts` is on how many machines its ranks are meant to be; None where the scenario does not say.
     """
 
@@ -60,6 +63,7 @@ class CellVerdict(Model):
     candidate: Tally | None = None
     control: Tally | None = None
     samples: dict[Arm, shown_trial.ShownTrial] = Field(default_factory=dict)
+    worst: list[shown_trial.WorstFinding] = Field(default_factory=list)
     outside: list[str] = Field(default_factory=list)
     hung: dict[Arm, shown_trial.HungTrial] = Field(default_factory=dict)
     ran: provenance.CodeSummary | None = None
@@ -78,8 +82,8 @@ class CellVerdict(Model):
 class Judgement(Model):
     """Scenario judged: what the record states and a verifier works out again.
 
-    `unshown` says what this run leaves open, in sentences; `printed` are tracebacks of trials that
-    passed.
+    `unshown` says what this run leaves open, in sentences; `notices` are what it noticed beside its
+    question; `printed` are tracebacks of trials that passed.
     """
 
     verdict: Word
@@ -87,6 +91,7 @@ class Judgement(Model):
     reasons: list[str]
     cells: list[CellVerdict]
     unshown: list[str] = Field(default_factory=list)
+    notices: list[Notice] = Field(default_factory=list)
     printed: list[PrintedTraceback] = Field(default_factory=list)
 
 
@@ -126,6 +131,7 @@ def judge(
         measures=scenario.measure if measures else (),
         shows=control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None)),
         unshown=Unshown(scenario, read=read, names=names),
+        notices=Notices(scenario, read=read, names=names),
         teeth=Teeth(scenario),
     )
     verdicts = [_judge_cell(basis, cell, facts) for cell, facts in cells]
@@ -149,7 +155,8 @@ def judge(
         reasons=reasons,
         cells=verdicts,
         unshown=basis.unshown.sentences(tolerances),
-        printed=basis.unshown.printed,
+        notices=basis.notices.all,
+        printed=basis.notices.printed,
     )
 
 
@@ -185,15 +192,15 @@ def decide(
     limit = accept.failure_rate_below
     if candidate.failed and candidate.upper >= limit:
         reason = (
-            f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as"
-            f" high as {candidate.upper:.1%}, and less than {limit:.1%} is asked"
+            f"{candidate.failed} of {candidate.counted} trials failed, so the failure rate may be as"
+            f" high as {candidate.upper:.1%}; below {limit:.1%} was asked"
         )
         return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
     reasons: list[VerdictReason] = []
     if candidate.upper >= limit:
         reason = (
-            f"{candidate.counted} trials without a failure leave the failure rate below"
-            f" {candidate.upper:.1%} only, and less than {limit:.1%} is asked"
+            f"{candidate.counted} trials without a failure only show a failure rate below"
+            f" {candidate.upper:.1%}; below {limit:.1%} was asked"
         )
         reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
     if candidate.counted < scenario.trials.candidate:
@@ -217,7 +224,7 @@ def _doubt(
 ) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
-        reason = "the scenario has no control: nothing shows that these checks can fail"
+        reason = "the scenario has no control, so this run does not show that its checks can fail"
         yield VerdictReason(VerdictCode.NO_CONTROL, reason)
         return
     as_stated = control.as_stated or 0
@@ -231,10 +238,13 @@ def _doubt(
         reason = f"{counted}{_why_void(control)}"
         yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
     if control.counted and not control.failed and not holds:
-        reason = f"no trial of {who} failed any check: nothing shows that these checks can fail"
+        reason = f"{who} never failed a check, so this run does not show that the checks can fail"
         yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
     if holds and not shows:
-        reason = f"no cell ran in which {who} must fail: nothing shows that these checks can fail"
+        reason = (
+            f"no cell ran in which {who} must fail, so this run does not show that the checks can"
+            " fail"
+        )
         yield VerdictReason(VerdictCode.CONTROL_NEVER_FAILED, reason)
     instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
     if (share.every or holds) and as_stated < control.counted:
@@ -251,8 +261,9 @@ def _doubt(
         yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
     elif control.p_value is None or control.p_value >= SIGNIFICANT:
         reason = (
-            f"{who}'s failures do not set it apart from {scenario.subject.named('candidate')} "
-            f"(Fisher's one-sided p = {control.p_value:.3f})"
+            f"the failures of {who} do not distinguish it from"
+            f" {scenario.subject.named('candidate')} (Fisher's one-sided p ="
+            f" {control.p_value:.3f})"
         )
         yield VerdictReason(VerdictCode.CONTROL_NOT_APART, reason)
 
@@ -281,7 +292,7 @@ class _Basis:
     Attributes:
         measures: what is measured of each trial.
         shows: whether a cell ran in which the control must fail.
-        unshown: takes the trials of all cells, one after the other; so does `teeth`.
+        unshown: takes the trials of all cells, one after the other; so do `notices` and `teeth`.
     """
 
     scenario: Scenario
@@ -292,6 +303,7 @@ class _Basis:
     measures: Sequence[Measure]
     shows: bool
     unshown: Unshown
+    notices: Notices
     teeth: Teeth
 
     @cached_property
@@ -320,10 +332,12 @@ def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
         watches,
         basis.teeth,
         basis.unshown,
+        basis.notices,
         code,
         AttributionKeeper(scenario),
         MeasureKeeper(cell, basis.measures),
         SampleKeeper(scenario, read=basis.read, names=basis.names),
+        WorstKeeper(scenario),
         *of_checks(scenario.checks),
     ]
     histories, summary = references.read_reference(scenario, cell, read=basis.read)
@@ -333,6 +347,8 @@ def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
         code.unproven.update(_of_reference(basis, histories, plan.arm, ran))
         basis.unshown.take_references(plan.arm, [run for _, run in histories])
         basis.teeth.take_reference(cell, histories[-1][1])
+        for path, run in histories:
+            basis.notices.take_reference(path, run)
 
     def trials(arm: Arm, count: int) -> list[Trial]:
         judged = []

@@ -19,7 +19,8 @@ from harness.record.facts import PATH, SCENARIO_PATH, RunFacts
 from harness.record.model import PATH as RECORD
 from harness.record.model import Record, RecordError, read_model
 from harness.record.sources import recipe
-from harness.report.figures import FOLDER, figures
+from harness.report.appendix import evidence_among, files_of
+from harness.report.figures import FOLDER
 from harness.report.report import render
 from harness.report.view import checked
 from harness.run.replay import RecordReplay
@@ -91,7 +92,7 @@ def record(folder: Path, change: Callable[[Any], None]) -> None:
 
 
 def work_out(folder: Path) -> None:
-    """Make list, record and figures follow from the evidence.
+    """Make list, record, figures and appendix follow from the evidence.
 
     Where a run could not have written it, only what can be.
 
@@ -103,19 +104,16 @@ def work_out(folder: Path) -> None:
 
     digests = {name: hashlib.sha256(read(name)).hexdigest() for name in names(folder)}
     (folder / sources.PATH).write_bytes(sources.listing(digests))
-    evidence = [
-        name for name in names(folder) if name != RECORD and not name.startswith(f"{FOLDER}/")
-    ]
     try:
-        found = assemble(read, evidence)
+        found = assemble(read, evidence_among(names(folder)))
     except (RecordError, FileNotFoundError):
         record(folder, lambda stated: stated.update(run=json.loads(read(PATH))))
         return
     (folder / RECORD).write_bytes(found.encode())
     for path in folder.glob(f"{FOLDER}/*"):
         path.unlink()
-    for name, picture in figures(found, read).items():
-        (folder / name).write_bytes(picture)
+    for name, content in files_of(found, read).items():
+        (folder / name).write_bytes(content)
 
 
 def sign(folder: Path, key: Path, *, views: bool = True) -> None:

@@ -60,8 +60,8 @@ def test_most_promises_are_kept_by_tests() -> None:
         ),
         (
             "harness/stats/unshown.py",
-            "PRINTED_MOST = 3",
-            'PRINTED_MOST = f"all of {3} is shown"',
+            "CELLS_MOST = 6",
+            'CELLS_MOST = f"all of {3} is shown"',
             "all of {…} is shown",
         ),
     ],

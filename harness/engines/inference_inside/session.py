@@ -28,6 +28,7 @@ ROUTING = "routing"
 """The experts that a reference took of prompt P are in `routing.P`."""
 SIZES = (0.3, 0.1, 0.01, 0.001, 0.0001)
 ONE_SIZE = (0.01,)
+IDS_SHOWN = 8
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
 
 
@@ -55,6 +56,7 @@ def run(context: Any, engine: InferenceEngine, request: Request) -> None:
     routings = _routings(context, request, len(prompts))
     # Asked once: a tokenizer makes its vocabulary anew each time.
     known = set(tokenizer.get_vocab().values()) if tokenizer is not None else set()
+    padded = set[int]()
     answered = list[AskedPrompt]()
     for number, ids in enumerate(prompts):
         prompt = AskedPrompt(
@@ -74,7 +76,12 @@ def run(context: Any, engine: InferenceEngine, request: Request) -> None:
             unknown = sorted(set(answer.ids) - known)
             text = tokenizer.decode(answer.ids)
             context.emit("detokenized", prompt=number, text=text, unknown=unknown)
+            padded.update(unknown)
         answered.append(replace(prompt, fed=answer.fed))
+    if padded:
+        some = ", ".join(map(str, sorted(padded)[:IDS_SHOWN]))
+        text = f"The model generated {len(padded)} token ids that its tokenizer lacks ({some})."
+        context.emit("notice", text=text)
     if request.envelope != "none":
         session.envelope(answered)
     if request.envelope == "keep":
@@ -93,12 +100,18 @@ def _prompts(
     context.emit("tokenizer.ready", prompts=prompts)
     demand_rows(prompts, engine.rows)
     if tokenizer is not None:
-        context.emit(
-            "vocabulary",
-            rows=engine.rows,
-            tokens=len(tokenizer),
-            beyond=beyond(tokenizer, engine.rows),
-        )
+        unusable = beyond(tokenizer, engine.rows)
+        context.emit("vocabulary", rows=engine.rows, tokens=len(tokenizer), beyond=unusable)
+        if unusable:
+            some = ", ".join(map(str, unusable[:IDS_SHOWN]))
+            context.emit(
+                "notice",
+                text=(
+                    f"The tokenizer has {len(unusable)} token ids beyond the {engine.rows} rows of"
+                    f" the model's embedding ({some}{', ...' if unusable[IDS_SHOWN:] else ''}): a"
+                    " prompt that contains one cannot be answered."
+                ),
+            )
     return prompts
 
 

@@ -29,8 +29,8 @@ from harness.forms.strict_json import NotStrict, strict_json
 from harness.forms.variables import cache_folder
 from harness.history import MACHINE_COLLECTED, MACHINE_LATE
 from harness.record.assemble import assemble
-from harness.record.model import PATH, Contradiction, RecordError, Unknown
-from harness.report.figures import FOLDER as FIGURES
+from harness.record.model import Contradiction, RecordError, Unknown
+from harness.report.appendix import evidence_among
 from harness.run.replay import RecordReplay
 from harness.stats.provenance import path_of
 from harness.stats.verdict import Judgement
@@ -233,7 +233,7 @@ def _judged(
             files |= {path_of(digest): data for digest, data in part.late.loaded.items()}
     before = _outcomes(signed)
     try:
-        evidence = {name for name in digests if name != PATH and not name.startswith(f"{FIGURES}/")}
+        evidence = set(evidence_among(digests))
         after = assemble(
             lambda name: files[name] if name in files else read(name), {*evidence, *files}
         ).judgement

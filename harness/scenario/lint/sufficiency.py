@@ -21,7 +21,7 @@ from harness.scenario.arm import EVERY_TRIAL, StatedShare
 from harness.scenario.lint.arms import MUST_FAIL
 from harness.scenario.lint.draft import ScenarioDraft
 
-OF_ONE = "in a world of one rank nothing distributed is tried"
+OF_ONE = "a world of one rank tests nothing distributed"
 # What a rank emits last; a fault that waits for it finds the work done.
 LAST = "subject.end"
 SIGNIFICANT = 0.05
@@ -227,7 +227,7 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
-    return f"no check asks {numbered('rank', left)} of {size} for anything but how it ended"
+    return f"no check asks {numbered('rank', left)} of {size} about anything but how it ended"
 
 
 def ranks_that_nobody_asks(draft: ScenarioDraft) -> Iterator[Problem]:
@@ -254,7 +254,7 @@ def unsplit(checks: Iterable[Any], size: int) -> str:
     if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
         return ""
     return (
-        "no check asks whether the model is split (influence, shards-cover): the whole of it on"
+        "no check asks whether the model is split (influence, shards-cover), so a full copy of it on"
         " each rank would pass"
     )
 
