@@ -80,6 +80,15 @@ def test_a_question_of_201_characters_is_refused(
     )
 
 
+def test_list_shows_a_title_of_80_characters_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a line of its own, whatever the width of the terminal."""
+    linted(tmp_path, capsys, title="e" * 80)
+    assert main(["list", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"    {'e' * 80}"
+
+
 def test_a_run_takes_a_longer_title(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Evidence that is signed contains such: only lint refuses them."""
     linted(tmp_path, capsys, title="e" * 120, question="e" * 2000)
