@@ -196,7 +196,10 @@ def _lint(options: argparse.Namespace) -> int:
             print(note)
         for text in _start_notes(scenario.scenario):
             print(f"{scenario.path}: note: {text}")
-        refused = list(_refused_files(scenario))
+        refused = [
+            scenario.problem((key,), message) for key, message in scenario.scenario.overlong()
+        ]
+        refused += _refused_files(scenario)
         try:
             for problem in _would_stop(scenario):
                 if problem.kind == "note":

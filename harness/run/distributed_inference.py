@@ -108,6 +108,7 @@ class DistributedInferenceValidator:
         given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
         return self._run(
             "single-vs-distributed",
+            "The split model computes what the whole model computes",
             "Does the split model give the logits of the whole model at every position of prefill"
             " and decode?",
             candidate={**given, **self._carried, "follow": "reference"},
@@ -140,6 +141,7 @@ class DistributedInferenceValidator:
         }
         return self._run(
             "deterministic",
+            "Every trial draws the same tokens on every rank as the whole model",
             "Does every rank of every trial draw the tokens that the whole model draws from the"
             " same seed?",
             candidate={**given, **self._carried},
@@ -164,7 +166,8 @@ class DistributedInferenceValidator:
         given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
         return self._run(
             "stress",
-            "Does every rank end with the whole model's tokens, while links are slow and every"
+            "Slow links and connection resets change no token",
+            "Does every rank generate the whole model's tokens while links are slow and every"
             " connection is reset?",
             candidate={**given, "integrity": "full"},
             control={**given, "integrity": "off"},
@@ -201,6 +204,7 @@ class DistributedInferenceValidator:
     def _run(
         self,
         name: str,
+        title: str,
         question: str,
         *,
         candidate: dict[str, Any],
@@ -214,7 +218,7 @@ class DistributedInferenceValidator:
         scenario = {
             "schema": 1,
             "id": f"{self._engine}-{name}",
-            "title": question.removesuffix("?"),
+            "title": title,
             "question": question,
             "role": "claim",
             "inputs": {"model": self._model},

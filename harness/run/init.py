@@ -231,7 +231,9 @@ def write(folder: Path, answers: Answers) -> list[Path]:
         "".join(texts.values()).encode()
     except UnicodeEncodeError:
         raise InitError("an answer is no UTF-8: type it again") from None
-    parse_scenario(texts[folder / "scenario.yaml"].encode(), name=str(folder / "scenario.yaml"))
+    file = folder / "scenario.yaml"
+    for key, message in parse_scenario(texts[file].encode(), name=str(file)).overlong():
+        raise InitError(f"--{key} {message}")
     try:
         if not (schema := folder.parent / "scenario.schema.json").exists():
             texts[schema] = schema_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
@@ -291,6 +292,13 @@ class Measure(Model):
         return demand_one(self, "event", "probe", nothing=nothing)
 
 
+# Lint refuses longer ones. A run still takes them, because evidence that is signed contains such.
+LONGEST = {
+    "title": (80, "the first line of a report"),
+    "question": (200, "the head of a report"),
+}
+
+
 class Scenario(Model):
     """One question, what is run to answer it, and what the answer is judged by.
 
@@ -301,9 +309,14 @@ class Scenario(Model):
 
     schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
     id: Id = Field(description="Name of the scenario: in results, reports and gates.")
-    title: Title = Field(description="One line that says what a PASS means.")
+    title: Title = Field(
+        description=("One line that says what a PASS means; lint accepts at most 80 characters.")
+    )
     question: Paragraph = Field(
-        description="The question that the verdict answers, printed at the top of the report."
+        description=(
+            "The question that the verdict answers, printed at the top of the report; lint accepts"
+            " at most 200 characters."
+        )
     )
     role: Literal["claim", "self-test", "upstream"] = Field(
         "claim",
@@ -362,6 +375,13 @@ class Scenario(Model):
         if "eager-digests" in self.observe:
             return "eager"
         return "given" if "digests" in self.observe else ""
+
+    def overlong(self) -> Iterator[tuple[str, str]]:
+        """Yield title and question where one is too long for a report: the key, and what to do."""
+        for key, (most, place) in LONGEST.items():
+            length = len(getattr(self, key).strip())
+            if length > most:
+                yield key, f"has {length} characters; at most {most} fit {place}: shorten it"
 
     @model_validator(mode="after")
     def _arms_of_a_comparison(self) -> Self:

@@ -322,6 +322,14 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
     )
 
 
+def test_the_longest_title_is_the_first_line_of_a_report() -> None:
+    """A terminal of 80 columns shows a title of 80 characters on one line."""
+    title = "A title that has 80 characters:".ljust(80, "e")
+    made = record(cell("ranks=2"), scenario={"title": title})
+    shown = render_terminal(report_blocks(made, manifest_digest="1" * 64), 80).plain
+    assert shown.splitlines()[:2] == [title, "=" * 80]
+
+
 def test_a_control_that_no_rank_failed_is_worded() -> None:
     """A trial that failed by a check alone says by which and why.
 

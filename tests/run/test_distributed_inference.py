@@ -11,7 +11,7 @@ import pytest
 
 from harness.run import distributed_inference
 from harness.run.distributed_inference import DistributedInferenceValidator
-from harness.scenario import ScenarioError, load_scenario
+from harness.scenario import LoadedScenario, ScenarioError, load_scenario
 from harness.trust.key import find_signer
 from harness.world.hosts import host as hosts
 from tests.kit.commands import run_command
@@ -94,16 +94,32 @@ def test_what_cannot_be_asked_is_refused_before_any_rank_starts(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[LoadedScenario]:
+    """The scenarios that would be run."""
+    scenarios = list[LoadedScenario]()
+    monkeypatch.setattr(
+        distributed_inference, "run", lambda scenario, *_, **__: scenarios.append(scenario)
+    )
+    return scenarios
+
+
+def test_titles_and_questions_fit(tmp_path: Path, asked: list[LoadedScenario]) -> None:
+    """Lint accepts each scenario that is written, and no title is a question."""
+    validator = asking(tmp_path)
+    validator.compare_single_vs_distributed(PROMPTS)
+    validator.run_deterministic_test(PROMPTS)
+    validator.stress_test_pipeline(PROMPTS)
+    assert [list(one.scenario.overlong()) for one in asked] == [[], [], []]
+    assert not any(one.scenario.title.startswith("Do") for one in asked)
+
+
 def test_a_reset_strikes_the_rank_that_receives_and_nothing_else_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, asked: list[LoadedScenario]
 ) -> None:
     """gloo may never wake a rank that sends: the stress test and the shipped scenario strike the
     one after it.
     """
-    asked = list[Any]()
-    monkeypatch.setattr(
-        distributed_inference, "run", lambda scenario, *_, **__: asked.append(scenario)
-    )
     asking(tmp_path).stress_test_pipeline(PROMPTS)
     for scenario in (one.scenario for one in (*asked, load_scenario(RESET))):
         (struck,) = [fault for fault in scenario.faults if fault.kind == "reset"]

@@ -178,6 +178,8 @@ def test_a_name_stays_a_text(tmp_path: Path, name: str) -> None:
         ({"error": "class"}, "not the name of an exception"),
         ({"error": "SystemExit"}, "without an error"),
         ({"title": "\udcff"}, "no UTF-8"),
+        ({"title": "t" * 81}, "--title has 81 characters"),
+        ({"question": "q" * 201}, "--question has 201 characters"),
     ],
 )
 def test_an_answer_that_could_not_be_played_is_refused(

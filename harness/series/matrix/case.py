@@ -355,15 +355,17 @@ class Case:
             fault["at"] = self.at or ground.at
         given = {**ground.arguments, **self.arguments}
         if self.is_masked:
-            what = f"do all ranks end with what they must have, although {self.kind} strikes them?"
+            title = f"{self.name} changes no result on {backend}"
+            question = f"On {backend}, do all ranks get the right results despite {self.kind}?"
             control = {
                 "with": {**given, **ground.broken},
                 "must_fail": {"check": "as-expected", "ranks": "every"},
             }
         else:
-            what = (
-                f"is {self.kind} seen by the checks that have to see it, on the ranks that it"
-                " reaches, by its name?"
+            title = f"{self.name} is detected on {backend}"
+            question = (
+                f"On {backend}, do the required checks detect {self.kind} on the ranks that it"
+                " reaches, and name it?"
             )
             if not self.defect:
                 fault["arm"] = "control"
@@ -384,8 +386,8 @@ class Case:
         tree = {
             "schema": 1,
             "id": f"matrix-{self.name}-{backend}",
-            "title": f"{self.name} on {backend}",
-            "question": f"On {backend}, {what}",
+            "title": title,
+            "question": question,
             "role": "self-test",
             "expects": "PASS",
             "subject": subject,

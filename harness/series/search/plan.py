@@ -140,10 +140,10 @@ def scenario(part: SearchPart) -> bytes:
     tree = {
         "schema": 1,
         "id": f"search-{part.name}",
-        "title": f"{part.model} by {part.library}: {', '.join(shardings)}",
+        "title": f"{part.model} by {part.library} ({', '.join(shardings)}) gives the right logits",
         "question": (
-            f"Does {part.model} give the logits of the whole model, but for the noise of its own"
-            f" arithmetic, where it is shared as {', '.join(how)}?"
+            f"Does {part.model} ({', '.join(how)}) give the logits of the whole model, within the"
+            " noise of its own arithmetic?"
         ),
         "role": "claim",
         "needs": {"memory": "4GiB"},

@@ -49,7 +49,7 @@ def test_cases_are_told_apart_and_leave_no_backend_out_without_a_reason() -> Non
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_a_case_demands_can_come_true(case: object) -> None:
-    """Its scenario has no mistake.
+    """Its scenario has no mistake, and a title that fits.
 
     Only a masked fault, or one that a defect takes badly, strikes both.
     """
@@ -60,6 +60,7 @@ def test_what_a_case_demands_can_come_true(case: object) -> None:
         case.scenario(backend, trials=part.trials, seed=part.seed), name=case.name
     )
     assert unlike(part, scenario) == ""
+    assert list(scenario.overlong()) == []
     (fault,) = scenario.faults
     assert fault.kind == case.kind
     assert (fault.arm is None) == (case.is_masked or bool(case.defect))

@@ -61,6 +61,13 @@ def test_a_part_is_an_ordinary_scenario() -> None:
     assert not any("sharding" in one.arguments for one in references if one is not None)
 
 
+def test_titles_and_questions_fit() -> None:
+    """Lint accepts every part of the model with the longest name."""
+    for part in plan.parts([max(MODELS, key=len)]):
+        scenario = parse_scenario(plan.scenario(part), name="scenario.yaml")
+        assert list(scenario.overlong()) == [], part.name
+
+
 def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
     """Whoever signs counts no other run for it: another engine, fewer prompts, a wider margin,
     other code.
