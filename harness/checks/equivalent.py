@@ -110,7 +110,7 @@ class EquivalentCheck(AccountedCheck):
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
         parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
-        seen = f"; seen would be {smallest}" if smallest else ""
+        seen = f"; would detect {smallest}" if smallest else ""
         for place, part in enumerate(parts):
             if part.passed and parity.ranks[part.rank].keeps:
                 parts[place] = part._replace(observed=f"{part.observed}{seen}")

@@ -129,8 +129,7 @@ class InfluenceCheck(AccountedCheck):
             f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times"
             " what noise does"
         )
-        share = 1 / least if least else None
-        return RankFinding(rank=rank, passed=True, observed=observed, line=line, share=share)
+        return RankFinding(rank=rank, passed=True, observed=observed, line=line)
 
 
 def _passes_alike(history: History, rank: int, number: int) -> list[int]:

@@ -105,8 +105,8 @@ def _trials(record: Record) -> list[Block]:
             if arm in cell.samples:
                 # What the report shows of its first cell is not repeated here.
                 blocks += _trial(cell, arm, record.scenario, is_first=position == 0)
-        blocks += [*durations(cell, record.scenario), *_reference(cell, record.scenario)]
-    return blocks
+        blocks += durations(cell, record.scenario)
+    return [*blocks, *_references(record)]
 
 
 def _trial(
@@ -117,45 +117,51 @@ def _trial(
     yield Heading(3, Foreign(f"{cell.id}, {asked.arm(arm)} {sample.index}: {sample.outcome}"))
     yield trial_table(sample, cell)
     yield from life_section(cell, arm)
+    if arm == "candidate":
+        yield from failures(tally, asked)
     if is_first:
         return
     if arm == "control":
         yield from how_control_failed(cell, tally, asked)
         return
-    yield from failures(tally, asked)
     yield from attribution(cell, arm, asked)
     yield from standing_section(cell, arm, asked)
     yield from printed_section(sample, tally.trials[sample.index])
 
 
-def _reference(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
+def _references(record: Record) -> list[Block]:
     """What the ranks were compared with: what it reported and kept, and how long each run of it
-    took.
+    took. Cells may share one.
     """
-    reference = cell.reference
-    if reference is None:
+    references = {
+        tuple(cell.reference.evidence): cell.reference
+        for cell in record.judgement.cells
+        if cell.reference is not None
+    }
+    if not references:
         return []
-    runs = [
-        Claim(f"{ms / 1000:.2f} s", (Evidence(path),))
-        for path, ms in zip(reference.evidence, reference.ms, strict=True)
-    ]
-    what = "a, rank by rank" if asked.called else "the reference, one process with the whole model"
-    text: list[Part] = [Foreign(f"{cell.id} was compared with {what}. Its runs took ")]
-    for place, run in enumerate(runs):
-        text += [", " if place else "", run]
-    rows: list[tuple[Part, ...]] = [
-        (Verbatim(name), Foreign(value)) for name, value in reference.reported.items()
-    ]
-    rows += [
-        (
-            Verbatim(array.name),
-            Foreign(f"{array.dtype} {array.shape}, sha256 {array.sha256[:DIGEST_SHOWN]}"),
-        )
-        for array in reference.arrays
-    ]
-    whose = "reported or kept by a, rank 0" if asked.called else "reported or kept by the reference"
-    table = [Table((whose, "value"), tuple(rows))] if rows else []
-    return [Paragraph(*text, "."), *table]
+    is_a = bool(record.scenario.called)
+    blocks: list[Block] = [Heading(2, "Runs of a" if is_a else "Runs of the reference")]
+    for paths, reference in references.items():
+        cells = [cell.id for cell in record.judgement.cells if cell.reference == reference]
+        blocks.append(Heading(3, Foreign(f"Compared with {'; '.join(cells)}")))
+        runs: list[Part] = ["The runs took "]
+        for place, (path, ms) in enumerate(zip(paths, reference.ms, strict=True)):
+            runs += [", " if place else "", Claim(f"{ms / 1000:.2f} s", (Evidence(path),))]
+        rows: list[tuple[Part, ...]] = [
+            (Verbatim(name), Foreign(value)) for name, value in reference.reported.items()
+        ]
+        rows += [
+            (
+                Verbatim(array.name),
+                Foreign(f"{array.dtype} {array.shape}, sha256 {array.sha256[:DIGEST_SHOWN]}"),
+            )
+            for array in reference.arrays
+        ]
+        blocks.append(Paragraph(*runs, "."))
+        if rows:
+            blocks.append(Table(("reported or kept by rank 0", "value"), tuple(rows)))
+    return blocks
 
 
 def _notices(record: Record) -> list[Block]:

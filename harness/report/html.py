@@ -210,8 +210,8 @@ def render_page(basis: Basis) -> bytes:
     start = next(
         i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2
     )
-    # The title is in the header already, and so is a verdict of which nothing more is said.
-    first = [without_word(block) for block in report[1:start]]
+    # Title and time are in the header already, and so is a verdict of which nothing more is said.
+    first = [without_word(block) for block in report[1 : start - 1]]
     sections = list(_sections(report[start:]))
     pictures = {GRID: _grid(record)} | {
         path: basis.read(path).decode()

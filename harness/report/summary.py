@@ -8,7 +8,7 @@ anything else. Nothing on it is cut, but for texts of hundreds of characters tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.forms.text import plural
 from harness.record import facts
@@ -110,14 +110,16 @@ def first_screen(record: Record) -> list[Block]:
     return blocks[:-1]  # who signed it, and when it was made, `show` prints itself
 
 
-def _reasons(cells: Iterable[CellVerdict]) -> Iterator[Part]:
+def _reasons(cells: Sequence[CellVerdict]) -> Iterator[Part]:
     """Yield why cells are not PASS, each reason once, with the cells it is about."""
     about: dict[str, list[str]] = {}
     for cell in cells:
         for reason in cell.reasons:
             about.setdefault(str(reason), []).append(cell.id)
+    ran = sum(1 for cell in cells if cell.reasons)
     for text, names in about.items():
-        yield Foreign(f"{'; '.join(names)}: {text}", 2 * SENTENCE_LIMIT)
+        where = f"{'; '.join(names)}: " if len(names) < ran else ""
+        yield Foreign(f"{where}{text}", 2 * SENTENCE_LIMIT)
 
 
 def _terms(record: Record) -> Iterator[tuple[str, Part]]:
@@ -213,19 +215,17 @@ def _candidate(record: Record) -> Part:
     failed = sum(tally.failed for tally in ran)
     if not counted:
         return "No trial of it counted."
-    asked = (
-        f"{record.scenario.accept_confidence:.0%} confidence; below"
-        f" {percent(record.scenario.accept_rate)} was asked"
-    )
+    asked = f"below {percent(record.scenario.accept_rate)} was asked"
+    confidence = f"{record.scenario.accept_confidence:.0%} confidence"
     bound = max(tally.upper for tally in ran)
     in_cells = f" in {len(ran)} cells" if len(ran) > 1 else ""
     count = f"{failed} of {plural(counted, 'trial')}{in_cells} failed"
     # A bound of 100 % bounds nothing.
     where = " in each cell" if len(ran) > 1 else ""
     limits = (
-        f", so the failure rate is below {percent(bound)}{where} ({asked})"
+        f", so the failure rate is below {percent(bound)}{where} ({confidence}; {asked})"
         if bound < 1
-        else f" ({asked})"
+        else f"; a failure rate {asked}"
     )
     details = failures_in_words(record) or _worst(record)
     return Text(Claim(f"{count}{limits}", (RECORD,)), ". ", details)
@@ -388,6 +388,10 @@ def _over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]])
         return ranks_in_words(next(iter(sets)))
     if all(ranks[name] == set(range(1, cell.ranks)) for name, cell in cells.items()):
         return "every rank but 0"
+    if all(ranks[name] == {cell.ranks - 1} for name, cell in cells.items()):
+        return "the last rank"
+    if all(ranks[name] == set(range(cell.ranks - 1)) for name, cell in cells.items()):
+        return "every rank but the last"
     return " or ".join(ranks_in_words(each) for each in sorted(sets))
 
 

@@ -54,12 +54,11 @@ def results_section(record: Record) -> list[Block]:
 
 
 def _failed_trials(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
-    """How the candidate failed in the worst cell; that of the others is in the appendix."""
+    """How a trial of the candidate failed in the worst cell; the others are in the appendix."""
     sample = cell.samples.get("candidate")
     if cell.candidate is None or not cell.candidate.failed or sample is None:
         return []
     return [
-        *failures(cell.candidate, asked),
         *attribution(cell, "candidate", asked),
         *standing_section(cell, "candidate", asked),
         *printed_section(sample, cell.candidate.trials[sample.index]),

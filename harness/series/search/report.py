@@ -71,7 +71,7 @@ def _blocks(record: SearchRecord) -> Iterator[Block]:
         " process of its own. What is allowed is measured: how far the whole model's own logits"
         " move when it adds up the same sums in another order, twice that at most. In each cell the"
         " same code failed with a defect: every chunk of a prompt but the first began a token too"
-        " early. `seen would be` names a defect of the whole model that was tried and lies beyond"
+        " early. `would detect` names a defect of the whole model that was tried and lies beyond"
         " what is allowed."
     )
     yield Heading(2, "The space")

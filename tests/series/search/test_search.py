@@ -76,7 +76,7 @@ def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -
     ]
     assert {cell.word for cell in record.cells} <= {"IDENTICAL", "EQUIVALENT"}, record.cells
     assert all(
-        "seen would be the matrices of the last layer" in cell.found for cell in record.cells
+        "would detect the matrices of the last layer" in cell.found for cell in record.cells
     )
     found = verified(made, key)
     assert found.ok, found.steps
