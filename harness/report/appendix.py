@@ -43,7 +43,7 @@ from harness.report.shown_trial import (
     trial_table,
 )
 from harness.report.summary import NOTICES_SHOWN
-from harness.report.trials import durations, failures, how_control_failed
+from harness.report.trials import durations, failures, how_control_failed, shows_candidate
 from harness.report.words import worst_first
 from harness.stats.outcome import Arm
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
@@ -119,8 +119,8 @@ def _trial(
     yield from life_section(cell, arm)
     if arm == "candidate":
         yield from failures(tally, asked)
-    if is_first:
-        return
+    if is_first and (arm == "candidate") == shows_candidate(cell):
+        return  # the report shows it
     if arm == "control":
         yield from how_control_failed(cell, tally, asked)
         return

@@ -56,7 +56,7 @@ def results_section(record: Record) -> list[Block]:
 def _failed_trials(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
     """How a trial of the candidate failed in the worst cell; the others are in the appendix."""
     sample = cell.samples.get("candidate")
-    if cell.candidate is None or not cell.candidate.failed or sample is None:
+    if cell.candidate is None or sample is None or not shows_candidate(cell):
         return []
     return [
         *attribution(cell, "candidate", asked),
@@ -182,11 +182,16 @@ def control_section(record: Record) -> list[Block]:
     ]
     for cell, control in ran[:1]:
         stated = control_in_words([cell], record.scenario.the("control"))
-        section += [
-            Paragraph(Foreign(f"{cell.id}: {stated}.")),
-            *how_control_failed(cell, control, record.scenario),
-        ]
+        section.append(Paragraph(Foreign(f"{cell.id}: {stated}.")))
+        # Where the candidate failed too, that is what a reader looks at first.
+        if not shows_candidate(cell):
+            section += how_control_failed(cell, control, record.scenario)
     return section
+
+
+def shows_candidate(cell: CellVerdict) -> bool:
+    """Tell whether the report shows how the candidate failed in its first cell, not the control."""
+    return cell.candidate is not None and cell.candidate.failed > 0
 
 
 def how_control_failed(cell: CellVerdict, control: Tally, asked: ScenarioSummary) -> list[Block]:
