@@ -233,7 +233,7 @@ def test_show_and_verify_of_what_is_not_there(tmp_path: Path) -> None:
     """A missing run is one line for `show`, and NO REPORT for `verify`."""
     shown = ours("show", str(tmp_path))
     assert shown.returncode == 64
-    assert "name the folder of a run" in shown.stderr
+    assert "give the folder of a finished run" in shown.stderr
     verified = ours("verify", str(tmp_path / "report.md"), "--signer", "SHA256:" + "x" * 43)
     assert verified.returncode == 3
     assert "NO REPORT" in verified.stdout
@@ -312,7 +312,7 @@ def test_a_folder_that_was_removed_is_no_bug_of_ours(tmp_path: Path) -> None:
         command, capture_output=True, text=True, cwd=gone, env=environment, check=False
     )
     assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr == "rankproof: the folder you are in was removed: change to another one\n"
+    assert done.stderr == "rankproof: the current folder was removed; change to another one\n"
 
 
 def test_an_override_that_is_no_text_is_told(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     out = ann.folder / "bundle"
     done = ann("bundle", str(ran.folder), "--out", str(out), "--inputs-limit", "1", cwd=place)
     assert done.code == 0, done.out
-    assert "input large is named by its digest only" in done.out
+    assert "input large is not included, only its digest" in done.out
     with out.open("rb") as file:
         index = unpack(file, tmp_path / "unpacked")
     assert [(one.name, one.carried) for one in index.inputs] == [("small", True), ("large", False)]
@@ -269,8 +269,8 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     (place / WORDS / "data" / "a" / "b").write_text("c")
     changed = ann("bundle", str(ran.folder), "--out", str(ann.folder / "more"), cwd=place)
     assert (
-        "input small is named by its digest only: what lies there is not what the run was given"
-        in changed.out
+        "input small is not included, only its digest: what lies there is not what the run was"
+        " given" in changed.out
     )
 
 

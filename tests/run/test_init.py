@@ -256,7 +256,7 @@ def test_two_releases_of_a_package_are_written_and_run(
         (("--program", "--source", "x"), "--source is for a bug that raises"),
         (
             ("--hang", "--failing", "every"),
-            "--failing is for a bug that ends the ranks it shows on",
+            "--failing is for a bug that ends the ranks where it shows",
         ),
         (("--control", "1.0"), "--control is for --package; leave it out\n"),
         (("--package", "filelock"), "--package filelock needs --control VERSION"),

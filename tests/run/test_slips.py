@@ -278,7 +278,7 @@ def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankpro
         "meet",
     ]
     assert 'typo.yaml:7:10: subject.entry: subject.py has no function "meat"' in ran.err
-    assert "typo: nothing was run, and nothing signed" in ran.err
+    assert "typo: not run, and nothing was signed" in ran.err
     assert "gone.yaml:7:10: subject.entry: sbject:meet names no file" in ran.err
     assert "Traceback" not in ran.err
 

@@ -55,7 +55,7 @@ def test_each_lack_is_named(
         "start sshd there",
         "accept it",
         "add your key to its",
-        "not yet: beta, nobody-here, a-stranger, no-key",
+        "not ready: beta, nobody-here, a-stranger, no-key",
     ):
         assert words in shown, shown
 

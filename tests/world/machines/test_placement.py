@@ -241,13 +241,13 @@ def test_machines_without_ranks_do_not_count(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--placement pack", "--placement without --hosts"),
+        ("--placement pack", "--placement needs --hosts"),
         (
             "--hosts-python /usr/bin/python3 --ssh-config c",
-            "--hosts-python, --ssh-config without --hosts",
+            "--hosts-python, --ssh-config needs --hosts",
         ),
-        ("--on ray --placement spread", "--placement without --hosts"),
-        ("--hosts hosts --jobs 2", "leave it out with --hosts"),
+        ("--on ray --placement spread", "--placement needs --hosts"),
+        ("--hosts hosts --jobs 2", "with --hosts, worlds run one after another; leave it out"),
         ("--hosts test:0", "makes N test machines"),
         ("--hosts test:3 --ssh-config c", "leave it out"),
     ],
