@@ -130,9 +130,7 @@ def test_the_shipped_scenarios_lint_clean() -> None:
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
     stops = [line for line in done.stdout.splitlines() if "would stop" in line]
     assert [
-        line
-        for line in stops
-        if not line.endswith("; --repo PATH takes it from another repository")
+        line for line in stops if not line.endswith("; to use another repository, give --repo PATH")
     ] == []
 
 
@@ -174,7 +172,7 @@ def test_code_that_cannot_be_read(tmp_path: Path) -> None:
     )
     (tmp_path / "subject.py").write_text("def run(context): pass\n")
     (tmp_path / "secret.py").touch(mode=0)
-    said = "subject.path: secret.py cannot be read (Permission denied): make it readable"
+    said = "subject.path: secret.py cannot be read (Permission denied); make it readable"
     lint = ours("lint", str(tmp_path), before=humble)
     assert (lint.returncode, lint.stderr) == (0, "")
     assert f"note: a run would stop: {said}" in lint.stdout
