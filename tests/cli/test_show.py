@@ -159,7 +159,7 @@ def test_a_report_signed_by_another_key_than_its_record_names(
     forge.resign(folder, key)
     found = verify(folder)
     assert found.word == "SIGNED BY ANOTHER KEY", found
-    assert "the record says that SHA256:" in found.message
+    assert "the record names SHA256:" in found.message
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ def test_a_first_policy(place: Place, original: Path) -> None:
     assert [one.scenario for one in policy.require] == ["words"]
     assert policy.environment.locks == ("locks/cpu.txt",)
     lint = call(place, "--lint")
-    assert (lint.returncode, "no line of" in lint.stderr) == (64, True)
+    assert (lint.returncode, "has no line for" in lint.stderr) == (64, True)
     signers = place.repo / ".rankproof/allowed_signers"
     signers.write_text(place.keys.line("ci").replace("ci ", "ci@example.org ", 1))
     assert call(place, "--lint").returncode == 0

@@ -311,8 +311,8 @@ def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_
     elsewhere.write_text("changed")
     (place / "words.txt").unlink()
     found, _ = carried("less")
-    assert found["far"] == "what lies there is not what the run was given"
-    assert "it was not found here; --input NAME=PATH" in found["words"]
+    assert found["far"] == "the files there are not those that the run used"
+    assert "it was not found here; give its path with --input NAME=PATH" in found["words"]
     assert (found["own"], found["made"]) == ("", "")
     found, _ = carried("another-user", XDG_CACHE_HOME=str(tmp_path / "empty"))
     assert all("it was not found here" in why for why in found.values())

@@ -163,7 +163,7 @@ def test_a_bundle_is_enough(ann: Person, bob: Person, project: Project) -> None:
     gone(ann, place)
     done = bob("reproduce", str(bob.folder / "sent"))
     assert done.code == 0, done.out
-    assert "the code that the report's evidence holds" in done.out
+    assert "the code in the report's evidence" in done.out
     assert done.record.run.source.commit is None
 
 
@@ -387,7 +387,7 @@ def test_ranks_of_gloo_in_a_clone_end_to_end(
     gone(ann, place)
     planned = bob("reproduce", str(bob.folder / "sent"), "--vary", "--dry-run", cwd=mine)
     if start == "warm":
-        assert "ranks started: fresh instead of warm (both runs had it alike)" in planned.out
+        assert "ranks started: fresh instead of warm (it was the same in both runs)" in planned.out
     done = bob("reproduce", str(bob.folder / "sent"), cwd=mine)
     assert (done.code, answer(done)) == (0, "REPRODUCED"), done.out
     assert done.record.comparison is not None
