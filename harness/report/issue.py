@@ -143,13 +143,13 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
 
 
 def _modules(library: LibraryChange) -> Iterator[Block]:
-    """Diffs of a library's modules, the short ones first."""
+    """Yield the diffs of a library's modules, the most changed first, as far as there is room."""
     room = DIFF_LIMIT
-    diffs = {module.file: "\n".join(module.lines) for module in library.modules if module.lines}
-    for file, diff in sorted(diffs.items(), key=lambda item: len(item[1])):
-        if room > 0:
+    for module in library.modules:
+        diff = "\n".join(module.lines)
+        if diff and room > 0:
             inner = Verbatim(diff, "diff", room)
-            yield Details(Foreign(f"{library.distribution}: {file}"), (inner,))
+            yield Details(Foreign(f"{library.distribution}: {module.file}"), (inner,))
         room -= len(diff)
 
 

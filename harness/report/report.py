@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.changed import FOLDER as LIBRARY_FOLDER
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.libraries import FOLDER as LIBRARY_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
 from harness.record.reproduced import GROUPS, REPRODUCED_PATH, RunComparison, is_shown
@@ -107,11 +107,14 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
                 "which packages and files beside that ranks had loaded",
             ),
         )
-    if any(module.lines for library in record.libraries for module in library.modules):
+    if any(
+        library.unloaded is not None or any(module.lines for module in library.modules)
+        for library in record.libraries
+    ):
         rows += (
             (
                 Verbatim(f"{LIBRARY_FOLDER}/"),
-                "modules of libraries that differ between the arms, by sha256",
+                "modules and RECORDs of libraries that differ between the arms, by sha256",
             ),
         )
     return [

@@ -83,18 +83,30 @@ def test_it_stands_alone() -> None:
 
 
 def test_the_lines_of_a_library_go_along() -> None:
-    """Where two releases are compared, the short diffs of their modules come first, as long as
-    there is room.
+    """Where two releases are compared, the most changed modules come first, as long as there is
+    room.
     """
 
     def change(file: str, lines: list[str]) -> ModuleChange:
-        return ModuleChange(file=file, digests={}, only={}, lines=lines, more=0, why="")
+        return ModuleChange(
+            file=file,
+            digests={},
+            only={},
+            removed=0,
+            added=len(lines),
+            lines=lines,
+            more=0,
+            why="",
+        )
 
     modules = [
-        change("mlx_lm/generate.py", ["+" + "x" * 15_990] * 2),
         change("mlx_lm/pipeline.py", ["-a @bob", "+b"]),
+        change("mlx_lm/generate.py", ["+" + "x" * 15_990] * 2),
+        change("mlx_lm/beyond.py", ["+c"]),
     ]
-    library = LibraryChange(distribution="mlx-lm", versions={}, alike=0, modules=modules, untold=0)
+    library = LibraryChange(
+        distribution="mlx-lm", versions={}, alike=0, modules=modules, unloaded=None, untold=0
+    )
     other = library.model_copy(update={"modules": [change("mlx_lm/unlucky.py", ["+c"] * 3)]})
     text = issue(MADE.model_copy(update={"libraries": [library, other]}))
     first, second = (
@@ -104,6 +116,7 @@ def test_the_lines_of_a_library_go_along() -> None:
     assert first < second
     assert "```diff\n-a @bob\n+b\n```" in text
     assert "more characters" in text[second:]
+    assert "mlx_lm/beyond.py" not in text
     assert text.index("mlx_lm/unlucky.py")
 
 
