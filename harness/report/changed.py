@@ -1,22 +1,19 @@
-"""The sections on what changed (revisions, the diff from control to candidate, and that of the
-libraries they loaded) and on the measured impact.
+"""The sections on what changed (revisions, the diff from control to candidate, and the libraries that
+differ) and on the measured impact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.forms.text import numbered, plural
+from harness.forms.text import plural
 from harness.record import facts
 from harness.record.arms import compared
-from harness.record.changed import RUN_LINES, text_path
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER, RevisionFacts
-from harness.record.model import PATH as RECORD_PATH
-from harness.record.model import LibraryChange, ModuleChange, Record, ScenarioSummary
+from harness.record.model import Record, ScenarioSummary
 from harness.report.blocks import (
     Block,
     Claim,
-    Details,
     Evidence,
     Foreign,
     Heading,
@@ -27,17 +24,15 @@ from harness.report.blocks import (
     Text,
     Verbatim,
 )
+from harness.report.libraries import library_summaries
 from harness.report.words import quantity, worst_first
 from harness.stats.measured import Measured, MeasuredSummary
 from harness.stats.verdict import CellVerdict
 
 RUN = Evidence(facts.PATH)
-RECORD = Evidence(RECORD_PATH)
 DIFF_SHOWN = 40
 """Lines of the difference between the arms in the report; the appendix has all that the record has.
 """
-WITHOUT_DIFF = 50
-"""Modules without a diff that are named; the record holds all of them."""
 
 
 def changed_section(record: Record) -> list[Block]:
@@ -71,9 +66,7 @@ def changed_section(record: Record) -> list[Block]:
     more = len(record.changed) - DIFF_SHOWN
     if more > 0:
         section.append(Paragraph(f"... and {plural(more, 'more line')}: see the appendix."))
-    for library in record.libraries:
-        section += _library(library, record.scenario)
-    return section
+    return [*section, *library_summaries(record)]
 
 
 def changes_in_full(record: Record) -> list[Block]:
@@ -156,88 +149,6 @@ def _revisions(record: Record) -> list[Block]:
         commit = Claim(Text(Foreign(revision.rev), ": ", Verbatim(revision.commit[:12])), (RUN,))
         rows.append((called, commit, Verbatim(revision.tree[:12]), patch, place))
     return [Table(("arm", "revision", "tree", "patch", "repository, folder"), tuple(rows))]
-
-
-def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
-    """Return what changed in the modules that ranks loaded of one distribution."""
-    versions = " and ".join(version or "not there" for version in library.versions.values())
-    title = Foreign(f"{library.distribution} {versions}, as ranks loaded it")
-    count = len(library.modules) + library.alike
-    if not count:
-        return [Heading(3, title), Paragraph(Claim("No rank told a module of it.", (RECORD,)))]
-    words = (
-        f"{plural(count, 'file')} of it: {library.alike} with the same content in both arms,"
-        f" {len(library.modules)} not."
-    )
-    blocks: list[Block] = [Heading(3, title), Paragraph(Claim(f"Ranks loaded {words}", (RECORD,)))]
-    if library.untold:
-        left = (
-            f"Lists of loaded files are cut: of one rank {plural(library.untold, 'more file')} are"
-            " not told."
-        )
-        blocks.append(Paragraph(Claim(left, (RECORD,))))
-    shown = [module for module in library.modules if module.lines]
-    blocks += [_diff(module, asked) for module in shown]
-    if others := [module for module in library.modules if not module.lines]:
-        rows = tuple(
-            (
-                Verbatim(module.file),
-                Foreign(_why(module, asked)),
-                *(_digests(module, arm) for arm in library.versions),
-            )
-            for module in others[:WITHOUT_DIFF]
-        )
-        blocks.append(
-            Table(("without a diff here", "because", *map(asked.arm, library.versions)), rows)
-        )
-    if len(others) > WITHOUT_DIFF:
-        more = (
-            f"{plural(len(others) - WITHOUT_DIFF, 'more file')} without a diff stand in the record."
-        )
-        blocks.append(Paragraph(Claim(more, (RECORD,))))
-    return blocks
-
-
-def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
-    """Diff of a module, folded: its title tells how long it is."""
-    removed, added = (sum(line.startswith(sign) for line in module.lines) for sign in "-+")
-    title = f"{module.file}: {plural(removed, 'line')} removed, {added} added"
-    title += f", {plural(module.more, 'more line')} of the diff not shown" if module.more else ""
-    before, after = (
-        Claim(f"{asked.the(arm)}'s text", (Evidence(text_path(digest)),))
-        for arm, digests in module.digests.items()
-        for digest in digests
-    )
-    who = "".join(
-        f" In {asked.the(arm)} only {numbered('rank', ranks)} loaded it."
-        for arm, ranks in module.only.items()
-    )
-    inner = (
-        Paragraph("From ", before, " to ", after, f".{who}"),
-        Verbatim("\n".join(module.lines), "diff"),
-    )
-    return Details(Foreign(title), inner)
-
-
-def _why(module: ModuleChange, asked: ScenarioSummary) -> str:
-    """Why no diff of a module is shown, and which ranks loaded it where not all did."""
-    why = module.why or f"{module.more} lines: beyond the {RUN_LINES} of a run"
-    return why + "".join(
-        f"; in {asked.the(arm)} only {numbered('rank', ranks)}"
-        for arm, ranks in module.only.items()
-    )
-
-
-def _digests(module: ModuleChange, arm: str) -> Part:
-    """Return what an arm loaded of a module, by sha256; with the text where it is kept."""
-    if not (digests := module.digests[arm]):
-        return "not told"
-    words = Verbatim(", ".join(digest[:12] for digest in digests))
-    return (
-        words
-        if module.why
-        else Claim(words, tuple(Evidence(text_path(digest)) for digest in digests))
-    )
 
 
 def impact_section(record: Record) -> list[Block]:

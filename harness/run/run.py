@@ -1,29 +1,22 @@
-"""From a scenario file to a signed report, with the texts of the library modules in which the arms
-differ.
-"""
+"""From a scenario file to a signed report."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import os
-import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import __version__
 from harness.forms import manifest
-from harness.forms.digest import sha256, sha256_of
+from harness.forms.digest import sha256
 from harness.forms.git import git
-from harness.forms.regular_file import read_regular
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed, imported
 from harness.record.arms import compared
 from harness.record.assemble import assemble
-from harness.record.changed import TEXT_LIMIT, LoadedLibraries, chosen, text_path
 from harness.record.facts import (
     FORMAT,
     PATH,
@@ -43,11 +36,10 @@ from harness.run import inputs
 from harness.run.arms import staging
 from harness.run.arms.code import RevisionError
 from harness.run.arms.packages import search_path
-from harness.run.arms.provenance import installed_folder
 from harness.run.environments import cache
-from harness.run.environments.cache import ReadyEnvironment
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError
+from harness.run.libraries import keep_texts
 from harness.run.machines import over_machines
 from harness.run.plan import RunPlan, RunSettings, planned
 from harness.run.preparation import Material
@@ -218,7 +210,12 @@ def _facts(
         machines=trials.machines,
         farm=trials.farm,
         texts_left=keep_texts(
-            folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
+            folder,
+            loaded,
+            environments,
+            plan.preparation.machine,
+            of=plan.trials.differing,
+            arms=compared(ingredients.arms),
         ),
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **trials.of(cell))
@@ -351,68 +348,3 @@ def _demand_unchanged(plan: RunPlan) -> None:
             raise EnvironmentProblem(
                 f"the environment of {changed} changed while the run was going on; run it again"
             )
-
-
-def keep_texts(
-    results: ResultsFolder,
-    lists: Mapping[str, Mapping[str, bytes]],
-    environments: Mapping[str, ReadyEnvironment],
-    *,
-    of: Collection[str],
-    arms: tuple[str, str],
-) -> dict[str, int | None]:
-    """Write the texts of the modules that ranks of both arms loaded with different content, as far
-    as there is room.
-
-    Args:
-        results: where to.
-        lists: per arm, what its ranks had loaded, by digest.
-        environments: those of the arms that have their own.
-        of: normal names of the distributions in question.
-        arms: those that the report compares.
-
-    Returns:
-        Of those that were not kept, sha256 to size in bytes; None where no file of that content was
-        found.
-    """
-    loaded = LoadedLibraries(arms)
-    for arm, by_digest in lists.items():
-        for listing in by_digest.values():
-            loaded.add(arm, listing, of=of)
-    texts: dict[str, bytes | None] = {}
-    sizes: dict[str, int | None] = {}
-    pairs = list(loaded.pairs())
-    for distribution, file, *digests in pairs:
-        for arm, digest in zip(arms, digests, strict=True):
-            if texts.get(digest) is None:
-                folders = _imported_from(environments.get(arm), distribution)
-                sizes[digest], texts[digest] = _find_module(folders, file, digest)
-    kept = chosen([(before, after) for _, _, before, after in pairs], sizes)
-    for digest in sorted(kept):
-        results.write(text_path(digest), texts[digest] or b"")
-    return {digest: sizes[digest] for digest in sorted(sizes.keys() - kept)}
-
-
-def _imported_from(environment: ReadyEnvironment | None, distribution: str) -> Iterator[Path]:
-    """Where an arm's ranks may have imported a distribution from."""
-    if environment is not None:
-        yield from environment.python.parent.parent.glob("lib*/python*/site-packages")
-        return
-    yield from map(Path, filter(None, sys.path))
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        if (folder := installed_folder(importlib.metadata.distribution(distribution))) is not None:
-            yield from (folder, folder / "src")
-
-
-def _find_module(
-    folders: Iterator[Path], file: str, digest: str
-) -> tuple[int | None, bytes | None]:
-    """Size and text of a module with this content: without the text where it is too large; None
-    where it is gone.
-    """
-    for folder in folders:
-        with contextlib.suppress(OSError, ValueError):
-            if (path := folder / file).is_file() and sha256_of(path) == digest:
-                size = path.stat().st_size
-                return size, read_regular(path, limit=TEXT_LIMIT) if size <= TEXT_LIMIT else None
-    return None, None
