@@ -27,11 +27,10 @@ from harness.report.blocks import (
     Table,
     Verbatim,
 )
-from harness.report.changed import changes_in_full, impact_in_full
+from harness.report.changed import changes_in_full, impact_in_full, library_diffs
 from harness.report.environment import environment_in_full
 from harness.report.figures import FOLDER as FIGURES
 from harness.report.figures import figures
-from harness.report.libraries import library_diffs
 from harness.report.limits import tracebacks
 from harness.report.markdown import render_markdown
 from harness.report.reproduction import reproduction_in_full

@@ -11,8 +11,13 @@ import pytest
 from harness.record.changed import COMMENTS_ALONE
 from harness.record.libraries import RUN_LINES
 from harness.record.model import LibraryChange, ModuleChange
-from harness.report.changed import changed_section
-from harness.report.libraries import IN_SHORT, WITHOUT_DIFF, library_diffs, library_summaries
+from harness.report.changed import (
+    IN_SHORT,
+    WITHOUT_DIFF,
+    changed_section,
+    library_diffs,
+    library_summaries,
+)
 from harness.report.markdown import render_markdown
 from tests.kit.records import record
 

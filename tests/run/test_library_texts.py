@@ -18,7 +18,7 @@ from harness.record.facts import ArmEnvironmentFacts, Installed
 from harness.record.libraries import RECORD, TEXT_LIMIT, text_path
 from harness.record.results import ResultsFolder
 from harness.run.environments.cache import ReadyEnvironment
-from harness.run.libraries import keep_texts
+from harness.run.run import keep_texts
 
 OLD, NEW = b"VERSION = 1\n", b"VERSION = 2\n"
 
