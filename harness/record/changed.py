@@ -48,8 +48,8 @@ def difference(before: bytes, after: bytes) -> TextDifference:
     """Compare two Python modules from their first statements on.
 
     Copyright and licence stand before that, and nothing there is executed. Comments further down
-    and docstrings are compared like code: a syntax tree would leave comments out, but which text has
-    one depends on the version of Python, and every verifier must find the same difference.
+    and docstrings are compared like code: a syntax tree would leave comments out, but which text
+    has one depends on the version of Python, and every verifier must find the same difference.
 
     Lines end at line feeds alone, so that whatever else ends a line is seen; what is not UTF-8 is
     escaped. Tables of very many short lines are not compared: that takes minutes.

@@ -228,7 +228,7 @@ def _numbers(record: Record) -> list[Block]:
     if record.scenario.faults and not record.scenario.called:
         notes.append(
             "A trial of the candidate without that proof is void if its checks hold, and failed if"
-            " they do not. A trial of the control without it counts only if it had failed before the"
-            " fault struck or was over."
+            " they do not. A trial of the control without it counts only if it had failed before"
+            " the fault struck or was over."
         )
     return [Heading(2, "How the numbers are made"), *map(Note, notes)]

@@ -1,5 +1,5 @@
-"""The sections on what changed (revisions, the diff from control to candidate, and the libraries that
-differ) and on the measured impact.
+"""The sections on what changed (revisions, the diff from control to candidate, and the libraries
+that differ) and on the measured impact.
 """
 
 from __future__ import annotations
@@ -318,8 +318,8 @@ def _digests(module: ModuleChange, arm: str) -> Part:
 
 
 def impact_section(record: Record) -> list[Block]:
-    """Return what was measured in the worst cell, of each measurement the rank with the largest value;
-    nothing where nothing was measured.
+    """Return what was measured in the worst cell, of each measurement the rank with the largest
+    value; nothing where nothing was measured.
     """
     measured = worst_first(cell for cell in record.judgement.cells if cell.measured)
     if not measured:

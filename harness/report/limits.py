@@ -41,13 +41,14 @@ HOME_OF_ALL = (
     " earlier one left there."
 )
 LEFT_FOR_THE_OTHER = (
-    "The same holds between {first} and {second}: where they agree, one may have read what the other"
-    " left behind."
+    "The same holds between {first} and {second}: where they agree, one may have read what the"
+    " other left behind."
 )
 LOADED = (
     "The evidence identifies modules of the arm's folder by their digest, packages by their RECORD,"
     " and other files by the repository. It does not cover code without a source file of its own:"
-    " text passed to exec, native libraries, compiled copies that Python keeps, and the interpreter."
+    " text passed to exec, native libraries, compiled copies that Python keeps, and the"
+    " interpreter."
 )
 PROGRAMS = (
     "Ranks were programs. The digests are those of the arm's files before they were executed; which"
@@ -69,10 +70,10 @@ ONE_MACHINE = (
     " tested."
 )
 TEST_HOSTS = (
-    "The ranks were on {count} test hosts of one machine. Each host had its own network (joined by a"
-    " process that plays the wire), host name, temporary folder and monotonic clock; processors, all"
-    " other files and the wall clock were shared. Network cards, their drivers, and machines that"
-    " differ were not tested."
+    "The ranks were on {count} test hosts of one machine. Each host had its own network (joined by"
+    " a process that plays the wire), host name, temporary folder and monotonic clock; processors,"
+    " all other files and the wall clock were shared. Network cards, their drivers, and machines"
+    " that differ were not tested."
 )
 MACHINES = (
     "The ranks of a world were on {count} of {listed} in the hostfile, reached by ssh. We rely on"
@@ -87,8 +88,8 @@ FARMED = (
     "Each trial ran on one machine, over loopback, and different trials on different machines, so"
     " networks were not tested. Times and memory of different machines are not compared, so nothing"
     " was measured. We rely on each node's own report of its world, as far as its events agree with"
-    " each other. The trials of a node that was lost are void, and counted as failures in the second"
-    " bound."
+    " each other. The trials of a node that was lost are void, and counted as failures in the"
+    " second bound."
 )
 TIME = "The time of the run is the signer's own claim."
 

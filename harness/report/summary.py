@@ -1,8 +1,9 @@
-"""The first screen: verdict, question, what the candidate showed, how the control failed, what stands
-out, what was not shown, who signed.
+"""The first screen: verdict, question, what the candidate showed, how the control failed, what
+stands out, what was not shown, who signed.
 
 All of it comes from the record, so that a verifier can write it again and a page shows it before
-anything else. Nothing on it is cut, but for texts of hundreds of characters that somebody else wrote.
+anything else. Nothing on it is cut, but for texts of hundreds of characters that somebody else
+wrote.
 """
 
 from __future__ import annotations
@@ -207,8 +208,8 @@ def control_in_words(record: Record) -> Part:
 
 
 def _candidate(record: Record) -> Part:
-    """How many trials of the candidate failed and what bound follows, and how: its failures, or else
-    what its checks saw at worst.
+    """How many trials of the candidate failed and what bound follows, and how: its failures, or
+    else what its checks saw at worst.
     """
     ran = [cell.candidate for cell in record.judgement.cells if cell.candidate is not None]
     counted = sum(tally.counted for tally in ran)

@@ -39,7 +39,9 @@ AMONG = ("a failure", "beside it")
 
 
 def results_section(record: Record) -> list[Block]:
-    """One table per cell: what each check showed in one trial of each arm, and how often it failed."""
+    """One table per cell: what each check showed in one trial of each arm, and how often it
+    failed.
+    """
     section: list[Block] = [Heading(2, "Results by cell")]
     for position, cell in enumerate(worst_first(record.judgement.cells)):
         section.append(Heading(3, Foreign(f"{cell.id}: {cell.verdict}")))

@@ -82,8 +82,8 @@ class Input(Model):
     layouts: Distinct[Line] | None = Field(
         None,
         description=(
-            "Tokenizer repositories that Rankproof makes itself, by name; `rankproof lab hub layouts`"
-            " lists."
+            "Tokenizer repositories that Rankproof makes itself, by name; `rankproof lab hub"
+            " layouts` lists."
         ),
     )
     made: Line | None = Field(

@@ -1,7 +1,8 @@
-"""What a run noticed beside its question: what its subject reported as a notice, and the warnings and
-tracebacks that ranks printed in trials that passed.
+"""What a run noticed beside its question: what its subject reported as a notice, and the warnings
+and tracebacks that ranks printed in trials that passed.
 
-No check asks for any of it, so it decides nothing. A reader sees it on the first screen of a report.
+No check asks for any of it, so it decides nothing. A reader sees it on the first screen of a
+report.
 """
 
 from __future__ import annotations

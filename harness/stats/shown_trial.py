@@ -256,7 +256,9 @@ def log_path(evidence: str, rank: int) -> str:
 
 
 def _observed(part: RankFinding, limit: int = VALUE_LIMIT) -> str:
-    """What a rank showed; of one that failed, why, with what was found where the reason lacks it."""
+    """What a rank showed; of one that failed, why, with what was found where the reason lacks
+    it.
+    """
     if part.observed is None:
         return part.reason
     text = shown(part.observed, limit)

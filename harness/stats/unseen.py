@@ -337,7 +337,9 @@ def has_talked(history: History) -> bool:
 
 
 def _held(checks: object) -> list[list[JSON]]:
-    """Return how many calls of each rank were held against another rank's, by each check that does so."""
+    """Return how many calls of each rank were held against another rank's, by each check that does
+    so.
+    """
     counts = [check.get(key) for check in _mappings(checks) for key in ("matched", "compared")]
     return [ranks for ranks in counts if isinstance(ranks, list)]
 

@@ -192,8 +192,8 @@ def decide(
     limit = accept.failure_rate_below
     if candidate.failed and candidate.upper >= limit:
         reason = (
-            f"{candidate.failed} of {candidate.counted} trials failed, so the failure rate may be as"
-            f" high as {candidate.upper:.1%}; below {limit:.1%} was asked"
+            f"{candidate.failed} of {candidate.counted} trials failed, so the failure rate may be"
+            f" as high as {candidate.upper:.1%}; below {limit:.1%} was asked"
         )
         return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
     reasons: list[VerdictReason] = []

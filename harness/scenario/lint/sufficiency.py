@@ -254,8 +254,8 @@ def unsplit(checks: Iterable[Any], size: int) -> str:
     if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
         return ""
     return (
-        "no check asks whether the model is split (influence, shards-cover), so a full copy of it on"
-        " each rank would pass"
+        "no check asks whether the model is split (influence, shards-cover), so a full copy of it"
+        " on each rank would pass"
     )
 
 
