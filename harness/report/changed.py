@@ -224,7 +224,9 @@ def _counts(library: LibraryChange, asked: ScenarioSummary) -> str:
 
 
 def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}" if count else ""
+    if not count:
+        return ""
+    return f"{count} {one if count == 1 else many}"
 
 
 def _changed_lines(module: ModuleChange) -> str:
