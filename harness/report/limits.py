@@ -107,7 +107,7 @@ def limits_section(record: Record) -> list[Block]:
     if record.run.start == "warm":
         items.append(WARM)
     if record.run.environment.gpu is None:
-        items.append("No GPU was used: nvidia-smi found none.")
+        items.append("nvidia-smi found no GPU.")
     if record.scenario.called:
         items.append(COMPARED)
     if record.scenario.use is not None:
