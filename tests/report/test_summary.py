@@ -347,7 +347,11 @@ def shown_control(control: Sequence[list[Event]]) -> str:
 @pytest.mark.parametrize(
     ("run", "said", "unsaid"),
     [
-        ({}, "It is not counted, and is replaced as often as max_voids allows.", "it is replaced and"),
+        (
+            {},
+            "It is not counted, and is replaced as often as max_voids allows.",
+            "it is replaced and",
+        ),
         ({}, "nvidia-smi found no GPU.", "No GPU was used"),
         ({}, "a server that may have imported libraries before", "had imported torch"),
         (
