@@ -18,7 +18,6 @@ from harness.report.report import render
 from harness.report.summary import NOTICES_SHOWN
 from harness.stats.notices import NOTICES_MOST, REST, TEXT_MOST
 from harness.stats.verdict import Judgement
-from tests.kit.histories import healthy
 from tests.kit.records import record
 from tests.stats.test_unshown import TEXT, judged, talking
 from tests.stats.test_verdict import broken
