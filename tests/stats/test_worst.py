@@ -151,7 +151,9 @@ def test_a_share_that_is_no_number_is_none() -> None:
 
 def test_without_a_scale_values_are_shown() -> None:
     """Of checks that have no limit what they saw, each with its ranks."""
-    text = TEXT.replace("  - {id: loss, kind: at-most, ranks: every, value: score.loss, to: 2}\n", "")
+    text = TEXT.replace(
+        "  - {id: loss, kind: at-most, ranks: every, value: score.loss, to: 2}\n", ""
+    )
     row = candidate_row(judged(*[healthy()] * 4, text=text))
     assert "`text` held in every trial; every rank showed Hello world (trial 0)" in row
     assert "1 other check also held in every trial." in row
