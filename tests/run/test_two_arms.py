@@ -165,10 +165,10 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
     said = [
         sentence
         for sentence in told.record.judgement.unshown
-        if sentence.startswith("B gave the bits of a")
+        if sentence.startswith("A and b were bit-identical")
     ]
     assert [sentence.partition(",")[0] for sentence in said] == [
-        "B gave the bits of a in every trial that passed"
+        "A and b were bit-identical in every trial that passed"
     ]
 
 
