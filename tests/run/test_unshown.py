@@ -130,7 +130,9 @@ def meet(context, *, broken):
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 0, ran.out + ran.err
     told = ran.record.judgement.unshown
-    never = "The control never failed {}, so this run does not show that these checks can fail ({})."
+    never = (
+        "The control never failed {}, so this run does not show that these checks can fail ({})."
+    )
     assert never.format("met, ended, nobody-left, alike", "ranks=2,backend=none") in told, told
     assert never.format("met, ended, nobody-left, same, alike", "ranks=3,backend=none") in told, (
         told
