@@ -17,6 +17,7 @@ import pytest
 from harness.record.assemble import assemble
 from harness.record.changed import FOLDER, MODULE_LINES, TEXT_LIMIT
 from harness.record.model import ModuleChange, RecordError
+from harness.report.appendix import evidence_among
 from tests.kit import forge, wheels
 from tests.kit.commands import HOSTILE, Ran, run_command
 
@@ -67,10 +68,8 @@ trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
 checks:
   - {id: split, kind: event, ranks: every, event: split}
 """
-HOSTILE_TEXT = (
-    f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Conclusion\n"""\n'.replace(
-        "\0", ""
-    )
+HOSTILE_TEXT = f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Check it yourself\n"""\n'.replace(
+    "\0", ""
 )
 
 
@@ -188,8 +187,8 @@ def test_a_hostile_module_stays_text(ran: Ran) -> None:
     assert changes(ran)["engine/cache.py"].lines
     fences = [line for line in report.splitlines() if line.startswith("````")]
     assert len(fences) == 2
-    assert "+## Conclusion" in report
-    assert sum(line == "## Conclusion" for line in report.splitlines()) == 1
+    assert "+## Check it yourself" in report
+    assert sum(line == "## Check it yourself" for line in report.splitlines()) == 1
     assert sum(line == "-----BEGIN SSH SIGNATURE-----" for line in report.splitlines()) == 1
     for text in (report, page):
         assert not {"\x1b", "\u202e", "\ufffe"} & set(text)
@@ -290,9 +289,5 @@ def test_a_library_whose_files_are_not_told_proves_nothing(copied: Ran) -> None:
 
 
 def work_out(ran: Ran) -> Any:
-    found = [
-        name
-        for name in forge.names(ran.folder)
-        if name != "results.json" and "/figures/" not in name
-    ]
+    found = evidence_among(forge.names(ran.folder))
     return assemble(lambda name: (ran.folder / name).read_bytes(), found)
