@@ -193,7 +193,7 @@ def test_a_hostile_module_stays_text(ran: Ran) -> None:
     for text in (report, page):
         assert not {"\x1b", "\u202e", "\ufffe"} & set(text)
     assert "<script>alert" not in page
-    assert page.count("<details>") == page.count("</details>")
+    assert page.count("<details") == page.count("</details>")
 
 
 def test_whoever_verifies_works_it_out_again(ran: Ran) -> None:

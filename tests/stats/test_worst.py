@@ -144,9 +144,10 @@ def test_a_value_without_a_share_is_a_value(loss: float) -> None:
 def test_a_share_that_is_no_number_is_none() -> None:
     """A limit may be so small that a value is infinitely many times it."""
     text = TEXT.replace("to: 2}", "to: 1.0e-308}")
-    one = worst(judged(*losses((1e10, 1e10)), text=text), "loss")
+    found = judged(*losses((1e10, 1e10)), text=text)
+    one = worst(found, "loss")
     assert (one.passed, one.share) == (False, None)
-    assert Judgement.model_validate_json(judged(*losses((1e10, 1e10)), text=text).model_dump_json())
+    assert Judgement.model_validate_json(found.model_dump_json()).cells[0].worst[1] == one
 
 
 def test_without_a_scale_values_are_shown() -> None:
