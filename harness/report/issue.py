@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.forms.text import plural
+from harness.forms.text import bounded, plural
 from harness.record.arms import compared, installed
 from harness.record.changed import COMMENTS_ALONE
 from harness.record.model import LibraryChange, Record
@@ -293,10 +293,7 @@ def _quiet(part: Part) -> Part:
             return Verbatim(without_places(text), language, limit)
         case Foreign(text, limit):
             # Cut before it is taken apart, so that the limit holds for all of it.
-            text = without_places(
-                text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more)"
-            )
-            return Text(*_without_calls(text))
+            return Text(*_without_calls(without_places(bounded(text, limit))))
         case _:
             return part
 

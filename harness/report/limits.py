@@ -77,8 +77,9 @@ TEST_HOSTS = (
 )
 MACHINES = (
     "The ranks of a world were on {count} of {listed} in the hostfile, reached by ssh. We rely on"
-    " each machine's own report of its ranks, within what can be true. Clocks of two machines agree"
-    " to within half of the fastest round trip, so no verdict rests on which of two was first."
+    " each machine's own report of its ranks, within what can be true. Times of two machines are"
+    " converted to our clock, to within half of the fastest round trip, so no verdict rests on"
+    " which of two was first."
 )
 TEST_MACHINES = (
     "These are test machines on one host, each with its own network and a real sshd. They share its"
@@ -108,7 +109,7 @@ def limits_section(record: Record) -> list[Block]:
     if record.run.start == "warm":
         items.append(WARM)
     if record.run.environment.gpu is None:
-        items.append("No GPU was used: nvidia-smi found none.")
+        items.append("nvidia-smi found no GPU.")
     if record.scenario.called:
         items.append(COMPARED)
     if record.scenario.use is not None:

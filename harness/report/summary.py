@@ -278,8 +278,8 @@ def _worst(record: Record) -> Part:
             known = by_check.get(found.check)
             if known is None or (found.share or 0.0) > (known[1].share or 0.0):
                 by_check[found.check] = cell, found
-    # In the order of the scenario, which is that of the record.
     told = [pair for pair in by_check.values() if pair[1].share is not None]
+    told.sort(key=lambda pair: -(pair[1].share or 0.0))
     if not told:
         told = [pair for pair in by_check.values() if pair[1].is_value]
     told = told[:CHECKS_SHOWN]
@@ -313,7 +313,7 @@ def _seen(found: WorstFinding, cell: CellVerdict, *, several: bool) -> Part:
 
 
 def _share_in_words(share: float) -> str:
-    return f"{100 * share:.2g} % of the limit" if share < 1 else f"{share:.3g} times the limit"
+    return f"{100 * share:.3g} % of the limit" if share < 1 else f"{share:.3g} times the limit"
 
 
 def _stands_out(record: Record) -> Part:

@@ -281,7 +281,10 @@ def faults_section(record: Record) -> list[Block]:
     sides: tuple[Align, ...] = ("left",) * 3 + ("right",) * 4 + ("left",)
     section.append(Table(header, rows, sides))
     void = [
-        Foreign(f"{cell.id}, {record.scenario.arm(arm)} {trial.index}: {trial.void}")
+        Claim(
+            Foreign(f"{cell.id}, {record.scenario.arm(arm)} {trial.index}: {trial.void}"),
+            (Evidence(trial.evidence),),
+        )
         for cell in ran
         for arm, tally in cell.arms.items()
         for trial in tally.trials

@@ -84,7 +84,7 @@ def test_two_versions_of_a_library_are_compared(
     assert record.changed == ["-greeting 1.0", "+greeting 2.0"]
     assert not [cell.outside for cell in record.judgement.cells if cell.outside]
     report = (ran.folder / "report.md").read_text()
-    assert "greeting" in report.partition("## Environment")[2]
+    assert "greeting" in report.partition("## This run")[2].partition("\n## ")[0]
     everything = b"".join(path.read_bytes() for path in ran.folder.rglob("*") if path.is_file())
     assert str(tmp_path).encode() not in everything
     verified = rankproof("verify", str(ran.folder), "--signer", fingerprint(ran))

@@ -69,10 +69,8 @@ trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
 checks:
   - {id: split, kind: event, ranks: every, event: split}
 """
-HOSTILE_TEXT = (
-    f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Conclusion\n"""\n'.replace(
-        "\0", ""
-    )
+HOSTILE_TEXT = f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Check it yourself\n"""\n'.replace(
+    "\0", ""
 )
 
 
@@ -202,8 +200,8 @@ def test_a_hostile_module_stays_text(ran: Ran) -> None:
     assert changes(ran)["engine/cache.py"].lines
     fences = [line for line in report.splitlines() if line.startswith("````")]
     assert len(fences) == 2
-    assert "+## Conclusion" in report
-    assert "## Conclusion" not in report.splitlines()
+    assert "+## Check it yourself" in report
+    assert sum(line == "## Check it yourself" for line in report.splitlines()) == 1
     assert sum(line == "-----BEGIN SSH SIGNATURE-----" for line in report.splitlines()) == 1
     for text in (report, page):
         assert not {"\x1b", "\u202e", "\ufffe"} & set(text)
