@@ -39,7 +39,7 @@ class BoundCheck(ValueCheck):
             room = self._room(value)
             reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
             # Whole numbers of JSON may be too large for a float.
-            has_share = self.side == "at most" and self.to > 0 and abs(value) < 1e300
+            has_share = self.side == "at most" and self.to > 0 and 0 <= value < 1e300
             part = RankFinding(
                 rank=rank,
                 passed=not reason,

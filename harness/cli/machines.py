@@ -1,5 +1,5 @@
-"""`rankproof doctor` and `list environments`: what this machine can run, and what was made on it; and
-`rankproof hosts`: the machines of a hostfile looked at, made ready, cleaned, and asked for what
+"""`rankproof doctor` and `list environments`: what this machine can run, and what was made on it;
+and `rankproof hosts`: the machines of a hostfile looked at, made ready, cleaned, and asked for what
 they wrote down.
 """
 

@@ -114,8 +114,8 @@ def progress_for(stream: TextIO) -> Spoken:
 
 
 class Plain(Spoken):
-    """Print a line every ten seconds. Not when a trial ends: with one lane no rank is in flight just
-    then.
+    """Print a line every ten seconds. Not when a trial ends: with one lane no rank is in flight
+    just then.
     """
 
     def __init__(self, stream: TextIO) -> None:

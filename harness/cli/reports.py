@@ -165,7 +165,8 @@ def _verified(options: argparse.Namespace, report: Path) -> int:
     is_unknown = verification.word == RefusalWord.UNKNOWN_SIGNER
     if is_unknown and not options.signer and verification.fingerprint in own_keys():
         print(
-            f"It is signed by your own key. To accept it: rankproof verify --mine {quote(str(shown))}"
+            "It is signed by your own key. To accept it: rankproof verify --mine"
+            f" {quote(str(shown))}"
         )
     return REFUSED
 

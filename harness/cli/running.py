@@ -20,6 +20,7 @@ from harness.cli.streams import print_word
 from harness.forms.distribution import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.issue import VIEW as STEP_SUMMARY
+from harness.report.summary import NOTICES_SHOWN
 from harness.report.view import Basis, checked
 from harness.run.plan import RayNodes, RunSettings
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
@@ -293,13 +294,16 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
 
 
 def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
-    """Print what this run does not show, and the advice of lint: what one says the other need not
-    say again.
+    """Print what stands out, what this run does not show, and the advice of lint: what one says the
+    other need not say again.
     """
     said = "\n".join(judgement.unshown).lower()
     for note in notes:
         if note.message.lower() not in said:
             print(f"  {note}")
+    for notice in judgement.notices[:NOTICES_SHOWN]:
+        times = f" ({plural(notice.trials, 'trial')})" if notice.trials > 1 else ""
+        print(f"  stands out: {visible(notice.text, TEXT_LIMIT)}{times}")
     for sentence in judgement.unshown:
         print(f"  not shown: {visible(sentence, TEXT_LIMIT)}")
     for excerpt in judgement.printed:

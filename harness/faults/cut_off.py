@@ -72,7 +72,9 @@ class CutOffFault(FaultAtEvent):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """Yield a problem where the machines of its ranks are not said, or it is over before they are missed."""
+        """Yield a problem where the machines of its ranks are not said, or it is over before they
+        are missed.
+        """
         hosts = draft.at("matrix", "hosts")
         for index, fault in faults.items():
             if not isinstance(hosts, list) or 1 in hosts:

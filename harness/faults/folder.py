@@ -335,7 +335,9 @@ class PermissionDeniedFault(FolderFault):
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
-        """Yield a problem where it would touch the user's folders: a killed harness cannot give them back."""
+        """Yield a problem where it would touch the user's folders: a killed harness cannot give
+        them back.
+        """
         yield from super().lint(
             {
                 index: fault

@@ -115,7 +115,8 @@ def _stopped(history: History, rank: int) -> Seen | None:
 
 
 def cut_short(history: History, *, rank: int, description: str, lines: tuple[int, ...]) -> Proof:
-    """Return the proof, not proved, of a fault that was not in force for as long as it was meant to.
+    """Return the proof, not proved, of a fault that was not in force for as long as it was meant
+    to.
 
     What failed meanwhile is why, if anything did.
 

@@ -24,14 +24,21 @@ def normal(name: str) -> str:
 
 
 def wheel_digest(record: str) -> str:
-    """Return one sha256 over the lines of an installed RECORD that came with the wheel, in hex.
+    """Return the sha256 of `wheel_lines`, in hex.
 
-    Left out: compiled files, which have no digest; what the installer adds; and scripts, whose
-    first line names the environment's folder. So the same wheel in two virtual environments and in
-    a Nix store has one digest.
+    The same wheel in two virtual environments and in a Nix store has one digest.
 
     Args:
         record: the text of RECORD: path, digest and size of each file.
+    """
+    return hashlib.sha256(wheel_lines(record)).hexdigest()
+
+
+def wheel_lines(record: str) -> bytes:
+    """Return the lines of an installed RECORD that came with the wheel, sorted.
+
+    Left out: compiled files, which have no digest; what the installer adds; and scripts, whose
+    first line names the environment's folder.
     """
     # Ranks ask it of RECORDs with ten thousand lines, of which hardly one is quoted.
     lines = [
@@ -42,9 +49,7 @@ def wheel_digest(record: str) -> str:
         and not line.startswith(OUTSIDE)
         and not _is_installers(line)
     ]
-    return hashlib.sha256(
-        "".join(f"{line}\n" for line in sorted(lines)).encode("utf-8", "surrogatepass")
-    ).hexdigest()
+    return "".join(f"{line}\n" for line in sorted(lines)).encode("utf-8", "surrogatepass")
 
 
 def _plain(line: str) -> str:

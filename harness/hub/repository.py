@@ -124,7 +124,8 @@ def read_folder(folder: Path) -> dict[str, ServedRepository]:
     """
     if not folder.is_dir():
         raise HubError(
-            f"{folder}: no such folder; `rankproof lab hub layouts --out {folder}` writes one to try"
+            f"{folder}: no such folder; `rankproof lab hub layouts --out {folder}` writes one to"
+            " try"
         )
     by_id: dict[str, dict[str, Revision]] = {}
     for identity, name, place in _places(folder):

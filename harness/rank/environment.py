@@ -139,7 +139,9 @@ def numerics() -> dict[str, str]:
 
 
 def clock_offset() -> int:
-    """Return wall clock minus monotonic clock in nanoseconds, from the quickest of some readings."""
+    """Return wall clock minus monotonic clock in nanoseconds, from the quickest of some
+    readings.
+    """
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(READINGS)]
     before, wall, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return wall - (before + after) // 2

@@ -26,8 +26,9 @@ NAME_LIMIT = 200
 FILE_NAME = "error.json"
 RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
 LEDGER = os.path.realpath(Path(inside.__file__).parent) + os.sep
-# What stands between a subject and the library it calls, and is neither. Nothing in the ledger raises
-# by itself: what passes there is the library's error, whichever of its layers the call went through.
+# What stands between a subject and the library it calls, and is neither. Nothing in the ledger
+# raises by itself: what passes there is the library's error, whichever of its layers the call went
+# through.
 WATCHES = (f"{RUNTIME}groups.py", LEDGER)
 # Parts of their names, as frames have them.
 BY_NAME = ("groups.py", f"ledger{os.sep}inside{os.sep}")

@@ -1,5 +1,5 @@
-"""Code that faults and backends bring into a rank: files loaded by their path, and changes that wait
-for what the rank is going to report or keep.
+"""Code that faults and backends bring into a rank: files loaded by their path, and changes that
+wait for what the rank is going to report or keep.
 
 A kind's own package stays outside, for it needs libraries that an arm's environment may not have. A
 plug-in's file is a copy beside the rank's own code, in a folder named by its digest.

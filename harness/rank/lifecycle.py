@@ -194,8 +194,8 @@ def seed(number: int) -> None:
 def _seed_torch(torch: Any, number: int) -> None:
     """Seed the generators of all devices that this torch was built for.
 
-    `torch.manual_seed` keeps the seed for each kind of device with a stack trace, for which it reads
-    source files, even in a build without any such device: 150 page faults of a forked rank
+    `torch.manual_seed` keeps the seed for each kind of device with a stack trace, for which it
+    reads source files, even in a build without any such device: 150 page faults of a forked rank
     (docs/adr/0154).
     """
     accelerator = getattr(torch, "accelerator", None)

@@ -243,10 +243,10 @@ class LoadedModules:
             JSON object. `installed`: import package to the distributions, each as "name version",
             whose files were loaded for it and are as RECORD says (or those of the Rankproof that
             runs). `others`: whatever else, and distributions that the repository declares, as
-            `package`, `distribution`, `version`, `record` (see `InventoryEntry`) and `files`, path to
-            sha256. `more`: how many of these files are left out. `in_full`: as `others`, those of
-            `installed` that differ between the arms. `left_out`: how many of these files are left
-            out.
+            `package`, `distribution`, `version`, `record` (see `InventoryEntry`) and `files`, path
+            to sha256. `more`: how many of these files are left out. `in_full`: as `others`, those
+            of `installed` that differ between the arms. `left_out`: how many of these files are
+            left out.
         """
         with _uncollected():
             return self._packages()

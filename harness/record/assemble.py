@@ -28,8 +28,7 @@ from harness.record.arms import (
 )
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
-from harness.record.changed import FOLDER as LIBRARY_FOLDER
-from harness.record.changed import ChangedCode, Libraries
+from harness.record.changed import ChangedCode
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
     HOME_INPUT,
@@ -41,6 +40,8 @@ from harness.record.facts import (
 )
 from harness.record.farmed import demand_farmed, demand_over_machines
 from harness.record.hangs import Frames, Hangs
+from harness.record.libraries import FOLDER as LIBRARY_FOLDER
+from harness.record.libraries import Libraries
 from harness.record.model import (
     ArmSummary,
     Record,

@@ -456,9 +456,9 @@ class RunFacts(Model):
         imported: the distributions with kinds for Rankproof of which the run's process had imported
             something.
         machines: where the ranks were; None where all were on this machine.
-        texts_left: sha256 of each library module that differs between the arms and whose text is
+        texts_left: sha256 of each library module and RECORD that differs between the arms and is
             not in the evidence, with its size in bytes; None where no file of that content was
-            found any more.
+            found after the trials.
         farm: where its trials were made; None for this machine.
     """
 

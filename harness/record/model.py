@@ -102,22 +102,25 @@ class ArmSummary(Model):
 
 
 class ModuleChange(Model):
-    """File of a library that the ranks of both arms, or of one, loaded, and not as one and the
-    same.
+    """File of a library that ranks loaded, with other content in one arm than in the other.
 
     Attributes:
         file: its path below the folder it was imported from.
-        digests: per arm, sha256 of what its ranks loaded: more than one where they differ, none
-            where no rank did.
-        only: per arm, the ranks that loaded it, where not all did that told.
-        lines: of a unified diff from control to candidate, without the names of the files.
-        more: how many lines of it are left out.
-        why: in words, why there is no diff; empty where there is one.
+        digests: per arm, sha256 of the content that its ranks loaded: several where ranks loaded
+            different contents, none where no rank reported the file.
+        only: per arm, the ranks that loaded the file, where other ranks did not.
+        removed: lines of the control's text (or a's) that are not in the candidate's.
+        added: lines of the candidate's text that are not in the other one.
+        lines: the beginning of the unified diff between the two, without the names of the files.
+        more: how many lines of the diff are left out.
+        why: in words, why there is no diff; empty where there is a diff.
     """
 
     file: str
     digests: dict[str, list[str]]
     only: dict[str, list[int]]
+    removed: int
+    added: int
     lines: list[str]
     more: int
     why: str
@@ -128,9 +131,11 @@ class LibraryChange(Model):
 
     Attributes:
         distribution: its normal name.
-        versions: per arm, its version; None where it is not there.
+        versions: per arm, its version; None where it is not installed.
         alike: how many of its files ranks of both arms loaded with one content.
-        modules: the others, by name.
+        modules: the other files that ranks loaded, the most changed first.
+        unloaded: modules that differ between the releases, or are in only one of them, and that no
+            rank reported, by name; None where this is unknown.
         untold: the most files that the list of a rank leaves out, for length.
     """
 
@@ -138,6 +143,7 @@ class LibraryChange(Model):
     versions: dict[str, str | None]
     alike: int
     modules: list[ModuleChange]
+    unloaded: list[str] | None
     untold: int
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.changed import FOLDER as LIBRARY_FOLDER
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.libraries import FOLDER as LIBRARY_FOLDER
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record, ScenarioSummary
 from harness.report.blocks import (
@@ -27,7 +27,7 @@ from harness.report.blocks import (
     Table,
     Verbatim,
 )
-from harness.report.changed import changes_in_full, impact_in_full
+from harness.report.changed import changes_in_full, impact_in_full, library_diffs
 from harness.report.environment import environment_in_full
 from harness.report.figures import FOLDER as FIGURES
 from harness.report.figures import figures
@@ -88,6 +88,7 @@ def appendix_blocks(record: Record) -> list[Block]:
         *reproduction_in_full(record),
         *_trials(record),
         *changes_in_full(record),
+        *library_diffs(record),
         *impact_in_full(record),
         *environment_in_full(record),
         *_notices(record),
@@ -195,11 +196,14 @@ def _evidence(record: Record) -> list[Block]:
     ]
     if any(cell.ran is not None and cell.ran.lists for cell in record.judgement.cells):
         rows.append((Verbatim(f"{LOADED_FOLDER}/"), "other packages and files that ranks loaded"))
-    if any(module.lines for library in record.libraries for module in library.modules):
+    if any(
+        library.unloaded is not None or any(module.lines for module in library.modules)
+        for library in record.libraries
+    ):
         rows.append(
             (
                 Verbatim(f"{LIBRARY_FOLDER}/"),
-                "modules of libraries that differ between the arms, by sha256",
+                "modules and RECORDs of libraries that differ between the arms, by sha256",
             )
         )
     return [Heading(2, "Evidence files"), Table(("file", "content"), tuple(rows))]
@@ -224,7 +228,7 @@ def _numbers(record: Record) -> list[Block]:
     if record.scenario.faults and not record.scenario.called:
         notes.append(
             "A trial of the candidate without that proof is void if its checks hold, and failed if"
-            " they do not. A trial of the control without it counts only if it had failed before the"
-            " fault struck or was over."
+            " they do not. A trial of the control without it counts only if it had failed before"
+            " the fault struck or was over."
         )
     return [Heading(2, "How the numbers are made"), *map(Note, notes)]

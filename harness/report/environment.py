@@ -37,7 +37,8 @@ COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 
 
 def environment_section(record: Record) -> list[Block]:
-    """Where the run took place, what identifies it, and what the arms ran in where that is their own.
+    """Where the run took place, what identifies it, and what the arms ran in where that is their
+    own.
 
     What only somebody who rebuilds the environment needs is in the appendix.
     """

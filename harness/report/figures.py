@@ -124,8 +124,8 @@ def wires_path(cell: CellVerdict, arm: str) -> str:
 
 
 def trial_grid(record: Record) -> bytes:
-    """Draw a square per trial: a row per arm of each cell, the worst cell first, in the order the trials
-    were planned.
+    """Draw a square per trial: a row per arm of each cell, the worst cell first, in the order the
+    trials were planned.
     """
     shapes: list[str] = []
     y = TOP

@@ -14,8 +14,9 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.forms.text import plural
+from harness.forms.text import bounded, plural
 from harness.record.arms import compared, installed
+from harness.record.changed import COMMENTS_ALONE
 from harness.record.model import LibraryChange, Record
 from harness.report.blocks import (
     Block,
@@ -135,13 +136,16 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
 
 
 def _library_in_words(library: LibraryChange) -> Foreign:
-    """Versions of a library that the arms have, and the modules that ranks loaded and that differ."""
+    """Versions of a library that the arms have, and the modules that ranks loaded and that differ,
+    the most changed first.
+    """
     versions = " and ".join(version or "not installed" for version in library.versions.values())
-    files = ", ".join(module.file for module in library.modules[:MODULES_NAMED])
-    more = len(library.modules) - MODULES_NAMED
+    differ = [module.file for module in library.modules if module.why != COMMENTS_ALONE]
+    files = ", ".join(differ[:MODULES_NAMED])
+    more = len(differ) - MODULES_NAMED
     rest = f" and {more} more" if more > 0 else ""
-    differ = f"; modules that ranks loaded and that differ: {files}{rest}" if files else ""
-    return Foreign(f"{library.distribution} {versions}{differ}")
+    which = f"; modules that ranks loaded and that differ: {files}{rest}" if files else ""
+    return Foreign(f"{library.distribution} {versions}{which}")
 
 
 def _failures(record: Record, read: Read) -> Iterator[Section]:
@@ -289,10 +293,7 @@ def _quiet(part: Part) -> Part:
             return Verbatim(without_places(text), language, limit)
         case Foreign(text, limit):
             # Cut before it is taken apart, so that the limit holds for all of it.
-            text = without_places(
-                text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more)"
-            )
-            return Text(*_without_calls(text))
+            return Text(*_without_calls(without_places(bounded(text, limit))))
         case _:
             return part
 

@@ -41,13 +41,14 @@ HOME_OF_ALL = (
     " earlier one left there."
 )
 LEFT_FOR_THE_OTHER = (
-    "The same holds between {first} and {second}: where they agree, one may have read what the other"
-    " left behind."
+    "The same holds between {first} and {second}: where they agree, one may have read what the"
+    " other left behind."
 )
 LOADED = (
     "The evidence identifies modules of the arm's folder by their digest, packages by their RECORD,"
     " and other files by the repository. It does not cover code without a source file of its own:"
-    " text passed to exec, native libraries, compiled copies that Python keeps, and the interpreter."
+    " text passed to exec, native libraries, compiled copies that Python keeps, and the"
+    " interpreter."
 )
 PROGRAMS = (
     "Ranks were programs. The digests are those of the arm's files before they were executed; which"
@@ -69,15 +70,16 @@ ONE_MACHINE = (
     " tested."
 )
 TEST_HOSTS = (
-    "The ranks were on {count} test hosts of one machine. Each host had its own network (joined by a"
-    " process that plays the wire), host name, temporary folder and monotonic clock; processors, all"
-    " other files and the wall clock were shared. Network cards, their drivers, and machines that"
-    " differ were not tested."
+    "The ranks were on {count} test hosts of one machine. Each host had its own network (joined by"
+    " a process that plays the wire), host name, temporary folder and monotonic clock; processors,"
+    " all other files and the wall clock were shared. Network cards, their drivers, and machines"
+    " that differ were not tested."
 )
 MACHINES = (
     "The ranks of a world were on {count} of {listed} in the hostfile, reached by ssh. We rely on"
-    " each machine's own report of its ranks, within what can be true. Clocks of two machines agree"
-    " to within half of the fastest round trip, so no verdict rests on which of two was first."
+    " each machine's own report of its ranks, within what can be true. Times of two machines are"
+    " converted to our clock, to within half of the fastest round trip, so no verdict rests on"
+    " which of two was first."
 )
 TEST_MACHINES = (
     "These are test machines on one host, each with its own network and a real sshd. They share its"
@@ -87,8 +89,8 @@ FARMED = (
     "Each trial ran on one machine, over loopback, and different trials on different machines, so"
     " networks were not tested. Times and memory of different machines are not compared, so nothing"
     " was measured. We rely on each node's own report of its world, as far as its events agree with"
-    " each other. The trials of a node that was lost are void, and counted as failures in the second"
-    " bound."
+    " each other. The trials of a node that was lost are void, and counted as failures in the"
+    " second bound."
 )
 TIME = "The time of the run is the signer's own claim."
 
@@ -107,7 +109,7 @@ def limits_section(record: Record) -> list[Block]:
     if record.run.start == "warm":
         items.append(WARM)
     if record.run.environment.gpu is None:
-        items.append("No GPU was used: nvidia-smi found none.")
+        items.append("nvidia-smi found no GPU.")
     if record.scenario.called:
         items.append(COMPARED)
     if record.scenario.use is not None:

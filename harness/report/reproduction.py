@@ -103,9 +103,9 @@ def reproduction_in_full(record: Record) -> list[Block]:
         Note(
             "The same failure is the same cause (error, function, source line, ranks), the same"
             " checks and the same state of every fault; consequences, pids, times and folders are"
-            " left out. Counts are compared by Fisher's exact test, two-sided, at 5 % over all cells"
-            " together. Numbers are compared between trials of one seed and one outcome, at the"
-            " level that the check declares; they do not decide the answer."
+            " left out. Counts are compared by Fisher's exact test, two-sided, at 5 % over all"
+            " cells together. Numbers are compared between trials of one seed and one outcome, at"
+            " the level that the check declares; they do not decide the answer."
         )
     )
     return blocks

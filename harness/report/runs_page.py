@@ -47,12 +47,15 @@ HEAD = """\
 <title>Rankproof runs</title>
 """
 LOOKS = """\
-.filters{display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;align-items:center;margin:1rem 0;font-size:.875rem}
+.filters{display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;align-items:center;margin:1rem 0;
+font-size:.875rem}
 .filters select{font:inherit;max-width:18rem}
-main .runs td:first-child{min-width:8.5rem}.runs td:first-child .q{max-width:17rem}.runs td{min-width:0}.runs td:nth-child(2){min-width:20rem}
+main .runs td:first-child{min-width:8.5rem}.runs td:first-child .q{max-width:17rem}.runs td{
+min-width:0}.runs td:nth-child(2){min-width:20rem}
 .runs .q{display:block;color:var(--faint);font-size:.8125rem;line-height:1.4;max-width:40rem}
 .runs .cells span{display:block}.runs time,.runs code{white-space:nowrap}
-.runs details{margin:0;border:0}.runs summary{padding:0}.runs details>.cells{display:block;margin:.2rem 0 0}
+.runs details{margin:0;border:0}.runs summary{padding:0}.runs details>.cells{display:block;
+margin:.2rem 0 0}
 .refused{--word:var(--bad);--tint:var(--bad-soft)}
 .charts{display:flex;flex-wrap:wrap;gap:1rem}.charts figure{margin:0}
 .charts figure svg{min-width:0;width:auto}

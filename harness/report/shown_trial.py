@@ -293,9 +293,6 @@ def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = Fal
     return Claim(value, (Evidence(trial.evidence, line),))
 
 
-WORDS = {"excluded": "excluded", "found": "found", "open": "not looked at"}
-
-
 def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
     """Block of one arm in one cell; nothing where no output of it was wrong."""
     findings = cell.attributions.get(arm)
@@ -309,11 +306,15 @@ def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Blo
         text.append(f" The smallest world that computes it wrong is {rung}.")
     if findings.where:
         text += [" First difference: ", Foreign(findings.where), "."]
-    items = tuple(
-        Foreign(f"{WORDS[cause.word]}: {cause.what} ({cause.why})", 1000)
+    items = [
+        Foreign(f"{cause.word}: {cause.what} ({cause.why})", 1000)
         for cause in findings.causes
-    )
-    return [Paragraph(*text), BulletList(items)]
+        if cause.word != "open"
+    ]
+    # Where nothing was looked at there is nothing to read: one line says what else it could be.
+    if left := [cause.what for cause in findings.causes if cause.word == "open"]:
+        items.append(Foreign(f"not looked at: {'; '.join(left)}", 2000))
+    return [Paragraph(*text), BulletList(tuple(items))]
 
 
 LINKS = 24

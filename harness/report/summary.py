@@ -1,8 +1,9 @@
-"""The first screen: verdict, question, what the candidate showed, how the control failed, what stands
-out, what was not shown, who signed.
+"""The first screen: verdict, question, what the candidate showed, how the control failed, what
+stands out, what was not shown, who signed.
 
 All of it comes from the record, so that a verifier can write it again and a page shows it before
-anything else. Nothing on it is cut, but for texts of hundreds of characters that somebody else wrote.
+anything else. Nothing on it is cut, but for texts of hundreds of characters that somebody else
+wrote.
 """
 
 from __future__ import annotations
@@ -207,8 +208,8 @@ def control_in_words(record: Record) -> Part:
 
 
 def _candidate(record: Record) -> Part:
-    """How many trials of the candidate failed and what bound follows, and how: its failures, or else
-    what its checks saw at worst.
+    """How many trials of the candidate failed and what bound follows, and how: its failures, or
+    else what its checks saw at worst.
     """
     ran = [cell.candidate for cell in record.judgement.cells if cell.candidate is not None]
     counted = sum(tally.counted for tally in ran)
@@ -277,8 +278,8 @@ def _worst(record: Record) -> Part:
             known = by_check.get(found.check)
             if known is None or (found.share or 0.0) > (known[1].share or 0.0):
                 by_check[found.check] = cell, found
-    # In the order of the scenario, which is that of the record.
     told = [pair for pair in by_check.values() if pair[1].share is not None]
+    told.sort(key=lambda pair: -(pair[1].share or 0.0))
     if not told:
         told = [pair for pair in by_check.values() if pair[1].is_value]
     told = told[:CHECKS_SHOWN]
@@ -312,7 +313,7 @@ def _seen(found: WorstFinding, cell: CellVerdict, *, several: bool) -> Part:
 
 
 def _share_in_words(share: float) -> str:
-    return f"{100 * share:.2g} % of the limit" if share < 1 else f"{share:.3g} times the limit"
+    return f"{100 * share:.3g} % of the limit" if share < 1 else f"{share:.3g} times the limit"
 
 
 def _stands_out(record: Record) -> Part:

@@ -29,7 +29,9 @@ def number(value: float) -> str:
 
 
 def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> bytes:
-    """Return a whole file, with a title for readers who do not see it and a background for dark pages."""
+    """Return a whole file, with a title for readers who do not see it and a background for dark
+    pages.
+    """
     size = (
         f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)}'
         f' {number(height)}"'

@@ -39,7 +39,9 @@ AMONG = ("a failure", "beside it")
 
 
 def results_section(record: Record) -> list[Block]:
-    """One table per cell: what each check showed in one trial of each arm, and how often it failed."""
+    """One table per cell: what each check showed in one trial of each arm, and how often it
+    failed.
+    """
     section: list[Block] = [Heading(2, "Results by cell")]
     for position, cell in enumerate(worst_first(record.judgement.cells)):
         section.append(Heading(3, Foreign(f"{cell.id}: {cell.verdict}")))
@@ -279,7 +281,10 @@ def faults_section(record: Record) -> list[Block]:
     sides: tuple[Align, ...] = ("left",) * 3 + ("right",) * 4 + ("left",)
     section.append(Table(header, rows, sides))
     void = [
-        Foreign(f"{cell.id}, {record.scenario.arm(arm)} {trial.index}: {trial.void}")
+        Claim(
+            Foreign(f"{cell.id}, {record.scenario.arm(arm)} {trial.index}: {trial.void}"),
+            (Evidence(trial.evidence),),
+        )
         for cell in ran
         for arm, tally in cell.arms.items()
         for trial in tally.trials

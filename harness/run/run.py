@@ -1,10 +1,7 @@
-"""From a scenario file to a signed report, with the texts of the library modules in which the arms
-differ.
-"""
+"""From a scenario file to a signed report."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import sys
@@ -17,20 +14,29 @@ from pathlib import Path
 from harness import __version__
 from harness.forms import manifest
 from harness.forms.digest import sha256, sha256_of
+from harness.forms.distribution import wheel_lines
 from harness.forms.git import git
 from harness.forms.regular_file import read_regular
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed, imported
 from harness.record.arms import compared
 from harness.record.assemble import assemble
-from harness.record.changed import TEXT_LIMIT, LoadedLibraries, chosen, text_path
 from harness.record.facts import (
     FORMAT,
     PATH,
+    EnvironmentFacts,
     Reproduces,
     RoomFacts,
     RunFacts,
     SignerFacts,
+)
+from harness.record.libraries import (
+    RECORD,
+    TEXT_LIMIT,
+    LoadedLibraries,
+    chosen,
+    paths_of,
+    stated_records,
 )
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Contradiction, Record, Unknown
@@ -218,7 +224,12 @@ def _facts(
         machines=trials.machines,
         farm=trials.farm,
         texts_left=keep_texts(
-            folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
+            folder,
+            loaded,
+            environments,
+            plan.preparation.machine,
+            of=plan.trials.differing,
+            arms=compared(ingredients.arms),
         ),
         cells=[
             CellFacts(id=cell.id, skipped=skipped.get(cell.id), **trials.of(cell))
@@ -356,17 +367,19 @@ def keep_texts(
     results: ResultsFolder,
     lists: Mapping[str, Mapping[str, bytes]],
     environments: Mapping[str, ReadyEnvironment],
+    machine: EnvironmentFacts,
     *,
     of: Collection[str],
     arms: tuple[str, str],
 ) -> dict[str, int | None]:
-    """Write the texts of the modules that ranks of both arms loaded with different content, as far
-    as there is room.
+    """Write the texts of the modules that ranks of both arms loaded with different content, and the
+    RECORDs of their distributions, as far as there is room.
 
     Args:
         results: where to.
         lists: per arm, what its ranks had loaded, by digest.
         environments: those of the arms that have their own.
+        machine: the harness' environment.
         of: normal names of the distributions in question.
         arms: those that the report compares.
 
@@ -378,17 +391,21 @@ def keep_texts(
     for arm, by_digest in lists.items():
         for listing in by_digest.values():
             loaded.add(arm, listing, of=of)
+    own = {arm: environment.facts for arm, environment in environments.items()}
+    pairs = {**dict(loaded.pairs()), **stated_records(of, own, machine, arms=arms)}
     texts: dict[str, bytes | None] = {}
     sizes: dict[str, int | None] = {}
-    pairs = list(loaded.pairs())
-    for distribution, file, *digests in pairs:
+    for (distribution, file), digests in pairs.items():
         for arm, digest in zip(arms, digests, strict=True):
             if texts.get(digest) is None:
                 folders = _imported_from(environments.get(arm), distribution)
-                sizes[digest], texts[digest] = _find_module(folders, file, digest)
-    kept = chosen([(before, after) for _, _, before, after in pairs], sizes)
+                find = _find_record if file == RECORD else _find_module
+                name = distribution if file == RECORD else file
+                sizes[digest], texts[digest] = find(folders, name, digest)
+    kept = chosen(pairs.values(), sizes)
+    paths = paths_of(pairs)
     for digest in sorted(kept):
-        results.write(text_path(digest), texts[digest] or b"")
+        results.write(paths[digest], texts[digest] or b"")
     return {digest: sizes[digest] for digest in sorted(sizes.keys() - kept)}
 
 
@@ -398,7 +415,7 @@ def _imported_from(environment: ReadyEnvironment | None, distribution: str) -> I
         yield from environment.python.parent.parent.glob("lib*/python*/site-packages")
         return
     yield from map(Path, filter(None, sys.path))
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+    with suppress(importlib.metadata.PackageNotFoundError):
         if (folder := installed_folder(importlib.metadata.distribution(distribution))) is not None:
             yield from (folder, folder / "src")
 
@@ -410,8 +427,20 @@ def _find_module(
     where it is gone.
     """
     for folder in folders:
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             if (path := folder / file).is_file() and sha256_of(path) == digest:
                 size = path.stat().st_size
                 return size, read_regular(path, limit=TEXT_LIMIT) if size <= TEXT_LIMIT else None
+    return None, None
+
+
+def _find_record(
+    folders: Iterator[Path], distribution: str, digest: str
+) -> tuple[int | None, bytes | None]:
+    """Size and lines of a RECORD with this digest; None where it is gone."""
+    places = [str(folder) for folder in folders]
+    for found in importlib.metadata.distributions(name=distribution, path=places):
+        lines = wheel_lines(found.read_text("RECORD") or "")
+        if sha256(lines) == digest:
+            return len(lines), lines
     return None, None

@@ -84,7 +84,7 @@ class Input(Model):
         None,
         description=(
             "Tokenizer repositories that Rankproof makes itself, by name; `rankproof lab hub"
-            " layouts` writes them."
+            " layouts` lists them."
         ),
     )
     made: Line | None = Field(
@@ -125,7 +125,7 @@ def _home(text: str) -> str:
 HomeFolder = Annotated[Inside, AfterValidator(_home)]
 
 
-class World(Model):
+class WorldSettings(Model):
     """How the rank processes of a trial are started and stopped."""
 
     start: Literal["warm", "fresh"] = Field(
@@ -348,8 +348,8 @@ class Scenario(Model):
     matrix: Matrix = Field(
         description="The axes whose combinations are the cells; each has a verdict."
     )
-    world: World = Field(
-        default_factory=World, description="How the ranks are started and stopped."
+    world: WorldSettings = Field(
+        default_factory=WorldSettings, description="How the ranks are started and stopped."
     )
     seed: SeedText = Field(
         "0", description="Root of all seeds, a text of 1 to 64 characters, in quotes."

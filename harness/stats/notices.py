@@ -1,7 +1,8 @@
-"""What a run noticed beside its question: what its subject reported as a notice, and the warnings and
-tracebacks that ranks printed in trials that passed.
+"""What a run noticed beside its question: what its subject reported as a notice, and the warnings
+and tracebacks that ranks printed in trials that passed.
 
-No check asks for any of it, so it decides nothing. A reader sees it on the first screen of a report.
+No check asks for any of it, so it decides nothing. A reader sees it on the first screen of a
+report.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from harness.events import Event
 from harness.forms.model import Model
-from harness.forms.text import plural
+from harness.forms.text import bounded
 from harness.history import History
 from harness.scenario import Cell, Scenario
 from harness.stats.outcome import JudgedTrial, Trial, TrialKeeper
@@ -22,6 +23,7 @@ NOTICE = "notice"
 """Event by which a subject reports something that no check asks for: `emit("notice", text=...)`."""
 TRACEBACKS_MOST = 3
 NOTICES_MOST = 20
+REST = f"More than {NOTICES_MOST} different notices; the others are not listed."
 TEXT_MOST = 400
 # A warning as Python prints it: file, line, class, text. Whatever a library writes before each of
 # its lines, such as `[rank1]: `, comes first.
@@ -103,19 +105,23 @@ class Notices(TrialKeeper):
             return notices
         first = self.printed[0]
         who = self._scenario.subject.named("candidate")
-        count = plural(self._with_traceback, "trial")
-        text = f"A rank printed a traceback in {count} of {who} that passed."
+        text = f"A rank printed a traceback in a trial of {who} that passed."
         traceback = Notice(text=text, trials=self._with_traceback, path=first.path, line=first.line)
         return [traceback, *notices]
 
     def _add(self, found: Iterable[Notice]) -> None:
-        """Count the notices of one trial."""
-        for notice in {notice.text: notice for notice in found}.values():
-            known = self._noticed.get(notice.text)
-            if known is not None:
-                self._noticed[notice.text] = known.model_copy(update={"trials": known.trials + 1})
-            elif len(self._noticed) < NOTICES_MOST:
-                self._noticed[notice.text] = notice
+        """Count the notices of one trial, each text once."""
+        here: dict[str, Notice] = {}
+        for notice in found:
+            texts = self._noticed.keys() | here.keys() | {notice.text}
+            text = (
+                notice.text if len(texts) <= NOTICES_MOST or notice.text in self._noticed else REST
+            )
+            here.setdefault(text, notice.model_copy(update={"text": text}))
+        for text, notice in here.items():
+            known = self._noticed.get(text)
+            trials = known.trials + 1 if known is not None else 1
+            self._noticed[text] = (known or notice).model_copy(update={"trials": trials})
 
     def _take_logs(self, cell: Cell, trial: Trial) -> list[Notice]:
         warnings = []
@@ -150,17 +156,23 @@ def _reported(history: History, evidence: str) -> Iterable[Notice]:
 
 def _text_of(event: Event) -> str:
     text = event.values.get("text")
-    return text.strip()[:TEXT_MOST] if isinstance(text, str) else ""
+    return bounded(text.strip(), TEXT_MOST) if isinstance(text, str) else ""
 
 
 def _warnings(log: bytes, path: str) -> list[Notice]:
-    """Warnings in a log. The folder of a file is left out: it says where, not what."""
-    found = []
+    """Warnings in a log, each once. The folder of a file is left out: it says where, not what."""
+    found: dict[str, Notice] = {}
+    number, counted = 1, 0
     for match in WARNING.finditer(log):
+        # Counted from the last one: a log of megabytes may be warnings alone.
+        number += log.count(b"\n", counted, match.start())
+        counted = match.start()
         file, line, kind, text = (
             part.decode("utf-8", "backslashreplace") for part in match.groups()
         )
-        words = f"{kind} in {FOLDERS.sub('', file)}:{line}: {text.strip()}"
-        number = log.count(b"\n", 0, match.start()) + 1
-        found.append(Notice(text=words[:TEXT_MOST], trials=1, path=path, line=number))
-    return found
+        words = bounded(f"{kind} in {FOLDERS.sub('', file)}:{line}: {text.strip()}", TEXT_MOST)
+        if words not in found:
+            found[words] = Notice(text=words, trials=1, path=path, line=number)
+        if len(found) > NOTICES_MOST:
+            break
+    return list(found.values())

@@ -362,7 +362,9 @@ def _changed(other: LoadedPackage, source: Source) -> Iterator[str]:
 
 
 def _judge(other: LoadedPackage, source: Source) -> tuple[list[str], dict[str, str]]:
-    """Return the files of one package that are not proved, and those that need no proof, with why."""
+    """Return the files of one package that are not proved, and those that need no proof, with
+    why.
+    """
     record = other.record
     distribution = other.distribution
     files = other.files

@@ -7,6 +7,7 @@ another form is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, TypeGuard
 
@@ -133,7 +134,9 @@ def worst_finding(trial: Trial, finding: Finding, *, is_value: bool) -> WorstFin
     worst = max(parts, key=lambda part: -1.0 if part.share is None else part.share)
     text = _observed(worst, WORST_LIMIT)
     alike = [part.rank for part in parts if _observed(part, WORST_LIMIT) == text]
-    changes = {"ranks": alike, "shown": text, "share": worst.share, "line": worst.line}
+    is_finite = worst.share is not None and math.isfinite(worst.share)
+    share = worst.share if is_finite else None
+    changes = {"ranks": alike, "shown": text, "share": share, "line": worst.line}
     return found.model_copy(update=changes)
 
 
@@ -256,7 +259,9 @@ def log_path(evidence: str, rank: int) -> str:
 
 
 def _observed(part: RankFinding, limit: int = VALUE_LIMIT) -> str:
-    """What a rank showed; of one that failed, why, with what was found where the reason lacks it."""
+    """What a rank showed; of one that failed, why, with what was found where the reason lacks
+    it.
+    """
     if part.observed is None:
         return part.reason
     text = shown(part.observed, limit)

@@ -92,17 +92,19 @@ def swapped(scenario: Scenario) -> str:
     """Return what ledgers and digests do not see: arrays for another purpose; empty where no check
     asks for them.
     """
-    asked = ", ".join(
+    asked = [
         check.id
         for check in scenario.checks
         if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck)
-    )
+    ]
     if not asked:
         return ""
+    checks = "check" if len(asked) == 1 else "checks"
     return (
-        f"{asked} cannot see that the subject swapped two receives without tags, of one shape and"
-        " type: every call still has its other end, and every byte arrives as it was sent. For"
-        " payloads that the subject codes, collective-correct checks whose they are"
+        f"{checks} {', '.join(asked)} cannot see that the subject swapped two receives without"
+        " tags, of one shape and type: every call still has its other end, and every byte arrives"
+        " as it was sent. For payloads that the subject codes, collective-correct checks whose"
+        " they are"
     )
 
 
@@ -337,7 +339,9 @@ def has_talked(history: History) -> bool:
 
 
 def _held(checks: object) -> list[list[JSON]]:
-    """Return how many calls of each rank were held against another rank's, by each check that does so."""
+    """Return how many calls of each rank were held against another rank's, by each check that does
+    so.
+    """
     counts = [check.get(key) for check in _mappings(checks) for key in ("matched", "compared")]
     return [ranks for ranks in counts if isinstance(ranks, list)]
 

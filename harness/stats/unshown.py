@@ -237,9 +237,9 @@ class Unshown(TrialKeeper):
             return ""  # what one rank changes, another one computes with
         if self._called[cell]:
             return (
-                "ranks made collective calls, but no check compared the calls of one rank with those"
-                " of another (ledger-agrees does), so each rank may have called in a group of its"
-                " own"
+                "ranks made collective calls, but no check compared the calls of one rank with"
+                " those of another (ledger-agrees does), so each rank may have called in a group"
+                " of its own"
             )
         if "collectives" in self._scenario.observe:
             return (

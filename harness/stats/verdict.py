@@ -15,6 +15,7 @@ from functools import cached_property
 from pydantic import Field
 
 from harness.forms.model import Model
+from harness.forms.text import plural
 from harness.history import History
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import SIGNIFICANT, Cell, Measure, Scenario, reference_of
@@ -192,14 +193,14 @@ def decide(
     limit = accept.failure_rate_below
     if candidate.failed and candidate.upper >= limit:
         reason = (
-            f"{candidate.failed} of {candidate.counted} trials failed, so the failure rate may be as"
-            f" high as {candidate.upper:.1%}; below {limit:.1%} was asked"
+            f"{candidate.failed} of {plural(candidate.counted, 'trial')} failed, so the failure"
+            f" rate may be as high as {candidate.upper:.1%}; below {limit:.1%} was asked"
         )
         return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
     reasons: list[VerdictReason] = []
     if candidate.upper >= limit:
         reason = (
-            f"{candidate.counted} trials without a failure only show a failure rate below"
+            f"no failure in {plural(candidate.counted, 'trial')} only shows a failure rate below"
             f" {candidate.upper:.1%}; below {limit:.1%} was asked"
         )
         reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))

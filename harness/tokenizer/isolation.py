@@ -116,8 +116,8 @@ def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
         return f"needs more than {seconds} s of CPU time to read, and no tokenizer does"
     return (
-        f"the process that read it died of {signal_name(number)}: the tokenizers library crashed on it, or wanted"
-        f" more than {memory} bytes"
+        f"the process that read it died of {signal_name(number)}: the tokenizers library crashed"
+        f" on it, or wanted more than {memory} bytes"
     )
 
 

@@ -100,7 +100,7 @@ def first_line(error: BaseException) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class LoadRequest:
     """One request as it went.
 
     Attributes:
@@ -130,7 +130,7 @@ class LoadError(TokenizerError):
         logs: log lines of transformers and huggingface_hub in this thread, from DEBUG up.
     """
 
-    requests: tuple[Request, ...] = ()
+    requests: tuple[LoadRequest, ...] = ()
     logs: tuple[str, ...] = ()
 
 

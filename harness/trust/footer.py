@@ -77,7 +77,8 @@ def signed_part(body: bytes) -> bytes:
 
 
 def attach(body: bytes, signature: bytes) -> bytes:
-    """Return the whole report. `signature` is over `signed_part(body)`, armoured, with its final newline.
+    """Return the whole report. `signature` is over `signed_part(body)`, armoured, with its final
+    newline.
 
     Raises:
         FooterError: the body cannot be signed, or the signature is not one armoured block.

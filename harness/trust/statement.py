@@ -148,8 +148,8 @@ def check(
 
 
 def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
-    """Return the word and the message for how a statement differs from the one that report and record
-    make; None if not.
+    """Return the word and the message for how a statement differs from the one that report and
+    record make; None if not.
     """
     if stated == rebuilt:
         return None

@@ -293,7 +293,9 @@ class Verifier:
         return self._refusal(word, message)
 
     def take_names(self, names: Sequence[str], checked_elsewhere: frozenset[str]) -> None:
-        """Rules 5 (that no file was left out) and 6. `checked_elsewhere` is what other rules check."""
+        """Rules 5 (that no file was left out) and 6. `checked_elsewhere` is what other rules
+        check.
+        """
         missing = self._digests.keys() - self._seen
         if missing or self._next() != "files":
             raise OutOfOrder(f"{len(missing)} listed files were never checked")

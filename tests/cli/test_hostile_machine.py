@@ -136,7 +136,7 @@ def test_a_scenario_that_names_a_loop_of_links(
         main(["run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned"]) == code
     )
     said = capsys.readouterr()
-    assert "is not there" in said.err or "is not a folder" in said.err
+    assert "does not exist" in said.err or "is not a folder" in said.err
     assert main(["bundle", str(tmp_path / "loop")]) == 64
 
 

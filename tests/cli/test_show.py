@@ -56,7 +56,7 @@ def verify(folder: Path) -> Verification:
 def test_a_folder_a_report_and_a_bundle_are_shown_alike(
     made: tuple[Path, Path, Path], rankproof: Run
 ) -> None:
-    """The first screen, the trials as signs and the tracebacks.
+    """The first screen; with `--all` also the trials as signs, the tracebacks and the appendix.
 
     A bundle shows what its folder does.
     """
@@ -65,16 +65,21 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(
         rankproof("show", str(given), env=WIDE) for given in (folder, folder / "report.md", bundle)
     ]
     assert [one.code for one in shown] == [0, 0, 0]
-    bodies = [one.out.split("\nSignature: ")[0] for one in shown]
+    bodies = [one.out.split("\nMade ")[0] for one in shown]
+    assert len(set(bodies)) == 1
+    failed = "It failed as stated in 2 of 2 trials: AssertionError at assert thing on rank 1."
+    assert f"Control     {failed}" in bodies[0]
+    assert "This run" not in bodies[0]
+    every = [rankproof("show", str(given), "--all", env=WIDE).out for given in (folder, bundle)]
+    bodies = [one.split("\nMade ")[0] for one in every]
     assert len(set(bodies)) == 1
     for part in (
-        (
-            "Control    It failed as stated in 2 of 2 trials: AssertionError at assert thing on"
-            " rank 1."
-        ),
+        f"Control     {failed}",
         "ranks=2,backend=none control: ⊠⊠",
-        "AssertionError",
-        "Signed by  SHA256:",
+        "    AssertionError",
+        "Signed by   SHA256:",
+        "Trials, rank by rank",
+        "How the numbers are made",
     ):
         assert part in bodies[0], part
     issues = [rankproof("show", str(given), "--issue") for given in (folder, bundle)]
@@ -111,12 +116,12 @@ def test_the_readers_own_list_says_who_signed(
 
 @pytest.mark.slow
 def test_nobody_signed(rankproof: Run, scenario: Write) -> None:
-    """An unsigned run says so on its first screen and at the end of what is shown."""
+    """An unsigned run says so on the first screen of its report and at the end of what is shown."""
     ran = rankproof("run", str(scenario()), "--unsigned")
     assert ran.record.run.signer is None
-    shown = rankproof("show", str(ran.folder), env=WIDE).out
-    assert "Signed by  nobody: whoever had this file may have written it." in shown
-    assert "Signature: UNSIGNED" in shown
+    unsigned = "**Signed by.** **nobody**: anyone who had this file may have changed it.\n"
+    assert unsigned in (ran.folder / "report.md").read_text().split("\n## ")[0]
+    assert "Signature: UNSIGNED" in rankproof("show", str(ran.folder), env=WIDE).out
 
 
 @pytest.mark.slow
@@ -186,9 +191,9 @@ def test_a_stranger_cannot_make_an_issue_of_files_outside(
 ) -> None:
     """A record that names a file outside its folder, or a link, is not read out."""
     folder = shutil.copytree(made[0], tmp_path / "run")
-    secret = tmp_path / "secret.py"
+    secret = tmp_path / "secret.log"
     secret.write_text("hunter2\n")
-    target = folder / "evidence" / "source" / "candidate" / "subject.py"
+    (target,) = folder.glob("evidence/*/control-00000/rank-1.log")
     target.unlink()
     target.symlink_to(secret)
     shown = rankproof("show", str(folder), "--issue")

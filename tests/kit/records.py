@@ -163,7 +163,7 @@ def record(
                 "accept_confidence": 0.95,
                 "candidate_trials": 5,
                 "control_trials": 5,
-                "must_fail": "check met fails, on ranks: [1]",
+                "must_fail": "met fails on rank 1, in every trial",
                 "faults": [],
                 **(scenario or {}),
             },

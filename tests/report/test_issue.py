@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from harness.record.model import LibraryChange, ModuleChange, Record
-from harness.report.issue import LONGEST, render_issue, without_places
+from harness.report.issue import LONGEST, MODULES_NAMED, MOST_LINES, render_issue, without_places
 from tests.kit.records import cell, record
 from tests.report.test_rendering import FOREIGN
 from tests.stats.test_verdict import broken, clean, judged
@@ -61,7 +61,7 @@ def prose(text: str) -> str:
 
 
 def test_it_stands_alone() -> None:
-    """Question, verdict, control, traceback, diff, versions, files and commands are in it.
+    """Question, verdict, control, traceback, diff, versions and commands are in it.
 
     Nothing leads elsewhere.
     """
@@ -72,39 +72,48 @@ def test_it_stands_alone() -> None:
         "AssertionError at `assert tokenizer` on rank 1.",
         "```diff\n-a\n+b\n```",
         "### The control, as rank 1 printed it",
-        "| packages | torch 2.13.0 |",
+        "torch 2.13.0",
         "rankproof run scenarios/meet",
         "git checkout " + "ab" * 20,
-        "<summary>The scenario</summary>",
+        "`rankproof reproduce report.md`",
         "This text is not signed",
     ):
         assert part in text, part
     assert not re.search(r"\]\(|!\[|evidence/|results\.json", text)
 
 
-def test_the_lines_of_a_library_go_along() -> None:
-    """Where two releases are compared, the short diffs of their modules come first, as long as
-    there is room.
+def test_libraries_that_differ_are_named() -> None:
+    """Where two releases are compared, their versions and the modules that differ are in one line
+    each; their diffs are in the report.
     """
-
-    def change(file: str, lines: list[str]) -> ModuleChange:
-        return ModuleChange(file=file, digests={}, only={}, lines=lines, more=0, why="")
-
     modules = [
-        change("mlx_lm/generate.py", ["+" + "x" * 15_990] * 2),
-        change("mlx_lm/pipeline.py", ["-a @bob", "+b"]),
+        ModuleChange(
+            file=f"mlx_lm/m{number}.py",
+            digests={},
+            only={},
+            removed=1,
+            added=0,
+            lines=["-a @bob"],
+            more=0,
+            why="",
+        )
+        for number in range(MODULES_NAMED + 2)
     ]
-    library = LibraryChange(distribution="mlx-lm", versions={}, alike=0, modules=modules, untold=0)
-    other = library.model_copy(update={"modules": [change("mlx_lm/unlucky.py", ["+c"] * 3)]})
-    text = issue(MADE.model_copy(update={"libraries": [library, other]}))
-    first, second = (
-        text.index("<summary>mlx-lm: mlx_lm/pipeline.py"),
-        text.index("<summary>mlx-lm: mlx_lm/generate.py"),
+    library = LibraryChange(
+        distribution="mlx-lm",
+        versions={"control": "0.31.0", "candidate": None},
+        alike=0,
+        modules=modules,
+        unloaded=None,
+        untold=0,
     )
-    assert first < second
-    assert "```diff\n-a @bob\n+b\n```" in text
-    assert "more characters" in text[second:]
-    assert text.index("mlx_lm/unlucky.py")
+    other = library.model_copy(update={"distribution": "other", "modules": modules[:1]})
+    text = issue(MADE.model_copy(update={"libraries": [library, other]}))
+    differ = "; modules that ranks loaded and that differ: mlx_lm/m0.py"
+    assert f"- mlx-lm 0.31.0 and not installed{differ}, " in text
+    assert "mlx_lm/m7.py and 2 more\n" in text
+    assert f"- other 0.31.0 and not installed{differ}\n" in text
+    assert "@bob" not in text
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,7 @@ def test_nothing_breaks_out_of_its_fence(log: str, source: str) -> None:
     assert headings == [
         "**PASS** Ranks meet",
         "The control, as rank 1 printed it (ranks=2,backend=gloo)",
-        "From the control to the candidate",
+        "Difference from the control to the candidate",
         "Versions",
         "How to reproduce it",
     ]
@@ -165,15 +174,16 @@ def test_nothing_breaks_out_of_its_fence(log: str, source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "size"), [(1, 0), (31, 0), (1, 20_000), (1, 100_000), (60, 100_000)]
+    ("count", "size"), [(1, 0), (7, 0), (1, 20_000), (1, 100_000), (60, 100_000)]
 )
 def test_it_is_never_too_long(count: int, size: int) -> None:
-    """At most 65,000 characters, whatever there is to say, and what is left out is said."""
+    """At most 60 lines and 65,000 characters, whatever there is, and what is left out is said."""
     cells = [cell(f"ranks={number}|" * 9, reasons=["because " * 80]) for number in range(count)]
     found = record(*cells, scenario={"question": "`@a`#1|" * 400})
     found = found.model_copy(update={"changed": ["+" + "|`" * 40] * (size // 80)})
     found.judgement.reasons.extend("<&|" * 300 for _ in range(count))
     text = issue(found, "x" * size, "&" * size)
     assert len(text) <= LONGEST
-    assert count <= 30 or f"{count - 30} more cell" in text
-    assert size <= 16_100 or "more characters)" in text or "Left out for length" in text
+    assert text.count("\n") <= MOST_LINES
+    assert count <= 6 or f"{count - 6} more cell" in text
+    assert not size or "more lines." in text or "Left out for length" in text

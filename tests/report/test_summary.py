@@ -14,6 +14,7 @@ from harness.events import Event
 from harness.history import History
 from harness.record.facts import RevisionFacts
 from harness.record.model import Record
+from harness.report.appendix import appendix_blocks, render_appendix
 from harness.report.figures import rank_lanes
 from harness.report.html import render_page
 from harness.report.markdown import render_markdown
@@ -91,7 +92,7 @@ def test_how_the_control_failed_is_said_in_words(control: Sequence[list[Event]],
 
 
 def test_ends_that_are_no_errors_are_said_too() -> None:
-    """An exit code, a check that only does not hold, and a hang, each as the scenario states it."""
+    """An exit code, and a check that only fails, each as the scenario states it."""
     told = {}
     for name, stated in {
         "code": "{check: ended, ranks: nonzero, code: 1}",
@@ -139,18 +140,17 @@ checks:
             judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files)
         )
     assert "It failed as stated in 1 of 1 trial: code 1 on rank 1." in told["code"]
-    assert "check ready does not hold because `" in told["check"]
+    assert "in 1 of 1 trial: ready failed because `" in told["check"]
 
 
 def test_a_scenario_without_a_control_says_so() -> None:
-    """No control, and a control of which nothing was run: nothing shows that the checks can
-    fail.
-    """
+    """No control, and a control that was not run: the run does not show that the checks can fail."""
     without = record(scenario={"must_fail": None})
-    assert "**Control.** There is none: nothing shows that these checks can fail." in text(without)
+    limit = "so this run does not show that its checks can fail."
+    assert f"**Control.** There is no control, {limit}" in text(without)
     skipped = cell(verdict="SKIPPED")
     skipped.update(candidate=None, control=None)
-    assert "**Control.** It was not run" in text(record(skipped))
+    assert f"**Control.** The control was not run, {limit}" in text(record(skipped))
 
 
 def test_who_signs_is_on_the_first_screen() -> None:
@@ -158,7 +158,8 @@ def test_who_signs_is_on_the_first_screen() -> None:
 
     And that nobody signed where nobody did.
     """
-    assert "**Signed by.** **nobody**: whoever had this file may have written it." in text(record())
+    unsigned = "**Signed by.** **nobody**: anyone who had this file may have changed it."
+    assert unsigned in text(record())
     signed = text(record(run={"signer": {"key": KEY, "name": "release@example.org"}})).split(
         "\n## "
     )[0]
@@ -221,15 +222,15 @@ def test_each_commit_is_there_in_full_once() -> None:
 
 
 def test_packages_that_no_arm_saw_are_one_line() -> None:
-    """Of programs, and of arms in environments of their own, the harness' packages are counted, not
-    listed.
+    """Of programs, and of arms in environments of their own, the report names no package of the
+    harness; the appendix lists them all, and says that ranks did not use them.
     """
-    assert "torch==2.13.0" in text(record())
-    programs = text(record(scenario={"program": ["sh", "rank.sh"]}))
-    assert "torch==" not in programs
-    assert "Listed in the evidence: 1 package of the harness. Ranks were programs" in programs
-    # A program may have imported them: it is not said that it did not.
-    assert "which no rank of an arm saw" not in programs
+    assert "| packages | [torch 2.13.0](evidence/run.json) |" in text(record())
+    programs = record(scenario={"program": ["sh", "rank.sh"]})
+    assert "torch" not in text(programs)
+    appendix = render_appendix(programs).decode()
+    assert "### 1 package of the harness, which ranks did not use\n" in appendix
+    assert "\ntorch==2.13.0\n" in appendix
 
 
 def test_blanks_at_the_end_of_a_line_are_readable_in_a_diff() -> None:
@@ -256,8 +257,8 @@ def test_ranks_in_words(ranks: Sequence[int], words: str) -> None:
 
 
 def test_a_world_of_64_ranks_is_told_in_groups() -> None:
-    """Ranks that did the same share a line, a lane and a row: rank 7, which failed, stands alone
-    and first.
+    """Ranks that did the same share a line, a lane and an answer: rank 7, which failed, is alone and
+    first.
     """
     badly = {"code": 3, "signal": None}
     events = [
@@ -300,26 +301,23 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
         }
     )
     report = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text(made))
-    table = re.findall(r"^\| `(?:ended|own)` \| (.*?) \| (.*?) \|", report, re.MULTILINE)
+    table = re.findall(r"^\| `(?:ended|own)` \| (.*?) \| .*? \|", report, re.MULTILINE)
+    assert table == [
+        "rank 7: **FAILS** code 3; ranks 0-6, 8-63: code 0",
+        "rank 0: pid 0; ranks 1-63: holds, with 63 other values",
+    ]
+    appendix = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", render_appendix(made).decode())
+    table = re.findall(r"^\| `(?:ended|own)` \| (.*?) \| (.*?) \|", appendix, re.MULTILINE)
     assert table == [
         ("rank 7", "**FAILS** code 3"),
         ("ranks 0-6, 8-63", "code 0"),
         ("rank 0", "pid 0"),
-        ("ranks 1-63", "hold, with 63 other values: see the events"),
+        ("ranks 1-63", "holds, with 63 other values"),
     ]
-    assert "- ranks 0-6, 8-63: rank.started (server)" in report
-    assert "- the world: world.begin (harness) 0.0" in report
-    assert (
-        max(
-            map(
-                len,
-                render_terminal(report_blocks(made, manifest_digest="1" * 64), 100).plain.split(
-                    "\n"
-                ),
-            )
-        )
-        <= 100
-    )
+    assert "- ranks 0-6, 8-63: rank.started (server)" in appendix
+    assert "- the world: world.begin (harness) 0.0" in appendix
+    blocks = [*report_blocks(made, manifest_digest="1" * 64), *appendix_blocks(made)]
+    assert max(map(len, render_terminal(blocks, 100).plain.split("\n"))) <= 100
 
 
 def test_the_longest_title_is_the_first_line_of_a_report() -> None:
@@ -331,14 +329,14 @@ def test_the_longest_title_is_the_first_line_of_a_report() -> None:
 
 
 def test_a_control_that_no_rank_failed_is_worded() -> None:
-    """A trial that failed by a check alone says by which and why.
+    """A trial that failed by a check alone says by which.
 
     One in which all held says that.
     """
     fine = shown_control([loosened()] * 5)
-    assert "no rank raised an error, every rank came to its end; these checks do not hold:" in fine
+    assert ", no rank raised an error, and every rank ended by itself. It failed world:" in fine
     assert "outcome fail" not in fine
-    assert ": every rank came to its end, and every check held." in shown_control([healthy()] * 5)
+    assert ", every rank ended by itself, and every check held." in shown_control([healthy()] * 5)
 
 
 def shown_control(control: Sequence[list[Event]]) -> str:
@@ -349,8 +347,12 @@ def shown_control(control: Sequence[list[Event]]) -> str:
 @pytest.mark.parametrize(
     ("run", "said", "unsaid"),
     [
-        ({}, "it is not counted, and replaced as often as max_voids allows", "it is replaced and"),
-        ({}, "nvidia-smi named no GPU.", "No GPU was used"),
+        (
+            {},
+            "It is not counted, and is replaced as often as max_voids allows.",
+            "it is replaced and",
+        ),
+        ({}, "nvidia-smi found no GPU.", "No GPU was used"),
         ({}, "a server that may have imported libraries before", "had imported torch"),
         (
             {"room": {"home": "room", "kept": ["CARGO_HOME"], "compiled": ["TRITON_CACHE_DIR"]}},
@@ -358,12 +360,12 @@ def shown_control(control: Sequence[list[Event]]) -> str:
                 "in what compilers keep (TRITON_CACHE_DIR), in the user's folders of tools"
                 " (CARGO_HOME)."
             ),
-            "as independent, and",
+            "independent trials, and the trials",
         ),
         (
             {"room": {"home": "shared", "kept": [], "compiled": []}},
-            "the trials of all arms had the user's own home folder",
-            "That also holds between",
+            "the trials of all arms shared the user's home folder",
+            "The same holds between",
         ),
     ],
 )
@@ -372,6 +374,7 @@ def test_what_was_not_looked_at_is_not_said(run: dict[str, Any], said: str, unsa
 
     What a trial leaves behind, trials of the other arm can read.
     """
-    page = re.sub(r"\\", "", text(record(run=run)))
+    made = record(run=run)
+    page = re.sub(r"\\", "", text(made) + render_appendix(made).decode())
     assert said in page
     assert unsaid not in page

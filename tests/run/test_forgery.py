@@ -81,6 +81,23 @@ def figure(forger: Forger) -> None:
     path.write_text(path.read_text().replace("#cf222e", "#2da44e"))
 
 
+def another_appendix(forger: Forger) -> None:
+    (forger.folder / "appendix.md").write_text("# Appendix: Ranks meet\n\nAll is well.\n")
+
+
+def no_appendix(forger: Forger) -> None:
+    (forger.folder / "appendix.md").unlink()
+
+
+def worst_finding(forger: Forger) -> None:
+    forger.record(lambda record: _cell(record)["worst"][0].update(shown="met", share=0.01))
+
+
+def notice(forger: Forger) -> None:
+    made_up = {"text": "All is well.", "trials": 6, "path": RUN, "line": 1}
+    forger.record(lambda record: record["judgement"]["notices"].append(made_up))
+
+
 def dropped_trial(forger: Forger) -> None:
     shutil.rmtree(forger.folder / CELL / "candidate-00005")
     forger.record(lambda record: _cell(record)["candidate"]["trials"].pop())
@@ -143,6 +160,10 @@ FORGERIES = (
     reasons,
     excerpt,
     figure,
+    another_appendix,
+    no_appendix,
+    worst_finding,
+    notice,
     dropped_trial,
     another_time,
     another_start,

@@ -122,9 +122,9 @@ def test_the_hubs_log_proves_a_fault_and_counts_requests(
     assert rows["requests", 0].arms["candidate"].median > 5
     assert rows["received", 1].arms["candidate"].median > 1000
     impact = (
-        (ran.folder / "report.md")
+        (ran.folder / "appendix.md")
         .read_text()
-        .partition("## Measured impact\n")[2]
+        .partition("## Measured on every rank\n")[2]
         .partition("\n## ")[0]
     )
     assert " B " not in next(

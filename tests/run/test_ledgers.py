@@ -14,9 +14,8 @@ import pytest
 
 from harness.record.artefacts import FOLDER
 from harness.record.assemble import assemble
-from harness.record.model import PATH as RECORD
 from harness.record.model import Record, RecordError
-from harness.report.figures import FOLDER as FIGURES
+from harness.report.appendix import evidence_among
 from harness.trust.key import find_signer
 from tests.kit import forge
 from tests.kit.commands import ROOT, Ran, run_command
@@ -73,11 +72,7 @@ def ran(place: Path) -> Ran:
 
 def worked_out(folder: Path) -> Record:
     """The record that the evidence gives."""
-    names = [
-        name
-        for name in forge.names(folder)
-        if name != RECORD and not name.startswith(f"{FIGURES}/")
-    ]
+    names = evidence_among(forge.names(folder))
     return assemble(lambda name: (folder / name).read_bytes(), names)
 
 

@@ -1,5 +1,5 @@
-"""Two releases of a library compared: the report shows which lines of the loaded modules differ,
-and nobody else's.
+"""Two releases of a library compared: the report shows which lines of the loaded modules differ, and
+names the other modules that differ.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from harness.record.assemble import assemble
-from harness.record.changed import FOLDER, MODULE_LINES, TEXT_LIMIT
+from harness.record.changed import COMMENTS_ALONE
+from harness.record.libraries import FOLDER, RUN_LINES, TEXT_LIMIT
 from harness.record.model import ModuleChange, RecordError
+from harness.report.appendix import evidence_among
 from tests.kit import forge, wheels
 from tests.kit.commands import HOSTILE, Ran, run_command
 
@@ -31,7 +33,7 @@ COMPILED = (
 )
 SUBJECT = """
 import engine
-import engine.cache, engine.long, engine.same, engine.huge
+import engine.cache, engine.long, engine.same, engine.huge, engine.years
 import steady
 
 
@@ -67,10 +69,8 @@ trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
 checks:
   - {id: split, kind: event, ranks: every, event: split}
 """
-HOSTILE_TEXT = (
-    f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Conclusion\n"""\n'.replace(
-        "\0", ""
-    )
+HOSTILE_TEXT = f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Check it yourself\n"""\n'.replace(
+    "\0", ""
 )
 
 
@@ -82,12 +82,13 @@ def release(version: str) -> tuple[str, dict[str, bytes]]:
         "engine/__init__.py": f"def layers(layers, ranks):\n    return {split}\n".encode(),
         "engine/cache.py": HOSTILE_TEXT.encode() if new else b"NOTE = None\n",
         "engine/long.py": (
-            "".join(f"LINE_{number} = {version}\n" for number in range(MODULE_LINES)).encode()
+            "".join(f"LINE_{number} = {version}\n" for number in range(RUN_LINES)).encode()
         ),
         "engine/huge.py": f"VERSION = {version}\n".encode() + b"#" * TEXT_LIMIT,
         "engine/same.py": b"SAME = True\n",
         "engine/first.py": f"VERSION = {version}\n".encode(),
         "engine/unused.py": f"VERSION = {version}\n".encode(),
+        "engine/years.py": f"# Copyright © 2024-{2025 + new} Engineers\n\nHERE = True\n".encode(),
         "engine/new.py" if new else "engine/gone.py": b"HERE = True\n",
     }
     if COMPILED is not None:
@@ -138,9 +139,9 @@ def sha256(content: bytes) -> str:
 
 
 def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
-    """Of what both arms loaded the diff.
-
-    What one arm loaded, compiled files and large ones by digest, with why.
+    """The most changed module comes first, and does not push the others out. Files that one arm
+    loaded, compiled files and large ones are named with why, and modules that no rank loaded by
+    name.
     """
     found, old, new = changes(ran), release("1.0")[1], release("2.0")[1]
     entry = found["engine/__init__.py"]
@@ -157,26 +158,36 @@ def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
     assert "engine/unused.py" not in found
     assert "engine/same.py" not in found
     assert found["engine/first.py"].only == {"control": [0], "candidate": [0]}
-    assert (len(found["engine/long.py"].lines), found["engine/long.py"].more) == (
-        MODULE_LINES,
-        MODULE_LINES + 1,
-    )
+    assert next(iter(found)) == "engine/long.py"
+    long = found["engine/long.py"]
+    assert (long.removed, long.added) == (RUN_LINES, RUN_LINES)
+    assert RUN_LINES // 2 <= len(long.lines) == 2 * RUN_LINES + 1 - long.more
+    (library,) = ran.record.libraries
+    assert library.unloaded == ["engine.py", "engine/unused.py"]
     assert {file: module.why for file, module in found.items() if module.why} == {
-        "engine/gone.py": "only one arm told of it",
-        "engine/huge.py": "its text is too large to be kept here",
-        "engine/new.py": "only one arm told of it",
+        "engine/gone.py": "reported by ranks of one arm only",
+        "engine/huge.py": "its text is too large to keep in the evidence",
+        "engine/new.py": "reported by ranks of one arm only",
+        "engine/years.py": COMMENTS_ALONE,
         **({f"engine/{COMPILED.name}": "not Python source"} if COMPILED is not None else {}),
     }
     assert ran.record.run.texts_left == {
         sha256(text["engine/huge.py"]): TEXT_LIMIT + 14 for text in (old, new)
     }
-    section = (
-        (ran.folder / "report.md").read_text().partition("## What changed")[2].partition("\n## ")[0]
+    report = (ran.folder / "report.md").read_text()
+    section = report.partition("## What changed")[2].partition("\n## ")[0]
+    section += (
+        (ran.folder / "appendix.md")
+        .read_text()
+        .partition("## Diffs of engine")[2]
+        .partition("\n## ")[0]
     )
     assert "<details><summary>engine/__init__.py: 1 line removed, 1 added</summary>" in section
     assert "-    return [layers // ranks] * ranks\n+    return [-(-layers" in section
-    assert "only rank 0 loaded it" in section
-    assert f"{MODULE_LINES + 1} more lines of the diff not shown" in section
+    assert "| rank 0 of the control and rank 0 of the candidate |" in section
+    assert f"; {long.more} more lines of the diff are not shown" in section
+    assert "Copyright" not in section
+    assert "No rank reported loading 2 other modules that differ between the releases" in section
     assert "steady" not in section
 
 
@@ -184,17 +195,18 @@ def test_a_hostile_module_stays_text(ran: Ran) -> None:
     """What a library's text holds ends no block, makes no heading, no markup and no landmark of a
     report.
     """
-    report, page = (ran.folder / "report.md").read_text(), (ran.folder / "report.html").read_text()
+    page = (ran.folder / "report.html").read_text()
+    report = "".join((ran.folder / f"{name}.md").read_text() for name in ("report", "appendix"))
     assert changes(ran)["engine/cache.py"].lines
     fences = [line for line in report.splitlines() if line.startswith("````")]
     assert len(fences) == 2
-    assert "+## Conclusion" in report
-    assert sum(line == "## Conclusion" for line in report.splitlines()) == 1
+    assert "+## Check it yourself" in report
+    assert sum(line == "## Check it yourself" for line in report.splitlines()) == 1
     assert sum(line == "-----BEGIN SSH SIGNATURE-----" for line in report.splitlines()) == 1
     for text in (report, page):
         assert not {"\x1b", "\u202e", "\ufffe"} & set(text)
     assert "<script>alert" not in page
-    assert page.count("<details>") == page.count("</details>")
+    assert page.count("<details") == page.count("</details>")
 
 
 def test_whoever_verifies_works_it_out_again(ran: Ran) -> None:
@@ -243,7 +255,8 @@ def left_out_of_nothing(ran: Ran) -> None:
 
 def files_not_told(ran: Ran) -> None:
     """The lists no longer tell the files of the library, and the texts are gone."""
-    shutil.rmtree(ran.folder / FOLDER)
+    for path in (ran.folder / FOLDER).glob("*.py"):
+        path.unlink()
     forge.facts(ran.folder, texts_left=None)
     facts = json.loads((ran.folder / RUN).read_text())
     (ran.folder / RUN).write_text(json.dumps({**facts, "texts_left": {}}))
@@ -257,13 +270,18 @@ def files_not_told(ran: Ran) -> None:
             events.write_text(events.read_text().replace(path.stem, sha256(content)))
 
 
+def a_record_less(ran: Ran) -> None:
+    next((ran.folder / FOLDER).glob("*.RECORD")).unlink()
+
+
 REFUSED: dict[Callable[[Ran], None], str] = {
-    another_text: "is not the module that ranks loaded",
-    another_text_by_its_digest: "is the text of no module that differs between the arms",
-    a_text_more: "is the text of no module that differs between the arms",
+    another_text: "does not have the content that its name states",
+    another_text_by_its_digest: "belongs to no library that differs between the arms",
+    a_text_more: "belongs to no library that differs between the arms",
     a_text_less: "is missing",
-    left_out_with_room: "other texts of modules lie in evidence/library than there is room for",
-    left_out_of_nothing: "is said to be left out, and is not asked for",
+    left_out_with_room: "evidence/library does not contain the texts that there is room for",
+    left_out_of_nothing: "the run states that it left out 0{64}, which no arm needs",
+    a_record_less: "RECORD is missing",
 }
 
 
@@ -290,9 +308,5 @@ def test_a_library_whose_files_are_not_told_proves_nothing(copied: Ran) -> None:
 
 
 def work_out(ran: Ran) -> Any:
-    found = [
-        name
-        for name in forge.names(ran.folder)
-        if name != "results.json" and "/figures/" not in name
-    ]
+    found = evidence_among(forge.names(ran.folder))
     return assemble(lambda name: (ran.folder / name).read_bytes(), found)

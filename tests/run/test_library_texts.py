@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.record.changed import TEXT_LIMIT, text_path
-from harness.record.facts import ArmEnvironmentFacts
+from harness.forms.distribution import wheel_lines
+from harness.record import environment
+from harness.record.facts import ArmEnvironmentFacts, Installed
+from harness.record.libraries import RECORD, TEXT_LIMIT, text_path
 from harness.record.results import ResultsFolder
 from harness.run.environments.cache import ReadyEnvironment
 from harness.run.run import keep_texts
@@ -29,6 +31,7 @@ class Place:
 
     tmp_path: Path
     told: dict[str, bytes] = field(default_factory=dict)
+    packages: list[Installed] = field(default_factory=list)
 
     @property
     def old(self) -> Path:
@@ -36,7 +39,7 @@ class Place:
 
     def keep(self) -> tuple[set[bytes], dict[str, int | None]]:
         """What lies in the evidence then, and what was left out."""
-        self.old.mkdir(parents=True)
+        self.old.mkdir(parents=True, exist_ok=True)
         (self.old / "core.py").write_bytes(OLD)
         lists = {}
         for arm, files in (("control", dict.fromkeys(self.told, OLD)), ("candidate", self.told)):
@@ -49,15 +52,23 @@ class Place:
                 "files": told,
             }
             lists[arm] = {"x": json.dumps({"installed": {}, "others": [one]}).encode()}
-        facts = ArmEnvironmentFacts(python="3.11.7", implementation="cpython", packages=[])
+        facts = ArmEnvironmentFacts(
+            python="3.11.7", implementation="cpython", packages=self.packages
+        )
         own = ReadyEnvironment(
             python=self.tmp_path / "env/bin/python", named=("engine",), facts=facts
         )
         folder = ResultsFolder(self.tmp_path / "results", "engine")
         left = keep_texts(
-            folder, lists, {"control": own}, of={"engine"}, arms=("control", "candidate")
+            folder,
+            lists,
+            {"control": own},
+            environment.capture(),
+            of={"engine"},
+            arms=("control", "candidate"),
         )
-        assert all(name == text_path(digest) for name, digest in folder.digests.items())
+        for name, digest in folder.digests.items():
+            assert name in (text_path(digest), text_path(digest, RECORD))
         return {folder.read(name) for name in folder.digests}, left
 
 
@@ -133,3 +144,29 @@ def test_a_path_that_leads_out_of_the_package_is_not_followed(
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     place.told = {"../secret.py": NEW}
     assert place.keep() == (set(), {})
+
+
+@pytest.mark.parametrize("stated", ["a.py", "b.py"])
+def test_a_record_is_taken_from_where_each_arm_has_it(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str
+) -> None:
+    """From the arm's own environment, or the harness'; only a RECORD with the digest that the facts
+    state, without what an installer wrote into it.
+    """
+    records = {}
+    for site, file in ((place.old.parent, "a.py"), (tmp_path / "site", "c.py")):
+        about = site / "engine-2.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: engine\nVersion: 2.0\n")
+        records[file] = f"engine/{file},sha256=x,1\n"
+        (about / "RECORD").write_text(f"../bin/engine,sha256=y,1\n{records[file]}")
+    digest = sha256(f"engine/{stated},sha256=x,1\n".encode())
+    place.packages = [Installed(name="engine", version="2.0", wheel="w", record=digest)]
+    place.told = {}
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    kept, left = place.keep()
+    lines = {wheel_lines(text) for text in records.values()}
+    if stated == "a.py":
+        assert (kept, left) == (lines, {})
+    else:
+        assert (kept, left) == (set(), {digest: None, sha256(wheel_lines(records["c.py"])): 23})

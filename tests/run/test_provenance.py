@@ -290,9 +290,8 @@ def test_a_program_is_never_told(workshop: Workshop) -> None:
     workshop.install(FIXED)
     ran = workshop.run()
     assert ran.code == 0, ran.out + ran.err
-    assert (
-        "Which code they loaded beyond that nobody tells" in (ran.folder / "report.md").read_text()
-    )
+    report = (ran.folder / "report.md").read_text()
+    assert "which other code the programs loaded is not known" in report
     found = workshop.gate()
     assert found.answer == "CANNOT TELL"
     assert word(found).startswith("CANNOT TELL: which code programs loaded is not known")

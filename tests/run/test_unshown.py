@@ -22,16 +22,16 @@ THREAD = """
     worker.join()
 """
 UNCHANGED = (
-    "changed nothing that ranks reported in the first trial of each cell: nothing shows that it was"
-    " used."
+    "changed nothing that ranks reported in the first trial of each cell, so this run does not show"
+    " that it was used."
 )
 SILENT = "Nothing recorded whether the ranks exchanged anything"
 
 
 @pytest.mark.slow
 def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> None:
-    """An axis that `**kw` takes, ranks that nobody asks, a thread's traceback: told once, and the
-    report verifies.
+    """An axis that `**kw` takes and ranks that nobody asks are told once, and a thread's traceback
+    stands out; the report verifies.
     """
     text = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ").replace(
         "event, ranks: every", "event, ranks: [0]"
@@ -50,20 +50,26 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         told
         == ran.record.judgement.unshown
         == [
-            "No check asks rank 1 of 2 for anything but how it ended.",
-            f"{SILENT} (observe: collectives does): each of them may have worked alone.",
+            "No check asks rank 1 of 2 about anything but how it ended.",
+            f"{SILENT} (observe: collectives records it), so each rank may have worked alone.",
             f"The axis speed {UNCHANGED}",
-            "In 10 trials of the candidate that passed, a rank printed a traceback.",
         ]
     )
+    traceback = "A rank printed a traceback in a trial of the candidate that passed"
+    assert f"  stands out: {traceback}. (10 trials)\n" in ran.out
     assert "no check asks" not in ran.out, "lint's note says what the run has said"
     assert re.search(
         r"candidate 0, rank 0 printed:\n +Exception in thread .*\n +Traceback", ran.out
     )
     assert "        KeyError: 'weights'" in ran.out
     report = (ran.folder / "report.md").read_text()
-    section = report.partition("## What this does not show")[2].partition("\n## ")[0]
-    assert all(sentence in section for sentence in told)
+    first, _, rest = report.partition("\n## ")
+    assert f"**Stands out.** [{traceback} (10 trials)](" in first
+    assert f"**Not shown.** {told[0]} {told[1]} Failure rates below" in first
+    section = rest.partition("## What else this does not show")[2].partition("\n## ")[0]
+    assert f"- {told[2]}\n" in section
+    appendix = (ran.folder / "appendix.md").read_text()
+    section = appendix.partition("## Tracebacks in trials that passed")[2].partition("\n## ")[0]
     assert "KeyError: 'weights'" in section
     signer = re.search(r"--signer (\S+)", ran.out)
     assert signer is not None
@@ -80,12 +86,12 @@ def test_an_argument_that_only_kw_takes_is_told(scenario: Write, rankproof: Run)
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 2
     assert (
-        "no trial of the control failed any check: nothing shows that these checks can fail"
+        "the control never failed a check, so this run does not show that the checks can fail"
         in ran.out
     )
     assert (
         "not shown: The argument brokn of the control is not a parameter of the entry, which"
-        " takes it" in ran.out
+        " accepts it through **" in ran.out
     )
 
 
@@ -125,17 +131,17 @@ def meet(context, *, broken):
     assert ran.code == 0, ran.out + ran.err
     told = ran.record.judgement.unshown
     never = (
-        "No trial of the control failed the checks {}: nothing here shows that they can fail ({})."
+        "The control never failed {}, so this run does not show that these checks can fail ({})."
     )
     assert never.format("met, ended, nobody-left, alike", "ranks=2,backend=none") in told, told
     assert never.format("met, ended, nobody-left, same, alike", "ranks=3,backend=none") in told, (
         told
     )
     assert (
-        "The control failed the check same only because it gave nothing to compare: nothing here"
-        " shows that it sees a wrong value (ranks=2,backend=none)." in told
+        "The control failed same only because it gave nothing to compare, so this run does not show"
+        " that the check detects a wrong value (ranks=2,backend=none)." in told
     )
     assert (
-        "What the check alike compares was one value in every report of this run: a subject that"
-        " always gives this one would pass." in told
+        "Check alike saw a single value in this run, so a subject that always gives that value would"
+        " pass." in told
     )

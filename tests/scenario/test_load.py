@@ -222,9 +222,13 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
     (folder / "scenario.yaml").write_text(NARROW)
     notes = load_scenario(folder).notes
     assert [(note.key, note.message.partition(":")[0]) for note in notes] == [
-        ("matrix.ranks[0]", "in a world of one rank nothing distributed is tried"),
-        ("faults[0].at", "comes after the subject has returned"),
-        ("checks", "no check asks rank 1 of 2 for anything but how it ended"),
+        ("matrix.ranks[0]", "a world of one rank tests nothing distributed"),
+        (
+            "faults[0].at",
+            "comes after the subject has returned, and no check needs a later event, so the fault"
+            " disturbs nothing",
+        ),
+        ("checks", "no check asks rank 1 of 2 about anything but how it ended"),
     ]
     wide = (
         NARROW.replace("[0], event", "every, event")

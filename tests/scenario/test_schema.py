@@ -67,7 +67,7 @@ def test_the_example_is_valid(full: str) -> None:
     ("path", "good", "bad"),
     [
         (
-            ("World", "deadline"),
+            ("WorldSettings", "deadline"),
             ["60s", "200ms", "2min", "1h", "1.5s"],
             ["60", "60 s", "m", "5m", "010s", "1.s"],
         ),

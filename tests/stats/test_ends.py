@@ -228,9 +228,10 @@ def test_who_raised_nothing_has_no_error() -> None:
 
 
 def test_long_texts_are_cut_and_say_by_how_much() -> None:
-    """300 characters are kept as they are."""
+    """300 characters are kept as they are, and so is what is shorter than the words about it."""
     assert short("x" * 300) == "x" * 300
-    assert short("x" * 301) == "x" * 300 + "... (1 more characters)"
+    assert short("x" * 324) == "x" * 324
+    assert short("x" * 325) == "x" * 300 + "... (25 more characters)"
 
 
 @pytest.mark.parametrize("what", ["nothing", "stopped", "code", "error", "silent"])

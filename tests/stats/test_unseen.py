@@ -34,12 +34,12 @@ checks:
 SAME = "{id: same, kind: equivalent, ranks: every, against: reference}"
 BOUNDARY: tuple[str, dict[str, Any]] = ("prefill.boundary", {"prompt": 0, "at": 3, "size": 3})
 NO_SIZE = (
-    "the reference tried no defect of known size: nothing shows how small a one check same sees, or"
-    " that the noise it allows is noise"
+    "the reference tried no defect of known size, so this run does not show how small a defect check"
+    " same detects, or that the noise it allows is only noise"
 )
 NO_CHUNK = (
-    "no rank told of a boundary between two chunks of a prompt (prefill.boundary): nothing shows"
-    " that any was longer"
+    "no rank reported a boundary between two chunks of a prompt (prefill.boundary), so this run does"
+    " not show that any prompt was longer than a chunk"
 )
 EXTENT = "logits were compared at "
 
@@ -77,7 +77,7 @@ def sized(*moved: tuple[float, float]) -> Reference:
         (
             ["BF16"],
             "float32",
-            ["the checkpoint is kept in bfloat16 and was computed with in float32: what bfloat16 "],
+            ["the checkpoint is stored in bfloat16 and was computed in float32, so rounding in "],
         ),
         (["BF16", "F32"], "bfloat16", []),
         (["F32"], "float32", []),
@@ -93,7 +93,7 @@ def test_another_dtype_than_the_checkpoint_is_kept_in_is_told(
     said = [BOUNDARY, ("engine.ready", {"dtype": dtype}), ("shards", {"dtypes": dtypes})]
     open_ = told(sized((0.01, 1.0)), said=said)
     assert [sentence for sentence in open_ if "float" in sentence] == [
-        word + "rounds is not seen" for word in words
+        word + "bfloat16 would not show up here" for word in words
     ]
 
 
@@ -103,11 +103,12 @@ def test_the_smallest_defect_that_would_have_been_seen_is_told() -> None:
     And where none was tried, or none would be seen, that.
     """
     seen = told(sized((0.1, 1e-2), (0.01, 1e-7)))
-    few = "one of few positions may be larger, and unseen"
+    few = "A defect at few positions may be larger and still go undetected"
     smallest = "layer 1 too large by 0.1 (0.01 would not have been)"
-    assert seen == [f"check same is shown to see no smaller defect than {smallest}; {few}"]
+    known = "the smallest defect that check same is known to detect is"
+    assert seen == [f"{known} {smallest}. {few}"]
     assert told(sized((0.1, 1e-7))) == [
-        "of the defects of known size that the reference tried, check same would have seen none"
+        "check same would have detected none of the defects of known size that the reference tried"
     ]
     assert told(Reference()) == [NO_SIZE]
 
@@ -128,15 +129,15 @@ def test_prompts_that_show_little_are_told() -> None:
     twice = Reference()
     for name in [one for one in twice.kept if one.endswith(".1")]:
         twice.kept[name] = twice.kept[f"{name[:-1]}0"]
-    assert "prompts 0, 1 gave the same logits to the bit: they are one prompt" in told(twice)
+    assert "prompts 0, 1 gave bit-identical logits, so they count as one prompt" in told(twice)
     last = Reference()
     last.kept = {
         name: values[-1:] if "prefill" in name else values for name, values in last.kept.items()
     }
-    assert "of each prompt one position was compared" in told(last)
+    assert "only one position of each prompt was compared" in told(last)
     prefill = Reference()
     prefill.kept = {name: values for name, values in prefill.kept.items() if "decode" not in name}
-    assert "no logits of decode were compared" in told(prefill)
+    assert "no decode logits were compared" in told(prefill)
     assert told(Reference(), said=[]) == [NO_SIZE, NO_CHUNK]
 
 
@@ -152,10 +153,7 @@ def test_code_that_the_reference_ran_too_is_named() -> None:
         ("subject.loaded", {"modules": [modules[0], {**modules[1], "sha256": "3"}]})
     )
     said = told(reference, said=loaded)
-    assert (
-        "the reference ran a.py as well as the ranks: what is wrong there on both sides is not seen"
-        in said
-    )
+    assert "the reference and the ranks share a.py, and a bug in it would not show up here" in said
     reference.events[-1] = ("subject.loaded", {"modules": None})
     assert told(reference, said=loaded) == [NO_SIZE]
 
@@ -179,14 +177,14 @@ def covered(rows: Any, *said: list[tuple[str, dict[str, Any]]]) -> list[str]:
 def test_a_checkpoint_that_is_hardly_split_is_told() -> None:
     """Where most of it lies on several ranks.
 
-    And that ranks say themselves which bytes they compute with.
+    And that only each rank's own report says which bytes it used.
     """
-    word = "which bytes it computes with, a rank says itself (check covers)"
+    word = "we rely on each rank's own report of which bytes it used (check covers)"
     assert covered(ROWS, [LEFT, WHOLE_NORM], [RIGHT, WHOLE_NORM]) == [word]
     whole = shard("w", ROWS, (0, 4), (0, 6))
     found = covered(ROWS, [whole, WHOLE_NORM], [whole, WHOLE_NORM])
     assert found == [
-        "100% of the checkpoint lie on several ranks, as replicated of check covers allows",
+        "100% of the checkpoint is on several ranks, as replicated of check covers allows",
         word,
     ]
 
@@ -209,7 +207,7 @@ def test_what_a_plan_leaves_whole_is_told() -> None:
     ]
     found = unseen(scenario, worlds.noted(scenario.checks[0], reference, [{}, {}], said=ranks))
     assert (
-        "69% of the checkpoint lie on several ranks, as the plan of hf-tensor has it (check covers)"
+        "69% of the checkpoint is on several ranks, as the plan of hf-tensor states (check covers)"
         in found
     )
 
@@ -217,7 +215,9 @@ def test_what_a_plan_leaves_whole_is_told() -> None:
 def test_combinations_that_were_left_out_are_named() -> None:
     """A failing cell can be left out of the matrix: the report says which are."""
     scenario = parse_scenario(TEXT.replace("CHECK", SAME).encode(), name="it")
-    assert left_out(scenario) == "matrix.exclude leaves out what nothing is shown about: ranks=3"
+    assert (
+        left_out(scenario) == "combinations that matrix.exclude leaves out were not tested: ranks=3"
+    )
     assert (
         left_out(
             parse_scenario(
@@ -234,20 +234,17 @@ def test_combinations_that_were_left_out_are_named() -> None:
         (
             "",
             "",
-            (
-                ": nothing beyond that was looked at, and how requests were batched and sampled is"
-                " not told"
-            ),
+            ", and nothing beyond that. How requests were batched and sampled is not known",
         ),
         (
             "entry: subject:run",
             "use: hf-tensor",
-            ", at batch size 1 with greedy sampling: nothing beyond that was looked at",
+            ", at batch size 1 with greedy sampling, and nothing beyond that",
         ),
         (
             "entry: subject:run",
             "entry: subject:run\n  beside: mlx-tensor",
-            ", at batch size 1 with greedy sampling: nothing beyond that was looked at",
+            ", at batch size 1 with greedy sampling, and nothing beyond that",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from harness.forms.text import listed
 from harness.history import LEAST
 from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.matrix import OF_THE_WORLD, same
-from harness.scenario.model import World
+from harness.scenario.model import WorldSettings
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.subject import against_a, seen_by
 
@@ -261,7 +261,7 @@ def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
             "is too short; one trial of each cell is watched for this long, so give"
             f" {LEAST_WITHIN:g}s or more",
         )
-    deadline = (draft.world or World()).deadline
+    deadline = (draft.world or WorldSettings()).deadline
     if stated.within >= deadline:
         message = (
             f"must be less than world.deadline ({deadline:g}s), or the world is stopped before it"

@@ -21,7 +21,7 @@ from harness.forms.validation import value_at
 from harness.scenario.arm import Arm, Control, MustFail
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import Matrix
-from harness.scenario.model import Input, Measure, Scenario, Trials, World
+from harness.scenario.model import Input, Measure, Scenario, Trials, WorldSettings
 from harness.scenario.subject import Compare
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class ScenarioDraft:
     role: str | None
     expects: Tree
     matrix: Matrix | None
-    world: World | None
+    world: WorldSettings | None
     trials: Trials | None
     environment: Environment | None
     candidate: Arm | None
@@ -74,7 +74,7 @@ class ScenarioDraft:
             role=role if role in ("claim", "self-test", "upstream") else None,
             expects=tree.get("expects"),
             matrix=_read(TypeAdapter(Matrix), tree.get("matrix")),
-            world=_read(TypeAdapter(World), tree.get("world", {})),
+            world=_read(TypeAdapter(WorldSettings), tree.get("world", {})),
             trials=_read(TypeAdapter(Trials), tree.get("trials", {})),
             environment=_read(TypeAdapter(Environment), subject.get("environment")),
             candidate=_read(

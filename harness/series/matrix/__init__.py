@@ -51,8 +51,8 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
         if kind not in faults.KINDS:
             hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else ""
             raise Nothing(
-                f"--only {choice}: {kind} is not a kind of fault{hint} `rankproof list faults` lists"
-                " them"
+                f"--only {choice}: {kind} is not a kind of fault{hint} `rankproof list faults`"
+                " lists them"
             )
         choices = [case.choice for case in CASES if case.kind == kind]
         if single and choice not in choices:

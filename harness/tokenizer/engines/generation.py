@@ -87,7 +87,8 @@ class _Ran:
     remarks: tuple[str, ...]
 
 
-# What is run, with which proven bytes, and where: each comes from an option of `rankproof tokenizer infer`.
+# What is run, with which proven bytes, and where: each comes from an option of `rankproof tokenizer
+# infer`.
 def continued(
     model: Path,
     *,
@@ -302,8 +303,8 @@ def _refuse_what_would_be_wrong(model: Path) -> list[str]:
         return []
     return [
         (
-            f"what transformers makes of {name} files was not compared with the models that they come"
-            " from"
+            f"what transformers makes of {name} files was not compared with the models that they"
+            " come from"
         )
     ]
 

@@ -53,25 +53,28 @@ _ADD_BOS = """
 llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano tekken chameleon
 """
 _OTHERS = """
-default deepseek-llm deepseek-coder deepseek-v3 falcon mpt starcoder gpt-2 phi-2 jina-es jina-de gigachat  jina-v2-es
-jina-v2-de a.x-4.0 mellum modern-bert jais-2 gemma4 granite-embed-multi-311m sarvam-moe jina-v1-en  jina-v2-code
-roberta-bpe whitespace refact command-r qwen2 deepseek-r1-qwen kormo f2llmv2 qwen35 stablelm2  olmo dbrx smaug-bpe
-poro-chat chatglm-bpe viking jais smollm codeshell bloom gpt3-finnish exaone exaone4  exaone-moe minerva-7b
-megrez gpt-4o llama4 kanana2 talkie tiny_aya cohere2moe superbpe trillion  granite-docling bailingmoe bailingmoe2
-llada-moe seed-coder hunyuan hunyuan-dense joyai-llm hy_v4 spark2_5 ufakzeka kimi-k2 grok-2 afmoe laguna minimax-m2
-solar-open mellum2
+default deepseek-llm deepseek-coder deepseek-v3 falcon mpt starcoder gpt-2 phi-2 jina-es jina-de
+gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert jais-2 gemma4 granite-embed-multi-311m
+sarvam-moe jina-v1-en jina-v2-code roberta-bpe whitespace refact command-r qwen2 deepseek-r1-qwen
+kormo f2llmv2 qwen35 stablelm2 olmo dbrx smaug-bpe poro-chat chatglm-bpe viking jais smollm
+codeshell bloom gpt3-finnish exaone exaone4 exaone-moe minerva-7b megrez gpt-4o llama4 kanana2
+talkie tiny_aya cohere2moe superbpe trillion granite-docling bailingmoe bailingmoe2 llada-moe
+seed-coder hunyuan hunyuan-dense joyai-llm hy_v4 spark2_5 ufakzeka kimi-k2 grok-2 afmoe laguna
+minimax-m2 solar-open mellum2
 """
 _ARCHITECTURES = """
-clip llama llama4 deci falcon baichuan grok gpt2 gptj gptneox mpt starcoder refact bert modern-bert nomic-bert
-nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert bloom stablelm qwen qwen2 qwen2moe qwen2vl qwen3  qwen3moe
-qwen3next qwen3vl qwen3vlmoe qwen35 qwen35moe phi2 phi3 phimoe plamo plamo2 plamo3 codeshell orion  internlm2 minicpm
-minicpm3 gemma gemma2 gemma3 gemma3n gemma4 gemma-embedding starcoder2 rwkv6 rwkv6qwen2 rwkv7  arwkv7 mamba mamba2
-jamba xverse command-r cohere2 dbrx olmo olmo2 olmoe openelm arctic deepseek deepseek2  deepseek2-ocr chatglm glm4
-glm4moe glm-dsa bitnet bitnet-b1.58 bitnet-25 t5 t5encoder jais jais2 nemotron  nemotron_h nemotron_h_moe exaone
-exaone4 exaone-moe granite granitemoe granitehybrid chameleon wavtokenizer-dec  plm bailingmoe bailingmoe2 dots1 arcee
-afmoe ernie4_5 ernie4_5-moe falcon-h1 hunyuan-moe hunyuan-dense hunyuan_vl  smollm3 gpt-oss lfm2 lfm2moe dream
-smallthinker llada llada-moe seed_oss grovemoe apertus minimax-m2 cogvlm rnd1  pangu-embedded mistral3 mistral4
-paddleocr mimo2 step35 llama-embed maincoder kimi-linear
+clip llama llama4 deci falcon baichuan grok gpt2 gptj gptneox mpt starcoder refact bert modern-bert
+nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert bloom stablelm qwen qwen2
+qwen2moe qwen2vl qwen3 qwen3moe qwen3next qwen3vl qwen3vlmoe qwen35 qwen35moe phi2 phi3 phimoe
+plamo plamo2 plamo3 codeshell orion internlm2 minicpm minicpm3 gemma gemma2 gemma3 gemma3n gemma4
+gemma-embedding starcoder2 rwkv6 rwkv6qwen2 rwkv7 arwkv7 mamba mamba2 jamba xverse command-r
+cohere2 dbrx olmo olmo2 olmoe openelm arctic deepseek deepseek2 deepseek2-ocr chatglm glm4 glm4moe
+glm-dsa bitnet bitnet-b1.58 bitnet-25 t5 t5encoder jais jais2 nemotron nemotron_h nemotron_h_moe
+exaone exaone4 exaone-moe granite granitemoe granitehybrid chameleon wavtokenizer-dec plm
+bailingmoe bailingmoe2 dots1 arcee afmoe ernie4_5 ernie4_5-moe falcon-h1 hunyuan-moe hunyuan-dense
+hunyuan_vl smollm3 gpt-oss lfm2 lfm2moe dream smallthinker llada llada-moe seed_oss grovemoe
+apertus minimax-m2 cogvlm rnd1 pangu-embedded mistral3 mistral4 paddleocr mimo2 step35 llama-embed
+maincoder kimi-linear
 """
 # Pre-tokenizers that take a word of the vocabulary whole, whatever its merges: GGUF has no key for
 # it.

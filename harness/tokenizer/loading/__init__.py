@@ -26,8 +26,8 @@ from harness.tokenizer.problem import (
     HubFailed,
     IdentityDiffers,
     LoadError,
+    LoadRequest,
     LockTimeout,
-    Request,
     SourceRefused,
 )
 
@@ -41,11 +41,11 @@ __all__ = [
     "HubFailed",
     "IdentityDiffers",
     "LoadError",
+    "LoadRequest",
     "Loaded",
     "Lock",
     "LockTimeout",
     "ModelRecord",
-    "Request",
     "SourceLimits",
     "SourceRefused",
     "Verified",

@@ -32,7 +32,7 @@ from harness.tokenizer.loading.source import (
 )
 from harness.tokenizer.loading.transfer import Progress, Transfer
 from harness.tokenizer.loading.wire import Deadline, HubClient
-from harness.tokenizer.problem import CacheFailed, HubFailed, LoadError, Request, SourceRefused
+from harness.tokenizer.problem import CacheFailed, HubFailed, LoadError, LoadRequest, SourceRefused
 
 LONGEST = 86_400.0
 
@@ -55,7 +55,7 @@ class Fetched:
     commit: str
     folder: Path
     files: tuple[FileRecord, ...]
-    requests: tuple[Request, ...]
+    requests: tuple[LoadRequest, ...]
     remarks: tuple[str, ...]
     lease: Lease = field(repr=False, compare=False)
 

@@ -46,7 +46,7 @@ from harness.tokenizer.problem import (
     CacheFailed,
     IdentityDiffers,
     LoadError,
-    Request,
+    LoadRequest,
     SourceRefused,
     TokenizerError,
     Unreadable,
@@ -78,7 +78,7 @@ class Loaded:
     snapshot: Path
     files: tuple[FileRecord, ...]
     options: Mapping[str, object]
-    requests: tuple[Request, ...]
+    requests: tuple[LoadRequest, ...]
     remarks: tuple[str, ...]
     logs: tuple[str, ...]
     lease: Lease | None = field(repr=False, compare=False)
@@ -159,7 +159,7 @@ def load(
         options = pinned.options if pinned else {}
     wanted = _wanted(expected)
     remarks: list[str] = []
-    account: list[Request] = []
+    account: list[LoadRequest] = []
     lease: Lease | None = None
     try:
         if isinstance(where, Path):

@@ -228,7 +228,8 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: SourceLimits) -> N
         )
     if count > limits.files:
         raise SourceRefused(
-            f"it has {count:,} tokenizer files, more than {limits.files:,}: see SourceLimits(files=...)"
+            f"it has {count:,} tokenizer files, more than {limits.files:,}: see"
+            " SourceLimits(files=...)"
         )
     if not count:
         raise SourceRefused("it has no tokenizer files: is this the repository or folder you mean?")

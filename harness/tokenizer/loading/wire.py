@@ -32,7 +32,7 @@ from harness.tokenizer.problem import (
     BytesDiffer,
     DeadlineExceeded,
     HubFailed,
-    Request,
+    LoadRequest,
     SourceRefused,
 )
 
@@ -263,7 +263,7 @@ class HubClient:
         self.endpoint = endpoint
         self.forbidden = forbidden
         self.deadline = deadline
-        self.account: list[Request] = []
+        self.account: list[LoadRequest] = []
         self._token = token
 
     def json(self, path: str, read: Callable[[object], _T]) -> tuple[_T, str | None]:
@@ -440,7 +440,7 @@ class HubClient:
             # written down.
             at_hub = address.startswith(self.endpoint + "/")
             self.account.append(
-                Request(
+                LoadRequest(
                     method="GET",
                     path=(
                         address.removeprefix(self.endpoint) if at_hub else address.partition("?")[0]

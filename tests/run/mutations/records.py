@@ -53,6 +53,12 @@ def a_failure_drawn_as_a_pass(copy: Copy) -> None:
     path.write_text(path.read_text().replace("<svg ", '<svg data-x="" ', 1))
 
 
+@refused(DIFFERENT, on_record=True)
+def a_word_in_the_appendix(copy: Copy) -> None:
+    path = copy.folder / "appendix.md"
+    path.write_text(path.read_text().replace("pass", "fail", 1))
+
+
 @refused(DIFFERENT)
 def a_file_that_no_run_writes(copy: Copy) -> None:
     (copy.folder / "evidence/approved-by-qa.txt").write_text("yes")

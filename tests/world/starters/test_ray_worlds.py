@@ -136,7 +136,7 @@ def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
     done = subprocess.run([*run, *where], check=False, capture_output=True, text=True)
     assert "ranks=3,backend=gloo: " in done.stdout, done.stderr
     (report,) = (tmp_path / "results").rglob("report.md")
-    assert "3 nodes of a cluster of Ray" in report.read_text()
+    assert "3 nodes of a Ray cluster" in report.read_text()
     told = json.loads((report.parent / "evidence/run.json").read_text())["machines"]
     assert (told["starter"], told["placement"]) == ("ray", [2, 0, 0])
     words = ["verify", str(report), "--signer", fingerprint(tmp_path / "key.pub")]

@@ -20,7 +20,7 @@ NOWHERE = (
 )
 TIMED = """
 import json, socket, sys, time
-from harness.rank.torch_group import without_name_server
+from harness.backends.torch_inside import without_name_server
 from harness.rank.spec import RankSpec
 
 def timed(do):
@@ -35,14 +35,14 @@ def name():
     return socket.getnameinfo(("::ffff:127.0.0.1", 80, 0, 0), 0)[0]
 
 def joined():
-    from harness.rank import torch_group
+    from harness.backends import torch_inside
     import os, socket, torch.distributed
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     listener = socket.create_server(("127.0.0.1", 0))
     rendezvous = {"address": "127.0.0.1", "port": listener.getsockname()[1], "listener": listener.detach()}
     nothing = dict(backend="gloo", entry="", folder="", arguments={}, inputs={}, seed=0, env={}, gates=())
     spec = RankSpec(rank=0, size=1, rendezvous=rendezvous, events_fd=0, gates_fd=0, scratch="", **nothing)
-    return timed(lambda: torch_group.join("gloo", spec))[1]
+    return timed(lambda: torch_inside.join_default_group("gloo", spec))[1]
 """
 
 
