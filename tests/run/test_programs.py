@@ -116,7 +116,7 @@ def test_a_program_is_an_arm_from_a_revision(tmp_path: Path, rankproof: Run) -> 
         (
             "kind: exit, ranks: every, code: 0",
             "kind: within, ranks: every, event: said, limit: 1s",
-            "name the event",
+            "give the event",
         ),
         ("program: [", "entry: a:b\n  program: [", "cannot be combined with entry"),
     ],

@@ -198,7 +198,10 @@ def test_a_reference_without_time_says_how_far_it_was(tmp_path: Path) -> None:
     )
     ran = run(tmp_path, scenario=slow)
     assert ran.code != 0
-    assert "the world was not done after 5 s; its last event was score.begin, " in ran.out + ran.err
+    assert (
+        "the world was still running after 5 s; its last event was score.begin, "
+        in ran.out + ran.err
+    )
     assert "--set subject.reference.deadline=20s" in ran.out + ran.err
 
 
@@ -403,7 +406,7 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(tmp_path: Path) ->
     ran = run(tmp_path, scenario=SCENARIO.replace("  reference: {with: {broken: false}}\n", ""))
     assert (
         ran.code,
-        "checks[0].against: is not there: state subject.reference" in ran.out + ran.err,
+        "checks[0].against: needs a subject.reference section" in ran.out + ran.err,
     ) == (64, True)
     (tmp_path / "scenario/scenario.yaml").write_text(
         SCENARIO.replace("against: reference", "against: 0")

@@ -52,7 +52,7 @@ def test_each_kind_is_read(good: str, problems: Any, check: str) -> None:
         (PROGRESS.replace("1s", "0s"), "limit", "more than 0s"),
         (PROGRESS.replace("event: step", "event: step, at_least: 0"), "at_least", "at least 1"),
         (NOTICED.replace("dies", "dyes"), "fault", "must be the id of a fault"),
-        (NOTICED.replace("1s", "2min"), "limit", "nobody is late"),
+        (NOTICED.replace("1s", "2min"), "limit", "no rank can be late"),
         (ENDS.replace("2s", "3s"), "limit", "world.after_failure (2s)"),
         (
             "kind: environment-agrees, ranks: every, but: [TZ]",
@@ -100,7 +100,8 @@ def test_a_program_has_no_runtime_that_tells(good: str, problems: Any) -> None:
         for one in problems(with_check(text, "kind: environment-agrees, ranks: every"))
     ]
     assert any(
-        key == "checks[0].kind" and "nothing of ours inside" in message for key, message in words
+        key == "checks[0].kind" and "which a program does not have" in message
+        for key, message in words
     )
 
 

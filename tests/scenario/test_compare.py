@@ -152,7 +152,7 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
             "value: score.loss, against: a",
             "value: score.loss, against: reference",
             "checks[0].against",
-            "called a",
+            "must be a",
         ),
         (
             "checks:",
@@ -210,7 +210,7 @@ def test_a_check_says_whom_it_is_compared_with(problems: Problems) -> None:
     )
     plain = plain.replace("    defect: {value: score.loss, ranks: nonzero, absolute: 0.25}\n", "")
     found = [one for one in problems(plain) if one.key == "checks[0].against"]
-    assert [one.message for one in found] == ["is for subject.compare, which is not there"]
+    assert [one.message for one in found] == ["needs a subject.compare section"]
     both = problems(GOOD.replace("score.ids, against: a", "score.ids, against: a, to: [1]"))
     assert [one.key for one in both] == ["checks[1].to"]
     neither = problems(GOOD.replace("score.ids, against: a", "score.ids"))

@@ -225,8 +225,7 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
         ("matrix.ranks[0]", "a world of one rank tests nothing distributed"),
         (
             "faults[0].at",
-            "comes after the subject has returned, and no check needs a later event, so the fault"
-            " disturbs nothing",
+            "comes after the subject returned; no check needs a later event, so it has no effect",
         ),
         ("checks", "no check asks rank 1 of 2 about anything but how it ended"),
     ]
@@ -250,7 +249,7 @@ def test_of_two_ranks_that_differ_both_do(
     text = text.replace("check: tokenizer-ready", "check: same-identity")
     (folder / "scenario.yaml").write_text(text)
     notes = load_scenario(folder, overrides=["matrix.ranks=[2]", "matrix.exclude=[]"]).notes
-    assert any("names one of two ranks" in note.message for note in notes) is told
+    assert any("compares two ranks" in note.message for note in notes) is told
 
 
 @pytest.mark.parametrize(

@@ -408,9 +408,9 @@ checks:
             "ledger-agrees, ranks: every",
             "ledger-agrees, ranks: [1]",
             "checks[0].ranks",
-            "asks one rank alone",
+            "covers only one rank",
         ),
-        ("ranks: [2]", "ranks: [1]", "checks[0].ranks", "asks one rank alone"),
+        ("ranks: [2]", "ranks: [1]", "checks[0].ranks", "covers only one rank"),
     ],
 )
 def test_what_cannot_be_observed_is_refused_with_the_reason(

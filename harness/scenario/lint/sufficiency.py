@@ -280,10 +280,7 @@ def faults_after_the_work(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     for index, fault in draft.faults.items():
         if fault.event == LAST:
-            message = (
-                "comes after the subject has returned, and no check needs a later event, so the"
-                " fault disturbs nothing"
-            )
+            message = "comes after the subject returned; no check needs a later event, so it has no effect"
             yield draft.problem(("faults", index, "at"), message, kind="note")
 
 
