@@ -590,7 +590,7 @@ def test_a_proof_names_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = SaysSo.model_validate(
         {"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3}
     )
-    with pytest.raises(PluginFailed, match="names no event that shows it"):
+    with pytest.raises(PluginFailed, match="does not name an event that shows it"):
         faults.prove([fault], History([], size=1))
 
 
@@ -610,7 +610,10 @@ def test_a_backend_that_prepares_for_others_decides_nothing(
 ) -> None:
     """A plug-in's rendezvous is for as many ranks as there are, and its refusal is one."""
     as_plugin(monkeypatch, backends.KINDS, Short())
-    with PortLease() as ports, pytest.raises(PluginFailed, match="is for 0 ranks, in a world of 2"):
+    with (
+        PortLease() as ports,
+        pytest.raises(PluginFailed, match="is for 0 ranks, but the world has 2"),
+    ):
         backends.prepare("mine", size=2, ports=ports)
     with pytest.raises(PluginFailed, match="its refusal is not a Skip: not for 2"):
         backends.refusal("mine", size=2)

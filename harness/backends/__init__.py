@@ -45,12 +45,12 @@ class NoBackend(Backend):
     processes. What they have between them is their own: Python's sockets, pipes, HTTP.
     """
 
-    description: ClassVar = "no group: programs, and ranks whose channels are their own"
+    description: ClassVar = "no group: programs, and ranks with their own channels"
     properties: ClassVar = BackendProperties(
         modules=(),
         makes_a_group=False,
         portable=True,
-        unbounded="its ranks have no collectives: what they wait for is their own",
+        unbounded="its ranks have no collectives, and decide themselves what to wait for",
         unobserved="",
         runs_calls_later="",
         peer_gone=OF_PYTHON,
@@ -116,7 +116,7 @@ def prepare(
             rendezvous = kind.prepare(size=size, ports=ports)
         prepared = len(rendezvous.ranks)
         if prepared != size or len(rendezvous.env or rendezvous.ranks) != size:
-            raise ValueError(f"its rendezvous is for {prepared} ranks, in a world of {size}")
+            raise ValueError(f"its rendezvous is for {prepared} ranks, but the world has {size}")
         return rendezvous
 
 
@@ -137,7 +137,7 @@ def hosts_refusal(name: str) -> Skip | None:
     """Return why a backend cannot join ranks on test hosts, or None."""
     if type(KINDS[name]).prepare_across is Backend.prepare_across:
         return Skip(
-            SkipCode.BACKEND_HOSTS, "it does not join ranks on test hosts: leave world.hosts at 1"
+            SkipCode.BACKEND_HOSTS, "it does not support test hosts; leave world.hosts at 1"
         )
     return None
 
@@ -147,6 +147,6 @@ def machines_refusal(name: str) -> Skip | None:
     if type(KINDS[name]).prepare_over is Backend.prepare_over:
         return Skip(
             SkipCode.BACKEND_HOSTS,
-            "it does not join ranks on several machines: run it without --hosts",
+            "it does not support several machines; run it without --hosts",
         )
     return None

@@ -42,11 +42,9 @@ class MlxRing(Backend):
         modules=("mlx.core",),
         makes_a_group=True,
         portable=False,
-        unbounded="MLX gives its ring no bound: a rank waits for its neighbours for ever",
+        unbounded="MLX's ring has no timeout, so a rank waits for its neighbours forever",
         unobserved="",
-        runs_calls_later=(
-            "MLX runs a call when something is evaluated that needs it, not when it is made"
-        ),
+        runs_calls_later=("MLX runs a call when its result is evaluated, not when it is made"),
         peer_gone=(PeerGone("RuntimeError", r"^\[ring\] connection to a peer was lost"),),
     )
     inside_file: ClassVar = Path(__file__).with_name("mlx_ring_inside.py")
@@ -55,7 +53,9 @@ class MlxRing(Backend):
         if not _is_installed():
             return Skip(SkipCode.BACKEND_LIBRARY, absence("mlx"))
         if size < 2:
-            reason = "an MLX ring has at least 2 ranks: alone, a rank would wait for itself"
+            reason = (
+                "an MLX ring needs at least 2 ranks, because a single rank would wait for itself"
+            )
             return Skip(SkipCode.CELL_TOO_SMALL, reason)
         return None
 

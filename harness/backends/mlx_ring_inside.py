@@ -336,7 +336,8 @@ def join(spec: RankSpec) -> RingGroup:
         group = RingGroup(mx.distributed.init(strict=True, backend="ring"))
     if (group.rank, group.size) != (spec.rank, spec.size):
         raise NotTheRing(
-            f"MLX calls this rank {group.rank} of {group.size}; it was started as {spec.rank} of"
-            f" {spec.size}: look for what sets MLX_RANK or MLX_HOSTFILE, or made a group before"
+            f"MLX calls this rank {group.rank} of {group.size}, but it was started as {spec.rank}"
+            f" of {spec.size}; look for code that sets MLX_RANK or MLX_HOSTFILE, or made a group"
+            " earlier"
         )
     return group

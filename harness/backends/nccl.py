@@ -42,10 +42,8 @@ class Nccl(Backend):
         modules=("torch", "torch.distributed"),
         makes_a_group=True,
         portable=False,
-        unbounded="NCCL's bound was never tried here: no machine with two GPUs was at hand",
-        unobserved=(
-            "the ledger stands before torch's kernels for the CPU, and has not been tried on GPUs"
-        ),
+        unbounded="NCCL's timeout was never tested, because no machine with two GPUs was available",
+        unobserved=("the ledger observes torch's CPU kernels, and was not tested on GPUs"),
         runs_calls_later="",
         peer_gone=(
             PeerGone("DistBackendError", r"ncclRemoteError|remote process exiting prematurely"),
@@ -64,7 +62,7 @@ class Nccl(Backend):
         count = gpus()
         if count < size:
             here = f"{count or 'no'} NVIDIA GPU{'' if count == 1 else 's'} here"
-            return Skip(SkipCode.CELL_GPUS, f"nccl needs a GPU per rank: {size} ranks, {here}")
+            return Skip(SkipCode.CELL_GPUS, f"nccl needs one GPU per rank: {size} ranks, {here}")
         return None
 
     def prepare(self, *, size: int, ports: Ports) -> Rendezvous:

@@ -36,8 +36,8 @@ class Apart:
 
     def _refusal(self, call: str) -> str:
         return (
-            f"{call}: the ranks of backend 'none' have no group; name one in matrix.backend, such"
-            " as gloo"
+            f"{call}: the ranks of backend 'none' have no group; set another backend in"
+            " matrix.backend, such as gloo"
         )
 
 

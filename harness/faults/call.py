@@ -54,11 +54,11 @@ class CallFault(FaultAtEvent):
     alters: ClassVar[bool] = False
     unordered: ClassVar[bool] = False
 
-    at: Event = Field("subject.begin", description="The event behind which calls are counted.")
+    at: Event = Field("subject.begin", description="The event after which calls are counted.")
     operation: str | None = Field(
         None,
         description=(
-            "The operation of the call, as the ledger names it: all_reduce, send; by default any."
+            "The operation of the call, as the ledger names it: all_reduce, send (default: any)."
         ),
     )
     line: Line | None = Field(
@@ -67,7 +67,7 @@ class CallFault(FaultAtEvent):
     nth: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1,
         description=(
-            "Which of the rank's calls of this operation and line behind the event, from 1."
+            "Which of the rank's calls of this operation and line after the event, from 1."
         ),
     )
 
@@ -85,15 +85,11 @@ class CallFault(FaultAtEvent):
             place = ("faults", index)
             if not isinstance(observed, list) or "collectives" not in observed:
                 yield draft.problem(
-                    (*place, "kind"), "strikes where the ledger stands; add observe: [collectives]"
+                    (*place, "kind"), "needs the ledger; add observe: [collectives]"
                 )
             if fault.operation is not None and fault.operation not in cls.only:
                 known = fault.operation in OPERATIONS
-                message = (
-                    "cannot be struck like this"
-                    if known
-                    else "is not an operation that a ledger names"
-                )
+                message = "cannot have this fault" if known else "is not an operation of a ledger"
                 suggestion = closest(fault.operation, sorted(cls.only))
                 yield draft.problem(
                     (*place, "operation"),
@@ -104,7 +100,7 @@ class CallFault(FaultAtEvent):
     def description(self) -> str:
         where = f" at {self.line}" if self.line else ""
         return (
-            f"its call {self.nth} of {self.operation or 'any operation'}{where} behind {self.at}"
+            f"its call {self.nth} of {self.operation or 'any operation'}{where} after {self.at}"
             f" {self.verb}"
         )
 
@@ -130,7 +126,7 @@ class CallFault(FaultAtEvent):
         if not reports:
             where = f" at {self.line}" if self.line else ""
             what = (
-                f"it made no call {self.nth} of {self.operation or 'any operation'}{where} behind"
+                f"it made no call {self.nth} of {self.operation or 'any operation'}{where} after"
                 f" {self.at}"
             )
             return proof.missed(history, rank=rank, what=f"{what} that was struck")
@@ -140,7 +136,7 @@ class CallFault(FaultAtEvent):
         operation = values.get("operation")
         site = values.get("site")
         if len(reports) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
-            return not_proved("it struck otherwise than it was to", lines)
+            return not_proved("it did not strike as planned", lines)
         # A rank may say anything: what is not a text cannot be looked for in a set.
         known = isinstance(operation, str) and operation in self.only
         if not known or self.operation not in (None, operation):
@@ -149,7 +145,7 @@ class CallFault(FaultAtEvent):
             self.line is not None and site.partition(" in ")[0] != self.line
         ):
             return not_proved(f"it struck a call at {site}", lines)
-        shown = f"{operation} at {site or 'a place that is not known'}"
+        shown = f"{operation} at {site or 'an unknown place'}"
         if "why" in values:
             return not_proved(f"{shown}: {values['why']}", lines)
         if wrong := self.unproved(values):
@@ -167,7 +163,7 @@ class CallFault(FaultAtEvent):
         whole = all(
             isinstance(digest, str) and DIGEST.fullmatch(digest) for digest in (before, after)
         )
-        return "" if whole and before != after else "its payload is what it was"
+        return "" if whole and before != after else "its payload did not change"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
         """Describe what else the rank's word shows."""

@@ -120,7 +120,7 @@ class CallStrike:
     def _stale(self, call: StruckCall) -> Any:
         def earlier(now: list[Any]) -> list[Any]:
             if not self._earlier:
-                raise Unfit("there is no such call before it whose payload could be sent again")
+                raise Unfit("there is no such earlier call whose payload could be sent again")
             if [(one.shape, one.dtype) for one in now] != [
                 (one.shape, one.dtype) for one in self._earlier
             ]:
@@ -154,7 +154,7 @@ class CallStrike:
             hashlib.sha256(call.bytes_of(arrays)).hexdigest() for arrays in (now, changed)
         )
         if before == after:
-            raise Unfit("that changes nothing of its payload")
+            raise Unfit("that does not change its payload")
         self._tell(call, before=before, after=after)
         return call.give(changed)
 
@@ -171,7 +171,7 @@ class CallStrike:
         def viewed(array: Any) -> Any:
             other = OTHER_TYPES.get(_type_of(array))
             if other is None or not array.shape:
-                raise Unfit(f"an array of {_type_of(array)} is not taken for one of another type")
+                raise Unfit(f"an array of {_type_of(array)} cannot be sent as another type")
             return array.view(getattr(call.library, other))
 
         return self._state(call, viewed)
@@ -200,9 +200,7 @@ def _payload(call: StruckCall) -> list[Any] | None:
 
 def _demand_a_sum(call: StruckCall) -> None:
     if call.reduction != "sum":
-        raise Unfit(
-            f"it is a {call.reduction or 'call without a reduction'}, to which nothing is added"
-        )
+        raise Unfit(f"it is a {call.reduction or 'call without a reduction'}, which adds nothing")
 
 
 def _type_of(array: Any) -> str:

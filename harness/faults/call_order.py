@@ -14,9 +14,7 @@ from harness.ledger.call import OPERATIONS
 class SkipCallFault(CallFault):
     """A call of the rank is not made."""
 
-    does: ClassVar = (
-        "does not make one of the rank's calls: the subject goes on as if it had been made"
-    )
+    does: ClassVar = "skips one of the rank's calls; the subject continues as if it had been made"
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: skip-call-3, kind: skip-call, ranks: [1], operation: all_reduce, nth: 3}"
@@ -48,14 +46,14 @@ class RepeatCallFault(CallFault):
 class ReorderCallsFault(CallFault):
     """A call of the rank and the next one change places."""
 
-    does: ClassVar = "makes one of the rank's calls behind the one that follows it"
+    does: ClassVar = "makes one of the rank's calls after the following one"
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: reorder-calls-3, kind: reorder-calls, ranks: [1], operation: all_reduce, nth: 3}"
     )
     effect: ClassVar = "breaking"
     what: ClassVar = "reorder"
-    verb: ClassVar = "came behind the next"
+    verb: ClassVar = "came after the next"
     unordered: ClassVar = True
 
     kind: Literal["reorder-calls"]
@@ -66,7 +64,4 @@ class ReorderCallsFault(CallFault):
         return "" if known else "no other call came before it"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
-        return (
-            f", {values.get('overtaken_by')} at"
-            f" {values.get('by_site') or 'a place that is not known'}"
-        )
+        return f", {values.get('overtaken_by')} at {values.get('by_site') or 'an unknown place'}"

@@ -17,8 +17,8 @@ class StalePayloadFault(CallFault):
     """A call of the rank sends what the one before it sent."""
 
     does: ClassVar = (
-        "has one of the rank's calls send the payload of the one before it, as the ledger does"
-        " not see"
+        "makes one of the rank's calls send the payload of the previous one, which the ledger"
+        " does not see"
     )
     over_machines: ClassVar = True
     example: ClassVar = (
@@ -26,7 +26,7 @@ class StalePayloadFault(CallFault):
     )
     effect: ClassVar = "silent"
     what: ClassVar = "stale"
-    verb: ClassVar = "sent the payload of the one before it"
+    verb: ClassVar = "sent the payload of the previous one"
     only: ClassVar = GIVING
     alters: ClassVar = True
 
@@ -37,7 +37,9 @@ class StalePayloadFault(CallFault):
 class SwappedHalvesFault(CallFault):
     """A call of the rank sends the halves of its payload in the other order."""
 
-    does: ClassVar = "has one of the rank's calls send the halves of its payload in the other order"
+    does: ClassVar = (
+        "makes one of the rank's calls send the halves of its payload in the other order"
+    )
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: swapped-halves-3, kind: swapped-halves, ranks: [1], operation: all_gather, nth: 3}"
@@ -62,7 +64,7 @@ class StatingFault(CallFault):
         stated: Any = [values.get("before"), values.get("after")]
         are_pairs = all(isinstance(pair, list) and len(pair) == 2 for pair in stated)
         differs = are_pairs and stated[0][self.differing] != stated[1][self.differing]
-        return "" if differs else "it states what it stated before"
+        return "" if differs else "its reported values did not change"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
         return f": {values.get('before')} became {values.get('after')}"
@@ -71,14 +73,14 @@ class StatingFault(CallFault):
 class OtherShapeFault(StatingFault):
     """A call of the rank is made with an element less."""
 
-    does: ClassVar = "makes one of the rank's calls with the last element of its arrays left out"
+    does: ClassVar = "makes one of the rank's calls without the last element of its arrays"
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: other-shape-3, kind: other-shape, ranks: [1], operation: all_reduce, nth: 3}"
     )
     effect: ClassVar = "breaking"
     what: ClassVar = "shape"
-    verb: ClassVar = "was made with an element less"
+    verb: ClassVar = "was made with one element less"
     differing: ClassVar = 1
 
     kind: Literal["other-shape"]
@@ -88,8 +90,8 @@ class OtherDtypeFault(StatingFault):
     """A call of the rank is made with the same bits as another type."""
 
     does: ClassVar = (
-        "makes one of the rank's calls with its arrays as another type of as many bytes: the same"
-        " bits"
+        "makes one of the rank's calls with its arrays as another type of the same size, with the"
+        " same bits"
     )
     over_machines: ClassVar = True
     example: ClassVar = (
@@ -106,7 +108,7 @@ class OtherDtypeFault(StatingFault):
 class LostContributionFault(CallFault):
     """What the rank adds to a sum is lost."""
 
-    does: ClassVar = "has the rank add zeros to one sum in place of its own"
+    does: ClassVar = "makes the rank add zeros to one sum instead of its values"
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: lost-contribution-3, kind: lost-contribution, ranks: [1], operation: all_reduce,"
@@ -124,14 +126,14 @@ class LostContributionFault(CallFault):
 class DoubledContributionFault(CallFault):
     """What the rank adds to a sum is added twice."""
 
-    does: ClassVar = "has the rank add to one sum twice what it was to add"
+    does: ClassVar = "makes the rank add its values to one sum twice"
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: doubled, kind: doubled-contribution, ranks: [1], operation: all_reduce, nth: 3}"
     )
     effect: ClassVar = "silent"
     what: ClassVar = "doubled"
-    verb: ClassVar = "added twice its own"
+    verb: ClassVar = "added its values twice"
     only: ClassVar = SUMS
     alters: ClassVar = True
 

@@ -37,13 +37,11 @@ class ClockSkewFault(FaultAtEvent):
     """The rank's wall clock is wrong from the event on."""
 
     does: ClassVar = (
-        "sets the rank's wall clock ahead or back by `by` from `at` to its end, as `time.time`,"
-        " `time.time_ns`, `time.localtime`, `time.gmtime` and `datetime` tell it; functions"
-        " imported by name before stay right, and so does the clock of native code"
+        "sets the rank's wall clock ahead or back by `by` from `at` to its end, for `time.time`,"
+        " `time.time_ns`, `time.localtime`, `time.gmtime` and `datetime`; functions imported by"
+        " name earlier, and native code, still see the right time"
     )
-    needs: ClassVar = (
-        "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    )
+    needs: ClassVar = "an event of the subject to strike at, and a Python subject (`subject.entry`)"
     properties: ClassVar = FROM_INSIDE
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
@@ -53,7 +51,7 @@ class ClockSkewFault(FaultAtEvent):
     inside_file: ClassVar = Path(__file__).with_name("clock_skew_inside.py")
 
     kind: Literal["clock-skew"]
-    by: Duration = Field(description="By how much, with a unit: 200ms, 5min.")
+    by: Duration = Field(description="How much, with a unit: 200ms, 5min.")
     way: Literal["ahead", "back"] = Field(
         "ahead", description="ahead: it shows a later time; back: an earlier one."
     )
@@ -91,7 +89,7 @@ class ClockSkewFault(FaultAtEvent):
             or abs(apart - self._offset) > WALL_SLACK_NS
             or not self._offset
         ):
-            return not_proved("its clock tells the same time as before", lines)
+            return not_proved("its clock shows the same time as before", lines)
         functions = values.get("functions")
         names = ", ".join(map(str, functions)) if isinstance(functions, list) else ""
         return Proof(
@@ -115,8 +113,8 @@ class MonotonicSkewFault(Fault):
     """The rank's monotonic clock is ahead from its start."""
 
     does: ClassVar = (
-        "starts the rank with a monotonic clock that is `by` ahead of its peers', for all code in"
-        " it: what compares moments of two ranks is wrong by so much"
+        "starts the rank with a monotonic clock that is `by` ahead of its peers', for all of its"
+        " code, so comparing times of two ranks is wrong by that amount"
     )
     needs: ClassVar = "Linux 5.6 or newer, and root or unprivileged user namespaces"
     properties: ClassVar = FaultProperties(
@@ -126,7 +124,7 @@ class MonotonicSkewFault(Fault):
     example: ClassVar = "{id: booted-earlier, kind: monotonic-skew, ranks: [1], by: 5min}"
 
     kind: Literal["monotonic-skew"]
-    by: Duration = Field(description="By how much it is ahead, with a unit: 200ms, 5min.")
+    by: Duration = Field(description="How much it is ahead, with a unit: 200ms, 5min.")
 
     @staticmethod
     def refusal() -> str:
@@ -155,17 +153,17 @@ class MonotonicSkewFault(Fault):
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         clocks = history.noted(RANK_CLOCK, rank)
         if struck is None or not clocks:
-            return proof.missed(history, rank=rank, what="nobody read its clock")
+            return proof.missed(history, rank=rank, what="its clock was not read")
         lines = tuple(sorted((struck.line, clocks[0].line)))
         ahead = clocks[0].event.values.get("ahead")
         if type(ahead) is not int:
-            return not_proved("what was read of its clock is not a number", lines)
+            return not_proved("the reading of its clock is not a number", lines)
         shift = ahead - _of_host(history, rank)
         if abs(shift - round(self.by * 1e9)) > MONOTONIC_SLACK_NS:
             return not_proved(f"its clock was {shift / 1e9:g} s ahead", lines)
         return Proof(
             proved=True,
-            description=f"its clock was {shift / 1e9:g} s ahead, as the kernel tells it",
+            description=f"its clock was {shift / 1e9:g} s ahead, according to the kernel",
             lines=lines,
         )
 
@@ -190,13 +188,10 @@ def _of_host(history: History, rank: int) -> int:
 def no_own_clock() -> str:
     """Why no process here can have a monotonic clock of its own; empty where it can."""
     if not sys.platform.startswith("linux") or not Path("/proc/self/ns/time_for_children").exists():
-        return (
-            "this system gives no process a monotonic clock of its own: Linux 5.6 does, and newer"
-            " ones"
-        )
+        return "this system cannot give a process its own monotonic clock; Linux 5.6 or newer can"
     if may_unshare(NEWTIME):
         return ""
     return (
-        "this system lets nobody make a time namespace: allow unprivileged user namespaces, or run"
+        "this system does not allow a time namespace; allow unprivileged user namespaces, or run"
         " as root"
     )

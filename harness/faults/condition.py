@@ -76,7 +76,7 @@ class ConditionFault(FaultAtEvent):
         about = [seen for seen in history.served(rank, self.told) if self.is_told_by(seen)]
         imposed = proof.first_after(about, landed.struck)
         if imposed is None:
-            return not_proved("nobody set the condition", landed.lines)
+            return not_proved("the condition was not set", landed.lines)
         lines = (*landed.lines, imposed.line)
         if "why" in imposed.event.values or not self.is_in_force(imposed):
             what = imposed.event.values.get("why") or f"found {self.shown(imposed)}"
@@ -95,7 +95,7 @@ class ConditionFault(FaultAtEvent):
             ):
                 return Proof(
                     proved=True,
-                    description=f"{shown}, taken back {proof.milliseconds(imposed, back)} later",
+                    description=f"{shown}, undone {proof.milliseconds(imposed, back)} later",
                     lines=(*lines, undone.line, back.line),
                 )
             ended = end is not None and imposed.event.ns <= end.event.ns <= undone.event.ns
@@ -106,5 +106,5 @@ class ConditionFault(FaultAtEvent):
                     lines=(*lines, end.line, undone.line),
                 )
         return proof.cut_short(
-            history, rank=rank, description=f"it was not so for {self.for_:g} s", lines=lines
+            history, rank=rank, description=f"it did not last for {self.for_:g} s", lines=lines
         )

@@ -39,8 +39,8 @@ class CutOffFault(FaultAtEvent):
     """The machine of the rank is cut off from all others."""
 
     does: ClassVar = (
-        "pulls the cable of the rank's machine out, `after` it emitted `at`, and puts it in again"
-        " after `for`"
+        "disconnects the rank's machine from the network, `after` it emitted `at`, and reconnects"
+        " it after `for`"
     )
     needs: ClassVar = (
         "test machines (`--hosts test:3`, `matrix.hosts`), and an event of the subject to strike at"
@@ -51,8 +51,7 @@ class CutOffFault(FaultAtEvent):
     effect: ClassVar = "stopping"
     over_machines: ClassVar = True
     test_machines: ClassVar = (
-        "nobody can pull the cable of a machine from here: run it over test machines,"
-        " --hosts test:3"
+        "cannot disconnect a real machine; run it over test machines, --hosts test:3"
     )
     example: ClassVar = (
         "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
@@ -63,8 +62,8 @@ class CutOffFault(FaultAtEvent):
         0.0,
         alias="after",
         description=(
-            "How long after the event, with a unit: the rank goes on meanwhile. With 0s it waits at"
-            " its event until its machine ends it."
+            "How long after the event, with a unit; the rank continues meanwhile. With 0s it"
+            " waits at its event until its machine ends it."
         ),
         json_schema_extra={"default": "0s"},
     )
@@ -78,14 +77,11 @@ class CutOffFault(FaultAtEvent):
         hosts = draft.at("matrix", "hosts")
         for index, fault in faults.items():
             if not isinstance(hosts, list) or 1 in hosts:
-                message = (
-                    "is done to one of several machines: say how many there are, as in matrix:"
-                    " {hosts: [3]}"
-                )
+                message = "needs several machines; give their number, as in matrix: {hosts: [3]}"
                 yield draft.problem(("faults", index, "kind"), message)
             if fault.for_ <= NOTICED:
                 message = (
-                    f"is no longer than it takes to miss a machine ({NOTICED:g} s): nobody would"
+                    f"is not longer than it takes to miss a machine ({NOTICED:g} s): nobody would"
                     " have to notice"
                 )
                 yield draft.problem(("faults", index, "for"), message)

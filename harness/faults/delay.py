@@ -22,7 +22,7 @@ from harness.history import History
 class DelayFault(FaultAtEvent):
     """The rank waits inside the event, its other threads go on."""
 
-    does: ClassVar = "holds the rank inside emitting `at` for `for`; its other threads go on"
+    does: ClassVar = "blocks the rank in emitting `at` for `for`; its other threads continue"
     needs: ClassVar = "an event of the subject to strike at"
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "masked"
@@ -58,7 +58,7 @@ class DelayFault(FaultAtEvent):
             )
         lines = (*landed.lines, undone.line)
         if (said := proof.said_between(history, rank, landed.gate, undone)) is not None:
-            return not_proved("it spoke while it was held", (*lines, said.line))
+            return not_proved("it emitted an event while it was held", (*lines, said.line))
         following = proof.next_of(history, rank, landed.gate)
         if following is None or not proof.after(following, undone):
             return proof.cut_short(

@@ -25,9 +25,9 @@ SEEN = "fault.env"
 class EnvFault(Fault):
     """The rank starts with other environment variables than its peers."""
 
-    does: ClassVar = "starts the rank with other environment variables than its peers"
+    does: ClassVar = "starts the rank with environment variables that differ from its peers'"
     needs: ClassVar = (
-        "a subject in Python; variables that libraries read at import make every rank of the world"
+        "a Python subject; variables that libraries read at import make every rank of the world"
         " start fresh"
     )
     properties: ClassVar = FaultProperties(
@@ -62,7 +62,7 @@ class EnvFault(Fault):
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         said = history.said(rank, SEEN)
         if struck is None or not said:
-            return proof.missed(history, rank=rank, what="it did not tell what it sees")
+            return proof.missed(history, rank=rank, what="it did not report what it sees")
         # The harness may hear of the rank's start after the rank has spoken.
         first, second = sorted((struck.line, said[0].line))
         lines = (first, second)
@@ -81,5 +81,5 @@ class EnvFault(Fault):
         seen: Mapping[object, object] = values if isinstance(values, dict) else {}
         for name, value in self.set.items():
             if seen.get(name) != value:
-                return f"{name} is {seen.get(name)!r} there, not {value!r}"
+                return f"{name} is {seen.get(name)!r}, not {value!r}"
         return ""

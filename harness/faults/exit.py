@@ -22,9 +22,7 @@ class ExitFault(FaultAtEvent):
     """The rank's process exits where it emits the event, without cleaning up."""
 
     does: ClassVar = "ends the rank's process with `code` where it emits `at`, without cleaning up"
-    needs: ClassVar = (
-        "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    )
+    needs: ClassVar = "an event of the subject to strike at, and a Python subject (`subject.entry`)"
     properties: ClassVar = FaultProperties(
         needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False
     )
@@ -47,10 +45,10 @@ class ExitFault(FaultAtEvent):
         """Event, order, and the end with that code."""
         returned = proof.first_after(history.said(rank, "subject.end"), landed.struck)
         if returned is not None:
-            return not_proved("it went on and returned", (*landed.lines, returned.line))
+            return not_proved("it continued and returned", (*landed.lines, returned.line))
         end = history.exit(rank)
         if end is None or not proof.after(end, landed.struck):
-            return not_proved("nobody saw it end", landed.lines)
+            return not_proved("its exit was not observed", landed.lines)
         lines = (*landed.lines, end.line)
         if end.event.values.get("code") != self.code:
             how = ended(end.event.values)

@@ -27,10 +27,10 @@ from harness.history import History
 Effect = Literal["masked", "silent", "breaking", "stopping"]
 # What each effect means, for a reader.
 EFFECTS: Mapping[Effect, str] = {
-    "masked": "what is there makes up for it: the result must be right, and may be late",
-    "silent": "nothing below the application can tell",
-    "breaking": "what meets it raises, aborts, hangs, or does not notice",
-    "stopping": "no step that needs what it strikes completes",
+    "masked": "the system compensates: the result must be right, but may be late",
+    "silent": "nothing below the application can detect it",
+    "breaking": "the affected code raises, aborts, hangs, or does not notice",
+    "stopping": "no step that needs the affected part completes",
 }
 FOR = "How long, with a unit: 200ms, 60s."
 
@@ -104,12 +104,12 @@ class Fault(Model):
     inside_file: ClassVar[Path | None] = None
 
     id: Id = Field(description="Name of the fault, unique among the faults.")
-    ranks: Ranks = Field(description="The ranks that are struck: every, nonzero, or a list.")
+    ranks: Ranks = Field(description="The affected ranks: every, nonzero, or a list.")
     arm: Literal["candidate", "control"] | None = Field(
         None,
         description=(
-            "The only arm it strikes, for upstream findings and self-tests; a claim's arms are"
-            " struck alike."
+            "The only affected arm, for upstream findings and self-tests; in a claim, both arms"
+            " have the same faults."
         ),
     )
     if TYPE_CHECKING:

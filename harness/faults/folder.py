@@ -44,7 +44,8 @@ def _place(text: str) -> str:
         or parts == ["inputs"]
     ):
         raise complaint(
-            "must be shared, home, temporary, work or inputs/NAME, or lie below one: shared/cache"
+            "must be shared, home, temporary, work or inputs/NAME, or a folder below one, like"
+            " shared/cache"
         )
     return text
 
@@ -67,7 +68,7 @@ def unknown_input(place: str, draft: Draft) -> str:
     inputs = draft.at("inputs")
     known = list(inputs) if isinstance(inputs, dict) else []
     if parts[0] == "inputs" and parts[1] not in known:
-        return f"names {parts[1]}, which is not an input of this scenario"
+        return f"contains {parts[1]}, which is not an input of this scenario"
     return ""
 
 
@@ -75,8 +76,8 @@ class FolderFault(ConditionFault):
     """A folder of the rank is in a bad way, for the rank alone."""
 
     needs: ClassVar = (
-        "an event of the subject to strike at; Linux, and root or unprivileged user namespaces for"
-        " a mount namespace of the rank's own. Files that are open already are not touched"
+        "an event of the subject to strike at; Linux, and root or unprivileged user namespaces,"
+        " for the rank's own mount namespace. Files that are already open are not affected"
     )
     told: ClassVar = COVERED
     how: ClassVar[str]
@@ -129,7 +130,7 @@ class FileFault(FaultAtEvent):
 
     properties: ClassVar = FROM_OUTSIDE
     needs: ClassVar = (
-        "an event of the subject to strike at, and a file of the trial's own that is there by then"
+        "an event of the subject to strike at, and a file of the trial that exists by then"
     )
     how: ClassVar[str]
 
@@ -148,8 +149,7 @@ class FileFault(FaultAtEvent):
         for index, fault in faults.items():
             if belongs_to_the_user(fault.file, draft):
                 message = (
-                    "is a file of yours, and would stay as it is made; name one that the trial"
-                    " itself makes"
+                    "is your own file, and would stay changed; give a file that the trial makes"
                 )
                 yield draft.problem(("faults", index, "file"), message)
 
@@ -172,7 +172,7 @@ class FileFault(FaultAtEvent):
             [seen for seen in about if seen.event.values.get("how") == self.how], landed.struck
         )
         if spoiled is None:
-            return not_proved("nobody touched the file", landed.lines)
+            return not_proved("the file was not touched", landed.lines)
         values = spoiled.event.values
         lines = (*landed.lines, spoiled.line)
         before = values.get("before")
@@ -182,7 +182,7 @@ class FileFault(FaultAtEvent):
             or not isinstance(now, dict)
             or before.get("sha256") == now.get("sha256")
         ):
-            why = values.get("why") or "it is as it was"
+            why = values.get("why") or "it did not change"
             return not_proved(f"{self.file} was not {self.how}: {why}", lines)
         sizes = f"{before.get('bytes')} bytes before, {now.get('bytes')} now"
         time = milliseconds(landed.gate, spoiled)
@@ -198,8 +198,8 @@ def no_own_mounts() -> str:
     if may_unshare(NEWNS):
         return ""
     return (
-        "this system gives no process mounts of its own: allow unprivileged user namespaces, or run"
-        " as root"
+        "this system cannot give a process its own mounts; allow unprivileged user namespaces, or"
+        " run as root"
     )
 
 
@@ -222,7 +222,7 @@ class ReadOnlyFault(FolderFault):
     """A folder is read-only for the rank."""
 
     does: ClassVar = (
-        "makes `folder` read-only for the rank alone, from `at` on: writing fails with EROFS"
+        "makes `folder` read-only for only this rank, from `at` on; writing fails with EROFS"
     )
     effect: ClassVar = "breaking"
     example: ClassVar = (
@@ -257,8 +257,7 @@ class NoSpaceFault(FolderFault):
     """A folder has no space left for the rank."""
 
     does: ClassVar = (
-        "leaves the rank, not its peers, `left` bytes of space in `folder`: then writing fails with"
-        " ENOSPC"
+        "leaves only this rank `left` bytes of space in `folder`; then writing fails with ENOSPC"
     )
     effect: ClassVar = "breaking"
     example: ClassVar = (
@@ -311,11 +310,12 @@ class PermissionDeniedFault(FolderFault):
     """A folder lets nobody in."""
 
     does: ClassVar = (
-        "takes all permissions of `folder` away, for every rank, from `at` on: using it fails with"
+        "removes all permissions of `folder`, for every rank, from `at` on; using it fails with"
         " EACCES"
     )
     needs: ClassVar = (
-        "an event of the subject to strike at, and a user who is not root, whom nothing is denied"
+        "an event of the subject to strike at, and a user who is not root, because root ignores"
+        " permissions"
     )
     effect: ClassVar = "breaking"
     example: ClassVar = (
@@ -327,11 +327,7 @@ class PermissionDeniedFault(FolderFault):
 
     @staticmethod
     def refusal() -> str:
-        return (
-            "root may read and write whatever the permissions are: run as another user"
-            if os.geteuid() == 0
-            else ""
-        )
+        return "root ignores permissions; run as another user" if os.geteuid() == 0 else ""
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -349,8 +345,8 @@ class PermissionDeniedFault(FolderFault):
         for index, fault in faults.items():
             if belongs_to_the_user(fault.folder, draft):
                 message = (
-                    "is a folder of yours, and would stay denied if the harness were killed; name"
-                    " one of the trial's"
+                    "is your own folder, and would stay denied if the harness were killed; give a"
+                    " folder of the trial"
                 )
                 yield draft.problem(("faults", index, "folder"), message)
 
@@ -380,7 +376,7 @@ class PermissionDeniedFault(FolderFault):
 class TruncatedFault(FileFault):
     """A file is cut off."""
 
-    does: ClassVar = "cuts `file` off after `left` bytes while the rank stands at `at`"
+    does: ClassVar = "truncates `file` after `left` bytes while the rank waits at `at`"
     effect: ClassVar = "silent"
     example: ClassVar = (
         "{id: half-a-file, kind: truncated, ranks: [0], at: saved, file: shared/model.safetensors,"
@@ -402,9 +398,9 @@ class ReplacedFault(FileFault):
     """A file is replaced by one in which a byte differs."""
 
     does: ClassVar = (
-        "puts another file in the place of `file` while the rank stands at `at`: a new one, of the"
-        " same size, in which all bits of the byte at `offset` are turned; who has the old one open"
-        " keeps it"
+        "replaces `file` while the rank waits at `at` with a new file of the same size, in which"
+        " all bits of the byte at `offset` are flipped; processes that have the old file open"
+        " keep using it"
     )
     effect: ClassVar = "silent"
     example: ClassVar = (
@@ -416,7 +412,7 @@ class ReplacedFault(FileFault):
     kind: Literal["replaced"]
     offset: Size = Field(
         0,
-        description="Where the byte lies that differs, with a unit.",
+        description="Offset of the byte that differs, with a unit.",
         json_schema_extra={"default": "0B"},
     )
 

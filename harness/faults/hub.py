@@ -26,8 +26,8 @@ class HubFault(Fault):
 
     does: ClassVar = "answers some of the rank's requests to the scenario's hub with a fault"
     needs: ClassVar = (
-        "a hub in the scenario; one for certain ranks only makes every rank of the world start"
-        " fresh"
+        "a hub in the scenario; a hub fault for only certain ranks makes every rank of the world"
+        " start fresh"
     )
     properties: ClassVar = FaultProperties(
         needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True
@@ -40,19 +40,19 @@ class HubFault(Fault):
 
     kind: Literal["hub"]
     role: request.Roles = Field(
-        ("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any."
+        ("any",), description="What is requested: model_info, tree, tokenizer.json, … or any."
     )
-    method: rules.Methods = Field(("HEAD", "GET"), description="The methods that are struck.")
+    method: rules.Methods = Field(("HEAD", "GET"), description="The affected methods.")
     repository: Line | None = Field(
-        None, description="The repositories that are struck; * stands for any text."
+        None, description="The affected repositories; * matches any text."
     )
-    path: Line | None = Field(None, description="The files that are struck; * stands for any text.")
+    path: Line | None = Field(None, description="The affected files; * matches any text.")
     answer: rules.WrongAnswer = Field(
         description="What the hub answers instead, as in a file of rules of `rankproof lab hub`."
     )
     when: rules.When = Field(
         rules.When(),
-        description="Which of the matching requests are struck; every one where nothing is said.",
+        description="Which of the matching requests are affected (default: all).",
     )
 
     def rule(self, *, clients: tuple[str, ...] | None) -> rules.Rule:
@@ -107,7 +107,7 @@ class HubFault(Fault):
             )
             return Proof(proved=True, description=shown, lines=(struck.line, peers[0].line))
         return proof.missed(
-            history, rank=rank, what=f"none of its {len(requests)} requests to the hub was struck"
+            history, rank=rank, what=f"none of its {len(requests)} requests to the hub was affected"
         )
 
 

@@ -63,7 +63,7 @@ class KillFault(FaultAtEvent):
         end = history.exit(rank)
         lines = (*landed.lines, sent.line)
         if end is None or not proof.after(end, landed.struck):
-            return not_proved(f"nobody saw it end by {self._sig}", lines)
+            return not_proved(f"its end by {self._sig} was not observed", lines)
         if end.event.values.get("signal") != self._sig:
             how = ended(end.event.values)
             return not_proved(f"it ended with {how}, not by {self._sig}", (*lines, end.line))

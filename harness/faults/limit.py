@@ -36,7 +36,7 @@ class LimitFault(ConditionFault):
         return (
             ""
             if sys.platform.startswith("linux")
-            else "this system lets no process change another one's limits"
+            else "this system does not let a process change the limits of another one"
         )
 
     @property
@@ -73,7 +73,8 @@ class AddressSpaceFault(LimitFault):
     """The rank can map only so much memory more."""
 
     does: ClassVar = (
-        "lets the rank map `more` bytes beyond what it has mapped at `at`: then allocations fail"
+        "lets the rank map only `more` bytes beyond what it has mapped at `at`; then allocations"
+        " fail"
     )
     effect: ClassVar = "breaking"
     example: ClassVar = (
@@ -90,15 +91,15 @@ class AddressSpaceFault(LimitFault):
 
     @property
     def condition(self) -> str:
-        return f"{self.more} bytes of addresses more, no further ones"
+        return f"at most {self.more} more bytes of addresses"
 
 
 class FileSizeFault(LimitFault):
     """The rank can write no file beyond a size."""
 
     does: ClassVar = (
-        "lets no file that the rank writes grow beyond `to` from `at` on: in Python writing fails"
-        " with EFBIG, a program gets SIGXFSZ"
+        "limits the files that the rank writes to `to` from `at` on; in Python, writing fails"
+        " with EFBIG, and a program gets SIGXFSZ"
     )
     effect: ClassVar = "breaking"
     example: ClassVar = (
@@ -124,8 +125,8 @@ class OpenFilesFault(LimitFault):
     """The rank can open no further file or socket."""
 
     does: ClassVar = (
-        "lets the rank have descriptors below `to` alone from `at` on: opening another file or"
-        " socket fails with EMFILE; what is open stays open"
+        "lets the rank have only descriptors below `to` from `at` on; opening another file or"
+        " socket fails with EMFILE, but open files stay open"
     )
     effect: ClassVar = "breaking"
     example: ClassVar = (
@@ -135,7 +136,7 @@ class OpenFilesFault(LimitFault):
 
     kind: Literal["open-files"]
     to: Annotated[int, Field(ge=0, le=2**20)] = Field(
-        description="Descriptors must have a lower number; 0 means that nothing more can be opened."
+        description="Descriptors must have a lower number; with 0, nothing more can be opened."
     )
 
     @property
@@ -144,7 +145,7 @@ class OpenFilesFault(LimitFault):
 
     @property
     def condition(self) -> str:
-        return f"descriptors below {self.to} only"
+        return f"only descriptors below {self.to}"
 
 
 # The kernel counts the pages in use, in a cgroup that holds only the rank and what it starts, and
@@ -153,8 +154,8 @@ class MemoryFault(LimitFault):
     """The rank can take only so much memory more."""
 
     does: ClassVar = (
-        "lets the rank take `more` bytes of memory from `at` on, in a cgroup of its own: then it is"
-        " killed"
+        "lets the rank take only `more` more bytes of memory from `at` on, in its own cgroup;"
+        " then it is killed"
     )
     needs: ClassVar = (
         "an event of the subject to strike at; Linux, and a memory cgroup: as root, or delegated"
@@ -179,7 +180,7 @@ class MemoryFault(LimitFault):
             if fault.more < LEAST_MEMORY:
                 yield draft.problem(
                     ("faults", index, "more"),
-                    "must be at least 1MiB: a process needs some to go on",
+                    "must be at least 1MiB, because a process needs some memory to continue",
                 )
 
     @property
@@ -188,7 +189,7 @@ class MemoryFault(LimitFault):
 
     @property
     def condition(self) -> str:
-        return f"{self.more} bytes of memory more, then killed"
+        return f"at most {self.more} more bytes of memory, then killed"
 
     def is_in_force(self, seen: Seen) -> bool:
         """Tell whether its group holds it to the limit, in whole pages, and did not before."""

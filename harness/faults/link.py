@@ -47,18 +47,19 @@ class LinkFault(FaultAtEvent):
     what: ClassVar[str]
 
     to: Distinct[Annotated[int, Field(ge=0)]] | None = Field(
-        None, description="The hosts at the other end of the links; every other host by default."
+        None, description="The hosts at the other end of the links (default: every other host)."
     )
     way: Literal["both", "out", "in"] = Field(
         "both",
         description=(
-            "Which packets: those that the rank's host sends (out), those it is sent (in), or both."
+            "Which packets: those that the rank's host sends (out), those that it receives (in),"
+            " or both."
         ),
     )
     for_: Duration | None = Field(
         None,
         alias="for",
-        description="How long, with a unit: 200ms, 60s; to the end of the world by default.",
+        description="How long, with a unit: 200ms, 60s (default: to the end of the world).",
     )
 
     @property
@@ -72,10 +73,7 @@ class LinkFault(FaultAtEvent):
         count = draft.at("world", "hosts")
         if not isinstance(count, int) or count < 2:
             for index in faults:
-                message = (
-                    "is done by the wire between test hosts, and there are none: add world:"
-                    " {hosts: 2}"
-                )
+                message = "needs test hosts, which the wire is between; add world: {hosts: 2}"
                 yield draft.problem(("faults", index, "kind"), message)
             return
         for index, fault in faults.items():
@@ -132,7 +130,7 @@ class LinkFault(FaultAtEvent):
         """Event, in force on its links, and packets that it was done to."""
         struck = proof.first_after(self._said(history, rank, STRUCK), landed.struck)
         if struck is None:
-            return not_proved("the wire did not say that it was in force", landed.lines)
+            return not_proved("the wire did not report that it was active", landed.lines)
         lines: tuple[int, ...] = (*landed.lines, struck.line)
         links = self.links(history, rank)
         if not links or struck.event.values.get("links") != links:
@@ -143,7 +141,7 @@ class LinkFault(FaultAtEvent):
         counted = undone or proof.first_after(self._said(history, rank, COUNTED), struck)
         if counted is None:
             return proof.cut_short(
-                history, rank=rank, description="nobody counted what it was done to", lines=lines
+                history, rank=rank, description="the affected packets were not counted", lines=lines
             )
         lines = (*lines, counted.line)
         if self.for_ is not None and (
@@ -152,7 +150,7 @@ class LinkFault(FaultAtEvent):
             return proof.cut_short(
                 history,
                 rank=rank,
-                description=f"it was not in force for {self.for_:g} s",
+                description=f"it was not active for {self.for_:g} s",
                 lines=lines,
             )
         passed = counted.event.values.get("matched")
@@ -161,13 +159,13 @@ class LinkFault(FaultAtEvent):
             return proof.missed(
                 history,
                 rank=rank,
-                what=f"it was done to {packets} of {passed} packets that passed",
+                what=f"it affected {packets} of {passed} packets",
             )
         payload = counted.event.values.get("payload")
         if type(payload) is not int or not 1 <= payload <= packets:
             shown = (
-                f"it was done to {packets} packets, and none carried new payload of a rank or"
-                " began a connection"
+                f"it affected {packets} packets, but none carried new payload of a rank or began a"
+                " connection"
             )
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)
@@ -176,7 +174,7 @@ class LinkFault(FaultAtEvent):
         time = proof.milliseconds(struck, counted)
         return Proof(
             proved=True,
-            description=f"done to {packets} of {passed} packets in {time}{more}",
+            description=f"affected {packets} of {passed} packets in {time}{more}",
             lines=lines,
         )
 
@@ -206,7 +204,7 @@ def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[in
     for flow in named:
         ends = str(flow).partition(">")
         if (ends[0].partition(":")[0], ends[2].partition(":")[0]) not in carried:
-            return f"the wire's log names {flow}, which these links do not carry"
+            return f"the wire's log has {flow}, which these links do not carry"
     return ""
 
 

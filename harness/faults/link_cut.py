@@ -14,7 +14,7 @@ from harness.forms.strict_json import JSON
 class PartitionFault(LinkFault):
     """No packet passes between the rank's host and the others."""
 
-    does: ClassVar = "lets no packet pass on the links of the rank's host, neither way"
+    does: ClassVar = "drops every packet on the links of the rank's host, in both directions"
     example: ClassVar = "{id: cut-off, kind: partition, ranks: [1], at: decode.begin, for: 2s}"
     effect: ClassVar = "stopping"
     what: ClassVar = "drop"
@@ -23,14 +23,15 @@ class PartitionFault(LinkFault):
     way: Literal["both"] = Field("both", description="Both ways.")
 
     def done(self) -> str:
-        return "no packet passes"
+        return "every packet dropped"
 
 
 class HalfOpenFault(LinkFault):
     """Packets between the rank's host and the others pass one way only."""
 
     does: ClassVar = (
-        "lets no packet pass one way on the links of the rank's host, while the other way stays"
+        "drops every packet in one direction on the links of the rank's host; the other direction"
+        " works"
     )
     example: ClassVar = "{id: deaf, kind: half-open, ranks: [1], at: decode.begin, way: in}"
     effect: ClassVar = "stopping"
@@ -40,13 +41,13 @@ class HalfOpenFault(LinkFault):
     way: Literal["out", "in"] = Field(
         "out",
         description=(
-            "Which packets are lost: those that the rank's host sends (out), or those it is sent"
-            " (in)."
+            "Which packets are lost: those that the rank's host sends (out), or those that it"
+            " receives (in)."
         ),
     )
 
     def done(self) -> str:
-        return "no packet passes"
+        return "every packet dropped"
 
 
 # Proof: beside the count, the connections.

@@ -23,7 +23,7 @@ class FlipFault(LinkFault):
     """Bits of one byte of a data message are flipped, with its checksum mended."""
 
     does: ClassVar = (
-        "flips bits of one byte in a packet of 4 KiB of data or more, and mends the checksum"
+        "flips bits of one byte in a packet with 4 KiB of data or more, and corrects the checksum"
     )
     example: ClassVar = "{id: one-byte, kind: flip, ranks: [1], at: gather.begin, way: out}"
     effect: ClassVar = "silent"
@@ -34,7 +34,7 @@ class FlipFault(LinkFault):
         1, description="Which of the packets with data, from 1."
     )
     byte: Annotated[int, Field(ge=0, lt=DATA)] | None = Field(
-        None, description="Which byte of its payload, from 0; the one in the middle by default."
+        None, description="Which byte of its payload, from 0 (default: the middle one)."
     )
     mask: Mask = Field(64, description="Which bits, as a number from 1 to 255.")
 
@@ -75,7 +75,7 @@ def flips(
     before, after, size, at = numbers
     whole = all(type(number) is int for number in numbers)
     if not whole or before ^ after != mask or size < least or (byte is not None and at != byte):
-        return f"the wire flipped otherwise: {before} to {after} at byte {at} of {size}", ""
+        return f"the wire flipped something else: {before} to {after} at byte {at} of {size}", ""
     offset = first.get("offset")
     where = f"byte {offset} of" if isinstance(offset, int) else f"byte {at} of a segment of"
     return "", f": {where} {first.get('flow')} was {before:#04x} and became {after:#04x}"
@@ -85,7 +85,7 @@ class FlipFrameFault(LinkFault):
     """Bits of one byte at the head of a message are flipped."""
 
     does: ClassVar = (
-        "flips bits of one of the first bytes of a packet's payload, and mends the checksum"
+        "flips bits of one of the first bytes of a packet's payload, and corrects the checksum"
     )
     example: ClassVar = "{id: bad-header, kind: flip-frame, ranks: [1], at: gather.begin, byte: 0}"
     effect: ClassVar = "breaking"
@@ -98,7 +98,7 @@ class FlipFrameFault(LinkFault):
     least: Annotated[int, Field(ge=1, le=MOST)] = Field(
         1,
         description=(
-            "Bytes of payload from which on a packet counts: what is not counted is not flipped."
+            "The least payload, in bytes, of the packets that are counted; others are not flipped."
         ),
     )
     byte: Annotated[int, Field(ge=0, lt=64)] = Field(

@@ -16,8 +16,8 @@ class LatencyFault(LinkFault):
     """Packets on the links of the rank's host come later."""
 
     does: ClassVar = (
-        "has packets on the links of the rank's host come `by` later, and by chance up to `jitter`"
-        " more"
+        "delays packets on the links of the rank's host by `by`, and by up to `jitter` more at"
+        " random"
     )
     example: ClassVar = (
         "{id: far-away, kind: latency, ranks: [1], at: decode.begin, by: 20ms, jitter: 5ms}"
@@ -27,11 +27,11 @@ class LatencyFault(LinkFault):
 
     kind: Literal["latency"]
     by: Delay = Field(
-        description="How much later, with a unit: 20ms. None overtakes another of its link."
+        description="How much later, with a unit: 20ms. Packets of a link stay in order."
     )
     jitter: Duration = Field(
         0.0,
-        description="How much more at most, by chance, with a unit.",
+        description="The largest random addition, with a unit.",
         json_schema_extra={"default": "0s"},
     )
 
@@ -46,9 +46,7 @@ class LatencyFault(LinkFault):
 class BandwidthFault(LinkFault):
     """The links of the rank's host carry so many bytes in a second."""
 
-    does: ClassVar = (
-        "has each link of the rank's host carry `per_second` bytes in a second and no more"
-    )
+    does: ClassVar = "limits each link of the rank's host to `per_second` bytes a second"
     example: ClassVar = (
         "{id: narrow, kind: bandwidth, ranks: [1], at: decode.begin, per_second: 1MiB}"
     )
@@ -57,7 +55,7 @@ class BandwidthFault(LinkFault):
 
     kind: Literal["bandwidth"]
     per_second: Annotated[Size, Field(ge=1)] = Field(
-        description="Bytes in a second, with a unit: 10MiB."
+        description="Bytes per second, with a unit: 10MiB."
     )
 
     def done(self) -> str:
@@ -81,7 +79,8 @@ class LossFault(LinkFault):
     kind: Literal["loss"]
     share: Percent = Field(
         description=(
-            "The share of packets, in percent: 10%. The first with new payload is always struck."
+            "The share of packets, in percent: 10%. The first one with new payload is always"
+            " affected."
         )
     )
 
@@ -96,7 +95,7 @@ class DuplicateFault(LinkFault):
     """Packets on the links of the rank's host come twice."""
 
     does: ClassVar = (
-        "has `share` of the packets on the links of the rank's host come twice, and the first with"
+        "duplicates `share` of the packets on the links of the rank's host, and the first with"
         " new payload"
     )
     example: ClassVar = "{id: duplicate, kind: duplicate, ranks: [1], at: decode.begin, share: 10%}"
@@ -106,7 +105,8 @@ class DuplicateFault(LinkFault):
     kind: Literal["duplicate"]
     share: Percent = Field(
         description=(
-            "The share of packets, in percent: 10%. The first with new payload is always struck."
+            "The share of packets, in percent: 10%. The first one with new payload is always"
+            " affected."
         )
     )
 
@@ -126,8 +126,8 @@ class ReorderFault(LinkFault):
     """Packets on the links of the rank's host come out of order."""
 
     does: ClassVar = (
-        "holds `share` of the packets on the links of the rank's host back by `by`: others come"
-        " first"
+        "holds back `share` of the packets on the links of the rank's host by `by`, so that"
+        " others come first"
     )
     example: ClassVar = (
         "{id: out-of-order, kind: reorder, ranks: [1], at: decode.begin, share: 20%, by: 5ms}"
@@ -138,8 +138,8 @@ class ReorderFault(LinkFault):
     kind: Literal["reorder"]
     share: Percent = Field(
         description=(
-            "The share of packets, in percent: 20%. "
-            "The first with new payload always is, until another came first."
+            "The share of packets, in percent: 20%. The first one with new payload always is,"
+            " until another packet came first."
         )
     )
     by: Delay = Field(
@@ -156,7 +156,7 @@ class ReorderFault(LinkFault):
         overtaken = values.get("overtaken")
         held = values.get("struck")
         if type(overtaken) is not int or type(held) is not int or not overtaken:
-            return "no packet came before one that was held back", ""
+            return "no packet overtook one that was held back", ""
         if not 1 <= overtaken <= held:
-            return f"{overtaken} packets were overtaken, of {held} that were held back", ""
+            return f"{overtaken} of {held} packets that were held back were overtaken", ""
         return "", f", {overtaken} of them overtaken"

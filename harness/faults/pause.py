@@ -43,7 +43,7 @@ class PauseFault(FaultAtEvent):
         return (
             ""
             if hasattr(os, "WCONTINUED")
-            else "this system does not tell when a process is stopped or continued"
+            else "this system does not report when a process is stopped or continued"
         )
 
     def description(self) -> str:
@@ -64,7 +64,7 @@ class PauseFault(FaultAtEvent):
         """Event, stopped, nothing, resumed, and the time between."""
         stopped = proof.first_after(history.served(rank, "rank.stopped"), landed.struck)
         if stopped is None or stopped.event.values.get("signal") != "SIGSTOP":
-            return not_proved("nobody saw it stop", landed.lines)
+            return not_proved("its stop was not observed", landed.lines)
         lines = (*landed.lines, stopped.line)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         if undone is None or not proof.lasted(stopped, undone, seconds=self.for_):
@@ -75,10 +75,10 @@ class PauseFault(FaultAtEvent):
                 lines=lines,
             )
         if (said := proof.said_between(history, rank, stopped, undone)) is not None:
-            return not_proved("it spoke while it was stopped", (*lines, said.line))
+            return not_proved("it emitted an event while it was stopped", (*lines, said.line))
         resumed = proof.first_after(history.served(rank, "rank.continued"), undone)
         if resumed is None:
-            shown = "nobody saw it continue"
+            shown = "its continuation was not observed"
             end = history.exit(rank)
             if end is not None and end.event.values.get("signal") == "SIGKILL":
                 shown = f"{shown} before SIGKILL ended it, which ends a stopped process too"

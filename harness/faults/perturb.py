@@ -41,22 +41,26 @@ class Change(Model):
     """One element of a value or of an artefact, changed by a stated size."""
 
     value: EventValue | None = Field(
-        None, description="An event and one of its keys: the first such report is changed."
+        None, description="An event and one of its keys; the first such report is changed."
     )
     artefact: Event | None = Field(
-        None, description="In place of value: the name of an array that the rank keeps."
+        None, description="Instead of value: the name of an array that the rank keeps."
     )
-    absolute: float | None = Field(None, gt=0, description="So much is added to a number.")
+    absolute: float | None = Field(None, gt=0, description="The amount that is added to a number.")
     relative: float | None = Field(
-        None, gt=0, description="Such a part of a number's size is added to it."
+        None, gt=0, description="The fraction of a number's size that is added to it."
     )
     ulp: int | None = Field(
-        None, ge=1, description="So many numbers of its dtype further from zero (values: float64)."
+        None,
+        ge=1,
+        description="The number of representable numbers of its dtype further from zero (for values,"
+        " float64).",
     )
     one: Literal["token", "character"] | None = Field(
         None,
         description=(
-            "token: a whole number becomes the next one; character: one of a text becomes another."
+            "token: a whole number becomes the next one; character: one character of a text"
+            " becomes another."
         ),
     )
 
@@ -66,11 +70,10 @@ class Change(Model):
             self,
             "value",
             "artefact",
-            nothing="says nothing about what is changed; give value or artefact",
+            nothing="does not say what is changed; give value or artefact",
         )
         nothing = (
-            "says nothing about the size; give absolute, relative or ulp, or one: token or"
-            " character"
+            "does not say the size; give absolute, relative or ulp, or one: token or character"
         )
         return demand_one(self, "absolute", "relative", "ulp", "one", nothing=nothing)
 
@@ -101,10 +104,9 @@ class PerturbFault(Change, FaultAtEvent):
     """One element of what the rank reports or keeps is changed."""
 
     does: ClassVar = (
-        "changes one element, chosen by the seed, of the value that the rank reports next, or of"
-        " the array"
+        "changes one element, chosen by the seed, of the next reported value, or of the array"
     )
-    needs: ClassVar = "a subject in Python (`subject.entry`)"
+    needs: ClassVar = "a Python subject (`subject.entry`)"
     properties: ClassVar = FROM_INSIDE
     effect: ClassVar[Effect | None] = "silent"
     over_machines: ClassVar = True
@@ -114,7 +116,7 @@ class PerturbFault(Change, FaultAtEvent):
     kind: Literal["perturb"]
     at: Event = Field(
         "subject.begin",
-        description="The event behind which the next report is the one that is changed.",
+        description="The event after which the next report is changed.",
     )
 
     @property
@@ -157,7 +159,7 @@ class PerturbFault(Change, FaultAtEvent):
         )
         if evidence is None:
             return not_proved(
-                f"what the harness has of {self.what} is not what the change makes of it", lines
+                f"the harness does not have {self.what} as the change makes it", lines
             )
         return Proof(proved=True, description=shown, lines=(*lines, evidence.line))
 

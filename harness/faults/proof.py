@@ -72,10 +72,10 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
         return missed(
             history,
             rank=rank,
-            what=f"the harness did not strike at {at}" if said else f"it never said {at}",
+            what=f"the harness did not strike at {at}" if said else f"it never emitted {at}",
         )
     if not said or said[0].event.ns > struck.event.ns:
-        return not_proved(f"it was struck before it said {at}", (struck.line,))
+        return not_proved(f"the fault struck before it emitted {at}", (struck.line,))
     return Landing(gate=said[0], struck=struck)
 
 
@@ -100,7 +100,7 @@ def missed(history: History, *, rank: int, what: str) -> Proof:
     elif end is not None:
         how = f": it had ended with {ended(end.event.values)}"
     else:
-        how = ": its end was not seen"
+        how = ": its exit was not observed"
     return Proof(
         proved=False, description=f"{what}{how}", lines=(seen.line,) if seen else (), overtaken=True
     )
@@ -234,5 +234,7 @@ def _proof(fault: Fault, history: History, rank: int) -> Proof:
         if not isinstance(proof, Proof):
             raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
         if fault.kind in KINDS.plugins and proof.proved and not proof.lines:
-            raise ValueError(f"its proof of the fault {fault.id} names no event that shows it")
+            raise ValueError(
+                f"its proof of the fault {fault.id} does not name an event that shows it"
+            )
         return proof

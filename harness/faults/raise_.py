@@ -27,9 +27,7 @@ class RaiseFault(FaultAtEvent):
     """An exception is raised in the rank where it emits the event."""
 
     does: ClassVar = "raises a built-in exception in the rank where it emits `at`"
-    needs: ClassVar = (
-        "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    )
+    needs: ClassVar = "an event of the subject to strike at, and a Python subject (`subject.entry`)"
     properties: ClassVar = FaultProperties(
         needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False
     )
@@ -54,7 +52,7 @@ class RaiseFault(FaultAtEvent):
             if not _is_raisable(fault.error):
                 known = [name for name in dir(builtins) if _is_raisable(name)]
                 message = (
-                    "must be a built-in exception that is made of a message, like RuntimeError or"
+                    "must be a built-in exception that takes a message, like RuntimeError or"
                     " TimeoutError"
                 )
                 yield draft.problem(

@@ -25,7 +25,7 @@ from harness.history import History, Seen
 class StartLateFault(Fault):
     """The rank starts later than its peers."""
 
-    does: ClassVar = "starts the rank `for` after the last of the ranks that are not late"
+    does: ClassVar = "starts the rank `for` after the last of the other ranks"
     needs: ClassVar = "a rank that is not late"
     properties: ClassVar = FaultProperties(
         needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False
@@ -38,7 +38,7 @@ class StartLateFault(Fault):
 
     @property
     def place(self) -> Place:
-        return Place("for", ("",), "is late too")
+        return Place("for", ("",), "is also late")
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -51,7 +51,7 @@ class StartLateFault(Fault):
             if len(ranks) == size:
                 yield draft.problem(
                     ("faults", max(faults), "ranks"),
-                    f"leaves no rank that starts in time in a world of {size}; leave one out",
+                    f"makes every rank late in a world of {size}; leave one out",
                 )
                 return
 
@@ -80,7 +80,7 @@ class StartLateFault(Fault):
             )
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if not others or struck is None:
-            return not_proved("nothing says when the others were started", (mine[0].line,))
+            return not_proved("the start times of the others are unknown", (mine[0].line,))
         last = max(others, key=lambda seen: seen.event.ns)
         lines = (last.line, mine[0].line)
         if not proof.lasted(last, mine[0], seconds=self.for_):
@@ -100,7 +100,7 @@ def _started(history: History, rank: int) -> list[Seen]:
 class StartOrderFault(Fault):
     """The ranks start in the opposite order, each some time after the one before."""
 
-    does: ClassVar = "starts the ranks in the order `order` says, each `gap` after the one before"
+    does: ClassVar = "starts the ranks in the given `order`, each `gap` after the previous one"
     needs: ClassVar = "a world of two ranks or more; `ranks: every`"
     properties: ClassVar = FaultProperties(
         needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False
@@ -118,12 +118,12 @@ class StartOrderFault(Fault):
         ),
     )
     gap: Duration = Field(
-        description="How long after the one before each starts, with a unit: 200ms, 10s."
+        description="How long after the previous rank each rank starts, with a unit: 200ms, 10s."
     )
 
     @property
     def place(self) -> Place:
-        return Place("gap", ("",), "says when ranks start too")
+        return Place("gap", ("",), "also says when ranks start")
 
     def of(self, size: int) -> Sequence[int]:
         """Return the ranks in the order in which they start."""
@@ -138,13 +138,13 @@ class StartOrderFault(Fault):
             place = ("faults", index)
             if fault.ranks.which != "every":
                 yield draft.problem(
-                    (*place, "ranks"), "must be every: an order is one of all ranks"
+                    (*place, "ranks"), "must be every, because an order applies to all ranks"
                 )
             sizes = draft.sizes()
             if sizes and sizes[0] < 2:
                 yield draft.problem(
                     place,
-                    "is none in a world of one rank; leave 1 out of matrix.ranks",
+                    "needs more than one rank; leave 1 out of matrix.ranks",
                     at_key=True,
                 )
             last = fault.gap * (sizes[-1] - 1) if sizes else 0.0
@@ -158,7 +158,7 @@ class StartOrderFault(Fault):
             if late:
                 yield draft.problem(
                     place,
-                    f"meets the fault {late[0]}, which says when ranks start too",
+                    f"conflicts with the fault {late[0]}, which also says when ranks start",
                     at_key=True,
                 )
 
@@ -194,13 +194,15 @@ class StartOrderFault(Fault):
             first.event.ns < second.event.ns for first, second in pairwise([*before, mine])
         )
         if len(before) < place or not in_order:
-            return not_proved("ranks that come before it started later, or not", lines)
+            return not_proved(
+                "ranks that should start before it started later, or not at all", lines
+            )
         if not before:
             later = [seen for follower in order[1:] if (seen := started[follower]) is not None]
             first = all(mine.event.ns < seen.event.ns for seen in later)
             return Proof(
                 proved=first,
-                description="started first" if first else "another rank came before",
+                description="started first" if first else "another rank started before it",
                 lines=lines,
             )
         since = proof.milliseconds(before[0], mine)

@@ -28,10 +28,10 @@ class StarveFault(FaultAtEvent):
     """The rank gets a small part of one core."""
 
     does: ClassVar = (
-        "puts all threads of the rank on one core for `for`, beside `burners` processes that only"
-        " compute: it gets about one part in `burners` + 1"
+        "puts all threads of the rank on one core for `for`, together with `burners` busy"
+        " processes, so it gets about one part in `burners` + 1"
     )
-    needs: ClassVar = "an event of the subject to strike at, work for the processor after it; Linux"
+    needs: ClassVar = "an event of the subject to strike at, with processor work after it; Linux"
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "masked"
     example: ClassVar = (
@@ -41,13 +41,13 @@ class StarveFault(FaultAtEvent):
     kind: Literal["starve"]
     for_: Duration = Field(alias="for", description=FOR)
     burners: Annotated[int, Field(ge=2, le=32)] = Field(
-        4, description="How many processes compute beside it."
+        4, description="Number of busy processes on the same core."
     )
 
     @staticmethod
     def refusal() -> str:
         if not hasattr(os, "sched_setaffinity"):
-            return "this system puts no process on one core"
+            return "this system cannot bind a process to a core"
         return (
             ""
             if Path("/proc/self/schedstat").exists()
@@ -76,7 +76,7 @@ class StarveFault(FaultAtEvent):
         crowded = proof.first_after(_told(history, rank, self.burners), landed.struck)
         if crowded is None or "why" in crowded.event.values:
             why = f": {crowded.event.values['why']}" if crowded is not None else ""
-            return not_proved(f"nobody computed beside it{why}", landed.lines)
+            return not_proved(f"no busy process ran on its core{why}", landed.lines)
         lines = (*landed.lines, crowded.line)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         shown = f"it was not starved for {self.for_:g} s"

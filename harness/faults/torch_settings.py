@@ -31,8 +31,7 @@ class TorchSettingsFault(FaultAtEvent):
         " end"
     )
     needs: ClassVar = (
-        "an event of the subject to strike at, and a subject in Python that has loaded torch by"
-        " then"
+        "an event of the subject to strike at, and a Python subject that has loaded torch by then"
     )
     properties: ClassVar = FROM_INSIDE
     effect: ClassVar = "silent"
@@ -44,16 +43,16 @@ class TorchSettingsFault(FaultAtEvent):
 
     kind: Literal["torch-settings"]
     threads: Annotated[int, Field(ge=1, le=256)] | None = Field(
-        None, description="Threads that torch computes with."
+        None, description="Number of threads that torch uses."
     )
     dtype: Literal["float16", "bfloat16", "float32", "float64"] | None = Field(
-        None, description="The dtype of tensors for which none is named."
+        None, description="The default dtype of tensors."
     )
 
     @model_validator(mode="after")
     def _something(self) -> Self:
         if self.threads is None and self.dtype is None:
-            raise complaint("says nothing about what is set; give threads or dtype")
+            raise complaint("does not say what is set; give threads or dtype")
         return self
 
     @property
@@ -93,7 +92,7 @@ class TorchSettingsFault(FaultAtEvent):
         for name, value in self._wanted.items():
             if now.get(name) != value or before.get(name) == value:
                 return not_proved(
-                    f"torch's {name} is {now.get(name)}, and was {before.get(name)}", lines
+                    f"torch's {name} is {now.get(name)}, but was {before.get(name)}", lines
                 )
         changes = ", ".join(
             f"{name} {before.get(name)} to {value}" for name, value in self._wanted.items()

@@ -260,7 +260,8 @@ def test_a_fault_that_cannot_run_here_says_why(
     monkeypatch.delattr(os, "WCONTINUED")
     assert main(["list", "faults"]) == 0
     assert (
-        "here:  no: this system does not tell when a process is stopped" in capsys.readouterr().out
+        "here:  no: this system does not report when a process is stopped"
+        in capsys.readouterr().out
     )
 
 

@@ -130,7 +130,7 @@ def test_another_shape_breaks_the_call(live: Live, fault: Make) -> None:
     struck = live(one, entry="calls:sums", observe=True, deadline=2.0)
     assert (
         struck.proved[0].proof.description
-        == "all_reduce at calls.py:15 in sums was made with an element less: ['float32', [8]]"
+        == "all_reduce at calls.py:15 in sums was made with one element less: ['float32', [8]]"
         " became ['float32', [7]]"
     )
 
@@ -139,13 +139,13 @@ def test_a_call_that_cannot_be_struck_is_made_as_it_is(live: Live, fault: Make) 
     """It says why, and proves nothing."""
     refused = {
         ("swapped-halves", "broadcast", 1): "the rank gives nothing in it",
-        ("lost-contribution", "all_reduce", 1): "it is a max, to which nothing is added",
+        ("lost-contribution", "all_reduce", 1): "it is a max, which adds nothing",
         (
             "stale-payload",
             "all_gather",
             1,
-        ): "there is no such call before it whose payload could be sent again",
-        ("stale-payload", "all_gather", 2): "that changes nothing of its payload",
+        ): "there is no such earlier call whose payload could be sent again",
+        ("stale-payload", "all_gather", 2): "that does not change its payload",
         (
             "skip-call",
             "all_gather",

@@ -124,5 +124,5 @@ def test_an_end_by_sigkill_proves_nothing(live: Live, fault: Make) -> None:
     assert not found.proof.proved
     assert (
         found.proof.description
-        == "nobody saw it continue before SIGKILL ended it, which ends a stopped process too"
+        == "its continuation was not observed before SIGKILL ended it, which ends a stopped process too"
     )

@@ -38,7 +38,7 @@ def test_a_strike_at_an_event_that_never_comes_is_not_proved(
         False,
         False,
     )
-    assert found.proof.description == "it never said door, and returned"
+    assert found.proof.description == "it never emitted door, and returned"
     assert struck.passed
 
 
@@ -50,7 +50,7 @@ def test_a_rank_that_dies_before_its_fault_failed_by_itself(
     struck = live(fault(ranks=[1], **options), entry="struck:die_before")
     (found,) = struck.proved
     assert (found.struck, found.proof.proved, found.proof.overtaken) == (False, False, True)
-    assert found.proof.description == "it never said door: it raised LookupError before"
+    assert found.proof.description == "it never emitted door: it raised LookupError before"
     assert not struck.passed
 
 

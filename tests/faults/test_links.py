@@ -412,23 +412,23 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [
-        ("wire.struck", None, "the wire did not say that it was in force"),
+        ("wire.struck", None, "the wire did not report that it was active"),
         ("wire.struck", {"links": [[1, 0]]}, "the wire struck [[1, 0]], not [[1, 0], [1, 2]]"),
-        ("wire.counted", None, "nobody counted what it was done to"),
-        ("wire.counted", {"struck": 0}, "it was done to 0 of "),
-        ("wire.counted", {"struck": 10**6}, "it was done to 1000000 of "),
-        ("wire.counted", {"payload": 0}, "it was done to 1 packets, and none carried new payload"),
+        ("wire.counted", None, "the affected packets were not counted"),
+        ("wire.counted", {"struck": 0}, "it affected 0 of "),
+        ("wire.counted", {"struck": 10**6}, "it affected 1000000 of "),
+        ("wire.counted", {"payload": 0}, "it affected 1 packets, but none carried new payload"),
         (
             "wire.counted",
             {"payload": None},
-            "it was done to 1 packets, and none carried new payload",
+            "it affected 1 packets, but none carried new payload",
         ),
         (
             "wire.counted",
             {"payload": True},
-            "it was done to 1 packets, and none carried new payload",
+            "it affected 1 packets, but none carried new payload",
         ),
-        ("wire.counted", {"payload": 2}, "it was done to 1 packets, and none carried new payload"),
+        ("wire.counted", {"payload": 2}, "it affected 1 packets, but none carried new payload"),
         ("wire.counted", {"flips": []}, "the wire's log shows no byte that it flipped"),
         ("wire.counted", {"flips": [{**FLIP, "after": 1}]}, "the wire flipped otherwise"),
         (
@@ -439,7 +439,7 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
         (
             "wire.counted",
             {"flips": [{**FLIP, "flow": "10.77.0.1:2>10.77.0.2:1"}]},
-            "the wire's log names 10.77.0.1:2>",
+            "the wire's log has 10.77.0.1:2>",
         ),
         ("wire.counted", {"flips": [{**FLIP, "payload": 40}]}, "the wire flipped otherwise"),
         (

@@ -103,7 +103,7 @@ STOPPED = told(2, "harness", "world.stopped", None, ranks=[0])
             (2,),
         ),
         ([told(2, "harness", "world.stopped", None), EXIT], "it had ended with code 1", (2,)),
-        ([], "its end was not seen", ()),
+        ([], "its exit was not observed", ()),
     ],
 )
 def test_why_a_fault_could_not_land(events: list[Event], how: str, lines: tuple[int, ...]) -> None:
@@ -135,7 +135,10 @@ def test_a_strike_lands_at_its_event(said_at: int, *, is_landed: bool) -> None:
         history(*sorted((said, struck), key=lambda event: event.ns)), fault="f", at="begin", rank=0
     )
     assert isinstance(found, Landing if is_landed else Proof)
-    assert isinstance(found, Landing) or found.description == "it was struck before it said begin"
+    assert (
+        isinstance(found, Landing)
+        or found.description == "the fault struck before it emitted begin"
+    )
 
 
 def test_after_a_moment_is_at_it_too() -> None:

@@ -115,11 +115,11 @@ def test_a_fault_that_cannot_land_makes_its_trials_void(scenario: Write, rankpro
     candidate = ran.record.judgement.cells[0].candidate
     assert candidate is not None
     assert (len(candidate.trials), candidate.voids, candidate.counted) == (7, 7, 0)
-    why = "fault late on rank 1 has no proof: it never said never.said, and returned"
+    why = "fault late on rank 1 has no proof: it never emitted never.said, and returned"
     assert {str(trial.void) for trial in candidate.trials} == {why}
     assert why in ran.out
     report = (ran.folder / "report.md").read_text()
-    assert "NOT proved: it never said never.said" in report
+    assert "NOT proved: it never emitted never.said" in report
     assert "candidate 0: fault late on rank 1 has no proof" in report
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
     assert verified.code == 0, verified.out

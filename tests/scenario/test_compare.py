@@ -122,7 +122,7 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
         ),
         ("absolute: 0.25", "one: character", "subject.compare.defect.one", "is for texts"),
         ("absolute: 0.25", "absolute: 0", "subject.compare.defect.absolute", "is not allowed"),
-        (", absolute: 0.25", "", "subject.compare.defect", "nothing about the size"),
+        (", absolute: 0.25", "", "subject.compare.defect", "does not say the size"),
         (
             "absolute: 0.25",
             "absolute: 0.25, ulp: 1",
@@ -134,7 +134,7 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
             "value: score.loss, ranks: nonzero",
             "ranks: every",
             "subject.compare.defect",
-            "nothing about what",
+            "does not say what",
         ),
         (
             "ranks: nonzero",

@@ -90,7 +90,7 @@ def test_calls_that_run_later_do_not_change_places(good: str, problems: Any) -> 
     (problem,) = problems(with_faults(observed, "id: f, ranks: [1], kind: reorder-calls"))
     assert problem.key == "faults[0].kind"
     assert (
-        "cannot act on calls of mlx-ring: MLX runs a call when something is evaluated"
+        "cannot act on calls of mlx-ring: MLX runs a call when its result is evaluated"
         in problem.message
     )
 
@@ -231,7 +231,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: raise, ranks: [1], at: a, error: UnicodeDecodeError"],
             "error",
-            "is made of a message",
+            "takes a message",
         ),
         (
             ["id: f, kind: raise, ranks: [1], at: a, message: " + "x" * 1001],
@@ -241,7 +241,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: start-late, ranks: every, for: 1s"],
             "ranks",
-            "leaves no rank that starts in time",
+            "makes every rank late",
         ),
         (
             [
@@ -249,7 +249,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
                 "id: g, kind: start-late, ranks: nonzero, for: 1s",
             ],
             "ranks",
-            "leaves no rank that starts in time",
+            "makes every rank late",
         ),
         (
             [
@@ -318,17 +318,17 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: permission-denied, ranks: [1], at: a, folder: inputs/tokenizer"],
             "folder",
-            "of yours",
+            "your own",
         ),
         (
             ["id: f, kind: truncated, ranks: [1], at: a, file: inputs/tokenizer/a"],
             "file",
-            "of yours",
+            "your own",
         ),
         (
             ["id: f, kind: replaced, ranks: [1], at: a, file: inputs/tokenizer/a"],
             "file",
-            "of yours",
+            "your own",
         ),
     ],
 )

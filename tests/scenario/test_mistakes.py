@@ -397,7 +397,7 @@ checks:
             "checks[0].kind",
             "add observe: [collectives, digests]",
         ),
-        ("[gloo]", "[gloo, nccl]", "matrix.backend[1]", "has not been tried on GPUs"),
+        ("[gloo]", "[gloo, nccl]", "matrix.backend[1]", "was not tested on GPUs"),
         (
             '{entry: "subject:steps"}',
             "{program: [sh, rank.sh]}",

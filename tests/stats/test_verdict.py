@@ -429,7 +429,7 @@ def test_a_control_without_the_proof_counts_only_where_it_failed_first() -> None
     assert (cell.control.as_stated, cell.control.counted) == (1, 1)
     assert (
         str(cell.control.trials[1].void)
-        == "fault late on rank 1 has no proof: it never said decode, and returned"
+        == "fault late on rank 1 has no proof: it never emitted decode, and returned"
     )
 
 

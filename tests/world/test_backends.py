@@ -70,12 +70,12 @@ def test_nccl_names_how_many_gpus_are_missing(
     with_gpus(0)
     assert (
         str(KINDS["nccl"].refusal(size=2))
-        == "nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here"
+        == "nccl needs one GPU per rank: 2 ranks, no NVIDIA GPUs here"
     )
     with_gpus(1)
     assert (
         str(KINDS["nccl"].refusal(size=2))
-        == "nccl needs a GPU per rank: 2 ranks, 1 NVIDIA GPU here"
+        == "nccl needs one GPU per rank: 2 ranks, 1 NVIDIA GPU here"
     )
     assert KINDS["nccl"].refusal(size=1) is None
     with_gpus(4)
@@ -84,7 +84,7 @@ def test_nccl_names_how_many_gpus_are_missing(
     nccl.gpus.cache_clear()
     assert (
         str(KINDS["nccl"].refusal(size=4))
-        == "nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
+        == "nccl needs one GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
     )
 
 
@@ -131,5 +131,5 @@ def test_ranks_without_a_group_cannot_meet(live: Live, call: str) -> None:
         assert lived.ended(rank) == 1
         assert lived.error(rank)["type"] == "NoGroup"
         assert lived.error(rank)["message"].startswith(
-            f"{call}: the ranks of backend 'none' have no group; name one"
+            f"{call}: the ranks of backend 'none' have no group; set another backend"
         )
