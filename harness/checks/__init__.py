@@ -78,7 +78,7 @@ def _judge(check: Check, history: History) -> Finding:
         found = [part.rank for part in finding.ranks]
         if not finding.reason and asked is not None and found != sorted(asked):
             raise ValueError(
-                f"the check {check.id} asks the ranks {sorted(asked)}, and its finding is about"
+                f"the check {check.id} covers the ranks {sorted(asked)}, but its finding is about"
                 f" {found}"
             )
         for part in finding.ranks:

@@ -82,7 +82,7 @@ class AccountedCheck(RankCheck):
             if not draft.has("subject", "reference"):
                 yield draft.problem(
                     ("checks", index, "against"),
-                    "is not there: state subject.reference, what the whole model is called with",
+                    "needs a subject.reference section for the whole model",
                 )
 
     def judge(self, history: History) -> Finding:
@@ -93,11 +93,11 @@ class AccountedCheck(RankCheck):
             if seen.event.values.get("check") == self.id
         ]
         if len(noted) != 1:
-            return self._lost(history, "what the ranks kept was not looked at")
+            return self._lost(history, "the artefacts of the ranks were not compared")
         values = noted[0].event.values
         line = noted[0].line
         if values.get("files") != files_of(self, history):
-            return self._lost(history, "what was looked at is not what was kept", line)
+            return self._lost(history, "the compared artefacts are not those that were kept", line)
         for rank, name in _changed(self, history):
             whose = "the reference" if rank is None else f"rank {rank}"
             return self._lost(history, f"{name} of {whose} was changed after it was kept", line)

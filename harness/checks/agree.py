@@ -35,14 +35,14 @@ class AgreeCheck(ValueCheck):
     against: Annotated[int, Field(ge=0, lt=MOST_RANKS)] | None = Field(
         None,
         description=(
-            "The rank whose value the others must have (default: the value that more than half of"
-            " them have; where there is none, every rank differs)."
+            "The rank whose value the others must have (default: the value of more than half of"
+            " the ranks; if there is no such value, every rank differs)."
         ),
     )
     empty: Literal["allowed"] | None = Field(
         None,
         description=(
-            "allowed: null, empty values and lists of nothing else may be what ranks agree on."
+            "allowed: ranks may agree on null, on empty values, and on lists of only these."
         ),
     )
 
@@ -76,8 +76,8 @@ class AgreeCheck(ValueCheck):
             if (place := empty.get(rank)) is not None:
                 value, line = values[place]
                 reason = (
-                    f"{self.value} is empty, and to agree on nothing is not agreement (empty:"
-                    " allowed lets it be)"
+                    f"{self.value} is empty, which does not count as agreement (to accept it, set"
+                    " empty: allowed)"
                 )
             elif texts[rank] == usual:
                 reason = ""
@@ -104,12 +104,13 @@ class AgreeCheck(ValueCheck):
             others = (
                 ""
                 if _usual(texts)
-                else ", and no value has a majority (against: RANK names whom to compare with)"
+                else ", and no value has a majority (to choose a rank to compare with, set"
+                " against: RANK)"
             )
             return f"{self.value} differs from the other ranks'{others}"
         if self.against in texts:
             return f"{self.value} differs from rank {self.against}'s"
-        return f"{self.value} of rank {self.against}, which it is compared with, was not reported"
+        return f"rank {self.against}, to compare with, did not report {self.value}"
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -121,7 +122,7 @@ class AgreeCheck(ValueCheck):
             if check.against is not None and check.against >= sizes[0]:
                 message = "is not a rank of the smallest world, which has"
                 yield draft.problem(
-                    (*place, "against"), f"{message} {sizes[0]}; name one that is in every world"
+                    (*place, "against"), f"{message} {sizes[0]}; give a rank that is in every world"
                 )
             with suppress(ValueError):  # ranks that are not there have a rule of their own
                 if (
@@ -134,7 +135,7 @@ class AgreeCheck(ValueCheck):
                     < 2
                 ):
                     message = (
-                        f"asks a single rank in a world of {sizes[0]}, which always agrees with"
+                        f"covers only one rank in a world of {sizes[0]}, which always agrees with"
                         " itself"
                     )
                     yield draft.problem(place, message, at_key=True, kind="note")
@@ -144,8 +145,8 @@ class AgreeCheck(ValueCheck):
                 pairs = [(size, ranks) for size in sizes if len(ranks := check.ranks.of(size)) == 2]
                 if any(stated.ranks.of(size) != ranks for size, ranks in pairs):
                     message = (
-                        "names one of two ranks: where their values differ, both do; name with"
-                        " against who is"
+                        "compares two ranks, and if they differ, both fail; to say which one is"
+                        " right, set against"
                     )
                     path = ("subject", "control", "must_fail", "ranks")
                     yield draft.problem(path, f"{message} right", kind="note")

@@ -41,8 +41,7 @@ from harness.numeric.needles import (
 A = "a"
 Whom = Annotated[int, Field(ge=0, le=63)] | Literal["reference", "a"]
 WHOM = (
-    "the rank whose value is expected, reference for subject.reference's, or a for that of"
-    " subject.compare."
+    "the rank whose value is expected, reference for subject.reference, or a for subject.compare."
 )
 
 
@@ -132,7 +131,7 @@ class AgainstCheck(RankCheck):
         if len(values) == len(reports):
             return values, None
         reason = (
-            f"{event}.{key} was reported {len(reports)} times, and by {self.whose} {len(values)}"
+            f"{event}.{key} was reported {len(reports)} times, but by {self.whose} {len(values)}"
             " times"
         )
         return values, failed(rank, reason, reports[0][1], uncompared=True)
@@ -163,7 +162,7 @@ class AgainstCheck(RankCheck):
         fault = values.get("why")
         comparison = values.get("comparison")
         if [values.get("found"), values.get("expected")] != digests:
-            fault = "what was compared is not what was kept"
+            fault = "the compared artefact is not the one that was kept"
         if fault is not None or not isinstance(comparison, dict):
             return failed(
                 rank,
@@ -204,20 +203,14 @@ class AgainstCheck(RankCheck):
         compares = draft.has("subject", "compare")
         is_a = getattr(self, "against", None) == A
         if against == "reference" and compares != is_a:
-            what = (
-                "is called a in a comparison"
-                if compares
-                else "is for subject.compare, which is not there"
-            )
+            what = "must be a in a comparison" if compares else "needs a subject.compare section"
             yield draft.problem(place, what, suggestion=A if compares else None)
         elif against == "reference" and not compares and not draft.has("subject", "reference"):
-            yield draft.problem(
-                place, "is not there: state subject.reference, what it is called with"
-            )
+            yield draft.problem(place, "needs a subject.reference section")
         elif isinstance(against, int) and sizes and against >= sizes[0]:
             message = (
-                f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in"
-                " every world"
+                f"is not a rank of the smallest world, which has {sizes[0]}; give a rank that is"
+                " in every world"
             )
             yield draft.problem(place, message)
         elif isinstance(against, int) and 1 in sizes:
@@ -228,7 +221,7 @@ class AgainstCheck(RankCheck):
             )
         elif isinstance(against, int) and self.ranks.which == (against,):
             yield draft.problem(
-                place, "is the only rank that is asked, which is always the same as itself"
+                place, "is the only rank that the check covers, which always equals itself"
             )
 
 

@@ -18,7 +18,7 @@ class BoundCheck(ValueCheck):
 
     side: ClassVar[Literal["at most", "at least"]]
 
-    to: int | float = Field(description="The limit, which is allowed itself.")
+    to: int | float = Field(description="The limit, which is itself allowed.")
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
         "statistical",
         description=(

@@ -20,8 +20,8 @@ from harness.forms.problem import Draft, Problem, complaint
 from harness.history import History
 
 VALUE = (
-    "An event and one of its keys joined by a dot, like decode.text; the key is what follows the"
-    " last dot."
+    "An event and one of its keys joined by a dot, like decode.text; the key is the part after"
+    " the last dot."
 )
 
 
@@ -156,7 +156,7 @@ class Check(Model):
 class RankCheck(Check):
     """A check that asks one rank after the other."""
 
-    ranks: Ranks = Field(description="The ranks that are asked: every, nonzero, or a list.")
+    ranks: Ranks = Field(description="The ranks that the check covers: every, nonzero, or a list.")
 
     def judge(self, history: History) -> Finding:
         """Judge every rank asked by `judge_rank`."""
@@ -187,7 +187,7 @@ class ValueCheck(RankCheck):
         description=(
             "How close the value must come when the run is reproduced: exact; token-exact (its"
             " whole numbers, in order); numeric (within rtol and atol); statistical (not compared"
-            " trial by trial). No verdict asks it."
+            " trial by trial). It does not change a verdict."
         ),
     )
     rtol: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -200,7 +200,7 @@ class ValueCheck(RankCheck):
     @model_validator(mode="after")
     def _tolerance_is_asked_for(self) -> Self:
         if self.level != "numeric" and (given := self.model_fields_set & {"rtol", "atol"}):
-            raise complaint("is of level: numeric only", at=min(given))
+            raise complaint("is only for level: numeric", at=min(given))
         return self
 
     @property

@@ -37,12 +37,12 @@ class CloseCheck(AgainstCheck, ValueCheck):
     # An artefact may be it.
     value: EventValue | None = Field(None, description=VALUE)  # type: ignore[assignment]
     artefact: Event | None = Field(
-        None, description="In place of value: the name of an array that ranks keep."
+        None, description="Instead of value: the name of an array that ranks keep."
     )
     to: JsonValue | None = Field(
         None, description="A number, or lists of numbers nested to one depth."
     )
-    against: Whom | None = Field(None, description=f"In place of to: {WHOM}")
+    against: Whom | None = Field(None, description=f"Instead of to: {WHOM}")
     atol: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Absolute tolerance: |found - expected| <= atol + rtol * |expected|."
     )
@@ -52,7 +52,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
     ulp: Annotated[int, Field(ge=0)] | None = Field(
         None,
         description=(
-            "Also close is what lies at most so many numbers of its dtype away (values: of"
+            "The largest allowed distance in representable numbers of the dtype (for values,"
             " float64)."
         ),
     )
@@ -63,7 +63,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
         ),
     )
     empty: Literal["allowed"] | None = Field(
-        None, description="allowed: what has no element may be what is close."
+        None, description="allowed: values without elements may be close."
     )
     nonfinite: Literal["allowed"] | None = Field(
         None,
@@ -73,7 +73,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
         ),
     )
     dtype: Literal["any"] | None = Field(
-        None, description="any: arrays of two dtypes may be close; else they are not (artefacts)."
+        None, description="any: arrays of different dtypes may be close (artefacts)."
     )
 
     @field_validator("to", mode="after")
@@ -83,7 +83,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
             compare_values(value, value, Tolerance())
         except TypeError as error:
             raise complaint(
-                str(error).replace("the value is", "must be a number or lists of numbers, and is")
+                str(error).replace("the value is", "must be a number or lists of numbers, but is")
             ) from None
         return value
 
@@ -91,24 +91,20 @@ class CloseCheck(AgainstCheck, ValueCheck):
     def _tolerance_is_asked_for(self) -> Self:
         if not self.model_fields_set & {"atol", "rtol", "ulp"}:
             raise complaint(
-                "is missing: state atol, rtol or ulp (atol: 0 asks for the same number)", at="atol"
+                "is missing; give atol, rtol or ulp (atol: 0 requires the same number)", at="atol"
             )
         if (self.value is None) == (self.artefact is None):
-            raise complaint(
-                "state what is compared: a value or an artefact, and not both", at="value"
-            )
+            raise complaint("needs either value or artefact, not both", at="value")
         if ("to" in self.model_fields_set) == ("against" in self.model_fields_set):
             raise complaint(
-                "state what the numbers are compared with: to, or against a rank, and not both",
+                "needs either to or against, not both",
                 at="to",
             )
         if self.artefact is not None and self.against is None:
-            raise complaint(
-                "is for values; an artefact is compared with another rank's: against", at="to"
-            )
+            raise complaint("is only for values; for an artefact, give against", at="to")
         if self.artefact is None and (given := self.model_fields_set & {"nonfinite", "dtype"}):
             raise complaint(
-                "is of artefacts only: a value has neither NaN nor a dtype", at=min(given)
+                "is only for artefacts, because a value has neither NaN nor a dtype", at=min(given)
             )
         return self
 
@@ -265,7 +261,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
             yield from check.lint_against(index, draft)
             if check.rtol >= 1:
                 message = (
-                    f"allows a number to be 0 in place of any other ({check.rtol:g} times its"
-                    " size); ask for less"
+                    f"allows a number to be 0 instead of any other ({check.rtol:g} times its"
+                    " size); give less"
                 )
                 yield draft.problem(("checks", index, "rtol"), f"{message} than 1")

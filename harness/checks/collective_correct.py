@@ -40,7 +40,7 @@ class CollectiveCorrectCheck(RankCheck):
 
     kind: Literal["collective-correct"]
     calls: Annotated[int, Field(ge=1)] = Field(
-        1, description="How many calls each rank must have made at least."
+        1, description="The minimum number of calls that each rank must have made."
     )
 
     @property
@@ -64,7 +64,7 @@ class CollectiveCorrectCheck(RankCheck):
             if call.get("sequence") != number:
                 return failed(
                     rank,
-                    f"nothing is told of call {number}: what it gave was not looked at",
+                    f"call {number} has no report, so its result was not checked",
                     line,
                     missing=True,
                 )
@@ -82,7 +82,7 @@ class CollectiveCorrectCheck(RankCheck):
         if ends[rank] != [len(told)]:
             return failed(
                 rank,
-                f"it told of {plural(len(told), 'coded call')}, and not that these were all",
+                f"it reported {plural(len(told), 'coded call')}, but not that these were all",
                 end,
                 missing=not totals,
             )
@@ -90,7 +90,7 @@ class CollectiveCorrectCheck(RankCheck):
         if odd is not None:
             return failed(
                 rank,
-                f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}",
+                f"it began {plural(len(told), 'coded call')}, but rank {odd} {ends[odd][0]}",
                 end,
             )
         looked_at = sum(call.get("operation") != "skip" for call, _ in told)
@@ -200,14 +200,14 @@ def _wrong(
     """
     call = _read(values, rank=rank, size=size)
     if call is None:
-        return f"call {values.get('sequence')} is not one that coded payloads are made for"
+        return f"coded payloads do not support call {values.get('sequence')}"
     parts = values.get("parts")
     sources = call.sources
     named = (
         f"{call.operation} #{call.sequence} of {call.elements} {call.dtype} at {values.get('site')}"
     )
     if not isinstance(parts, list) or len(parts) != len(sources):
-        return f"{named}: nothing is told of what came"
+        return f"{named}: no report of the result"
     whole = coded.width(call.dtype) * call.elements * len(sources)
     if sources and values.get("bytes") != whole:
         return f"{named} gave {values.get('bytes')} bytes, not {whole}"
@@ -243,14 +243,14 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
         and isinstance(got, str)
     )
     if not is_told or not re.fullmatch(rf"[0-9a-f]{{{2 * step}}}", str(got)):
-        return "not all elements are right"
+        return "not all elements are correct"
     assert isinstance(index, int)
     wanted = right[index * step : (index + 1) * step]
     found = bytes.fromhex(str(got))
     if wanted == found:
-        return "not all elements are right"
+        return "not all elements are correct"
     shown = f"{coded.decoded(found, call.dtype):g}, not {coded.decoded(wanted, call.dtype):g}"
-    return f"the first wrong element is that with index {index}: {shown}"
+    return f"the first wrong element has index {index}: {shown}"
 
 
 @functools.lru_cache(maxsize=8192)  # one defect gives the same wrong elements in every trial

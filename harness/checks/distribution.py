@@ -40,27 +40,30 @@ class DistributionCheck(AgainstCheck):
     kl: Annotated[float, Field(ge=0)] | None = Field(
         None,
         description=(
-            "The largest KL divergence from what is expected allowed at any position, in nats."
+            "The largest allowed KL divergence from the expected distribution at any position, in"
+            " nats."
         ),
     )
     top: Annotated[int, Field(ge=1, le=1000)] = Field(
-        5, description="How many of the best tokens overlap counts."
+        5, description="The number of best tokens that overlap is counted over."
     )
     overlap: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None,
-        description="So many of the top best tokens expected are at least among the best found.",
+        description="The minimum number of the expected top tokens that must be among the top tokens"
+        " found.",
     )
     rank: Annotated[int, Field(ge=1)] | None = Field(
         None,
         description=(
-            "The most likely token expected is among the so many best found: 1 asks for the same."
+            "The expected best token must be among this many best tokens found; 1 requires the"
+            " same token."
         ),
     )
 
     @model_validator(mode="after")
     def _says_how_near(self) -> Self:
         if not self.model_fields_set & {"kl", "overlap", "rank"}:
-            raise complaint("is missing: state kl, overlap or rank", at="kl")
+            raise complaint("is missing; give kl, overlap or rank", at="kl")
         if self.overlap is not None and self.overlap > self.top:
             raise complaint(
                 f"is more than the {self.top} best tokens that are compared (top)", at="overlap"
@@ -151,23 +154,19 @@ class DistributionCheck(AgainstCheck):
         if contradiction := found.contradiction(k=self.top):
             return f"the comparison contradicts itself: {contradiction}"
         if not found.positions:
-            return "it has no position, and to agree on nothing is not agreement"
+            return "it has no positions, which does not count as agreement"
         if found.undefined:
             return ""
         if (
             least := max(1, self.rank or 0, self.top if self.overlap is not None else 0)
         ) >= found.shape[-1]:
-            few = (
-                f"its shape is {found.shape}: of a vocabulary (the last axis) of {found.shape[-1]}"
-            )
-            return (
-                f"{few} what is asked holds whatever the logits are; {least + 1} tokens are needed"
-            )
+            few = f"its shape is {found.shape}, a vocabulary (the last axis) of {found.shape[-1]}"
+            return f"{few} any logits would pass; {least + 1} tokens are needed"
         return ""
 
     def _complaint(self, found: Distances) -> str:
         if found.shape != found.expected_shape:
-            return f"its shape is {found.shape}, expected {found.expected_shape}"
+            return f"its shape is {found.shape}, but {found.expected_shape} was expected"
         if found.undefined:
             return (
                 f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no"

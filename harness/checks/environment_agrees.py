@@ -52,13 +52,12 @@ class EnvironmentAgreesCheck(RankCheck):
 
     kind: Literal["environment-agrees"]
     parts: Annotated[Distinct[Part], Field(min_length=1)] = Field(
-        PARTS, description="What is compared, by default all of it."
+        PARTS, description="The parts to compare (default: all)."
     )
     but: Distinct[Line] = Field(
         (),
         description=(
-            "Keys that ranks are meant to differ in, with their part, like"
-            " variables.CUDA_VISIBLE_DEVICES."
+            "Keys in which ranks may differ, with their part, like variables.CUDA_VISIBLE_DEVICES."
         ),
     )
     clock: Duration = Field(
@@ -95,7 +94,7 @@ class EnvironmentAgreesCheck(RankCheck):
             if seen is None:
                 return failed(
                     rank,
-                    f"it did not tell what it runs in at the {moment} of its subject",
+                    f"it did not report its environment at the {moment} of its subject",
                     missing=True,
                 )
             # Only Linux says which libraries are mapped, and numerics are told of libraries that
@@ -107,7 +106,7 @@ class EnvironmentAgreesCheck(RankCheck):
             ]
             if lacking:
                 return failed(
-                    rank, f"it told nothing of {', '.join(lacking)}", seen.line, missing=True
+                    rank, f"it did not report {', '.join(lacking)}", seen.line, missing=True
                 )
         assert seen is not None
         counts = ", ".join(f"{part} {len(_mapping(seen, part))}" for part in self.parts)
@@ -161,10 +160,7 @@ class EnvironmentAgreesCheck(RankCheck):
         """Two ranks or more tell, and they are ranks of Python."""
         for index, check in checks.items():
             if draft.has("subject", "program"):
-                message = (
-                    "is told by our runtime in a rank of Python, and a program has nothing of ours"
-                    " inside"
-                )
+                message = "needs the runtime inside Python ranks, which a program does not have"
                 yield draft.problem(("checks", index, "kind"), message)
             for key in check.but:
                 if key.partition(".")[0] not in PARTS or not key.partition(".")[2]:
@@ -181,7 +177,8 @@ class EnvironmentAgreesCheck(RankCheck):
                 if alone:
                     yield draft.problem(
                         ("checks", index),
-                        f"asks a single rank in a world of {size}, which always agrees with itself",
+                        f"covers only one rank in a world of {size}, which always agrees with"
+                        " itself",
                         at_key=True,
                         kind="note",
                     )

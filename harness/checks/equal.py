@@ -32,25 +32,22 @@ class EqualCheck(AgainstCheck, ValueCheck):
 
     kind: Literal["equal"]
     to: JsonValue = Field(None, description="What the value must be, compared by type and content.")
-    against: Whom | None = Field(None, description=f"In place of to: {WHOM}")
+    against: Whom | None = Field(None, description=f"Instead of to: {WHOM}")
     empty: Literal["allowed"] | None = Field(
         None,
-        description=(
-            "allowed: null, empty values and lists of nothing else may be what equals another's."
-        ),
+        description=("allowed: null, empty values, and lists of only these may be equal."),
     )
 
     @model_validator(mode="after")
     def _compared_with_one(self) -> Self:
         if ("to" in self.model_fields_set) == (self.against is not None):
             raise complaint(
-                "state what the value must equal: to, or against whose it is compared, and not"
-                " both",
+                "needs either to or against, not both",
                 at="to",
             )
         if self.empty is not None and self.against is None:
             raise complaint(
-                "is for values that are compared with another's; to says what is right", at="empty"
+                "is only for values that are compared with another's, so not with to", at="empty"
             )
         return self
 
@@ -67,7 +64,7 @@ class EqualCheck(AgainstCheck, ValueCheck):
             return self._judge_against(history, rank, reports)
         wrong = [(value, line) for value, line in reports if not same(value, self.to)]
         value, line = wrong[0] if wrong else reports[0]
-        reason = f"{self.value} is not what it must be" if wrong else ""
+        reason = f"{self.value} does not have the required value" if wrong else ""
         return RankFinding(rank=rank, passed=not wrong, observed=value, reason=reason, line=line)
 
     def _judge_against(
@@ -79,8 +76,8 @@ class EqualCheck(AgainstCheck, ValueCheck):
         for (value, line), other in zip(reports, expected, strict=True):
             if is_nothing(value) and is_nothing(other) and self.empty is None:
                 reason = (
-                    f"{self.value} is empty, and to equal nothing is not agreement (empty: allowed"
-                    " lets it be)"
+                    f"{self.value} is empty, which does not count as agreement (to accept it, set"
+                    " empty: allowed)"
                 )
                 return failed(rank, reason, line, observed=canonical(value), uncompared=True)
             if not same(value, other):

@@ -49,31 +49,31 @@ class EquivalentCheck(AccountedCheck):
     )
     margin: Annotated[float, Field(ge=1, le=100)] = Field(
         2.0,
-        description="How many times as far as the reference's own variants a run may lie from it.",
+        description="How far a run may be from the reference, as a multiple of the distance of the"
+        " reference's own variants.",
     )
     middle: Annotated[float, Field(ge=1, le=100)] | None = Field(
         None,
         description=(
-            "The same for the middle distance of 16 positions and more, where it is to be less: of"
-            " many it varies little, and 1.25 shows in 16 bits what 2 lets pass."
+            "The same for the median distance of 16 positions or more, if it must be less. The"
+            " median varies little, so in 16 bits 1.25 shows what 2 lets pass."
         ),
     )
     layers: Annotated[float, Field(ge=1, le=100)] | None = Field(
         None,
         description=(
-            "How many times as far as the reference's own variants what leaves a layer, or a part"
-            " of one, may lie from it. Left out, hidden states only name the layer. In 16 bits a"
-            " part shows what the sum of the layers hides."
+            "The same for the output of a layer, or of a part of one. Without it, hidden states"
+            " only name the layer. In 16 bits, a part shows what the sum of the layers hides."
         ),
     )
     positions: Annotated[int, Field(ge=1)] = Field(
-        16, description="So many positions at least have to be judged: fewer say too little."
+        16, description="The minimum number of positions to judge."
     )
     sees: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description=(
-            "The size of defect that must be visible, as the reference's sensitivity events name"
-            " sizes: where it lies inside the envelope, nothing is decided."
+            "The size of defect that must be detectable, as the reference's sensitivity events"
+            " name sizes. If it is inside the envelope, nothing is decided."
         ),
     )
 
@@ -105,7 +105,9 @@ class EquivalentCheck(AccountedCheck):
         asked = self.ranks.of(history.size)
         parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
-            return self.uncompared(history, "it cannot be compared: the account is not one", line)
+            return self.uncompared(
+                history, "it cannot be compared, because its account is not valid", line
+            )
         odd = _odd_ones(history)
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
@@ -190,14 +192,14 @@ class EquivalentCheck(AccountedCheck):
             return ""
         if not own.layers:
             return (
-                "no hidden state was kept on both sides: keep hidden.0.0 and so on, the reference"
-                " its variants' too"
+                "no hidden state was kept on both sides; keep hidden.0.0 and so on, and for the"
+                " reference also those of its variants"
             )
         near = own.near is not None and own.near <= 1
         return (
             ""
             if near == (own.layer is None)
-            else "the account contradicts itself: a layer is off, and not named"
+            else "the account contradicts itself: a layer is off, but not named"
         )
 
     def _complaint(self, own: RankParity, parity: Parity) -> str:
@@ -233,7 +235,8 @@ class EquivalentCheck(AccountedCheck):
             return said + (_layer_in_words(own.layer) if own.layer is not None else "")
         if own.router is not None:
             return (
-                f"a router would choose otherwise than noise explains{_layer_in_words(own.router)}"
+                "a router makes another choice, which noise does not"
+                f" explain{_layer_in_words(own.router)}"
             )
         if self.layers is not None and own.layer is not None:
             far = "beyond any multiple of" if own.near is None else f"up to {own.near:.3g} times"
@@ -256,7 +259,7 @@ class EquivalentCheck(AccountedCheck):
             extent = "alone" if self.layers is None else f"and {plural(own.layers, 'hidden state')}"
             return f"EQUIVALENT by {plural(own.tokens, 'token')} {extent}: it keeps no logits"
         if own.flips:
-            parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
+            parts.append(f"{own.flips} of {own.tokens} tokens differ, each a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips
         word = "IDENTICAL" if identical else "EQUIVALENT"
         share = self._share(own, parity) or 0.0
@@ -311,7 +314,7 @@ class EquivalentCheck(AccountedCheck):
         judged = sum(one.positions for one in parity.phases.values())
         if judged < self.positions:
             why = (
-                f"has {plural(judged, 'position')} to judge, and check {self.id} asks"
+                f"has {plural(judged, 'position')} to judge, but check {self.id} requires"
                 f" {self.positions}"
             )
             yield VerdictCode.REFERENCE_FAILED, why
@@ -441,7 +444,7 @@ def _odd_in_words(reference: History | None, parity: Parity) -> str:
         )
         return (
             f"; its variant {order!r} lies more than {ODD} times as far from it in {phase} as"
-            " another one: that is no noise, the model computes something else there"
+            " another one: this is not noise, but a different computation"
         )
     return ""
 
@@ -466,12 +469,12 @@ def _difference(said: list[dict[int, list[int]]], rank: int, other: int) -> str:
         ours = said[rank].get(prompt)
         theirs = said[other].get(prompt)
         if ours is None or theirs is None or len(ours) != len(theirs):
-            return f"its tokens of prompt {prompt} are not as many as those of rank {other}"
+            return f"it has another number of tokens for prompt {prompt} than rank {other}"
         for step, (left, right) in enumerate(zip(ours, theirs, strict=True)):
             if left != right:
                 return (
-                    f"at step {step} of prompt {prompt} it generated token {left}, and rank {other}"
-                    f" token {right}"
+                    f"at step {step} of prompt {prompt} it generated token {left}, but rank"
+                    f" {other} token {right}"
                 )
     return ""
 

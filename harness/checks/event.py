@@ -89,8 +89,8 @@ class WithinCheck(RankCheck):
         for index, check in checks.items():
             if draft.has("subject", "program") and not draft.has("checks", index, "from"):
                 message = (
-                    "is missing; a program has no rank.begin: name the event that starts the clock,"
-                    " such as ready"
+                    "is missing, and a program has no rank.begin; give the event that starts the"
+                    " clock, such as ready"
                 )
                 yield draft.problem(("checks", index, "from"), message)
             if deadline is not None and not 0 < check.limit <= deadline:
@@ -118,23 +118,27 @@ class ProgressCheck(RankCheck):
     )
 
     kind: Literal["progress"]
-    event: Event = Field(description="The event that every rank must emit again and again.")
+    event: Event = Field(description="The event that every rank must emit repeatedly.")
     counter: Name | None = Field(
         None,
         description=(
-            "A key of the event whose number must grow: an event that repeats it is not a move."
+            "A key of the event whose number must grow; an event that repeats the number is not"
+            " progress."
         ),
     )
     limit: Duration = Field(
-        description="The longest time allowed from one move to the next, with a unit: 200ms, 60s."
+        description="The longest time allowed from one step of progress to the next, with a unit: 200ms,"
+        " 60s."
     )
     from_: Event = Field(
         "subject.begin", alias="from", description="The event that starts the clock."
     )
     until: Event = Field(
-        "subject.end", description="The event that stops it; the end of the rank does too."
+        "subject.end", description="The event that stops the clock; so does the end of the rank."
     )
-    at_least: Annotated[int, Field(ge=1)] = Field(1, description="The least number of moves.")
+    at_least: Annotated[int, Field(ge=1)] = Field(
+        1, description="The minimum number of steps of progress."
+    )
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Each pause counts: from the start to the first move, between two, and from the last one
@@ -157,7 +161,8 @@ class ProgressCheck(RankCheck):
         if len(watched) < self.at_least:
             return failed(
                 rank,
-                f"it moved {len(watched)} times, at least {self.at_least} are asked",
+                f"it made {len(watched)} steps of progress, but at least {self.at_least} are"
+                " required",
                 end.line,
                 missing=True,
             )
@@ -232,8 +237,8 @@ class ProgressCheck(RankCheck):
         for index, check in checks.items():
             if draft.has("subject", "program") and not draft.has("checks", index, "from"):
                 message = (
-                    "is missing; a program has no subject.begin: name the event that starts the"
-                    " clock, as ready"
+                    "is missing, and a program has no subject.begin; give the event that starts"
+                    " the clock, such as ready"
                 )
                 yield draft.problem(("checks", index, "from"), message)
             if draft.deadline is not None and not 0 < check.limit < draft.deadline:

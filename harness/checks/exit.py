@@ -29,9 +29,9 @@ class ExitCheck(RankCheck):
         """Judge the end of a rank; one that a signal ended has no exit code."""
         end = history.exit(rank)
         if end is None:
-            return failed(rank, "its end was not seen", missing=True)
+            return failed(rank, "its exit was not observed", missing=True)
         values = end.event.values
-        reason = "" if values.get("code") == self.code else f"it must end with code {self.code}"
+        reason = "" if values.get("code") == self.code else f"it must exit with code {self.code}"
         return RankFinding(
             rank=rank, passed=not reason, observed=ended(values), reason=reason, line=end.line
         )
@@ -51,7 +51,7 @@ class NoSurvivorsCheck(Check):
         if not looked:
             lost = history.noted(MACHINE_LOST)
             if not lost:
-                return Finding(check=self.id, kind=self.kind, reason="nobody looked for survivors")
+                return Finding(check=self.id, kind=self.kind, reason="survivors were not checked")
             values = lost[0].event.values
             reason = (
                 f"machine {values.get('machine')} was lost ({values.get('why')}), so survivors"
@@ -59,5 +59,6 @@ class NoSurvivorsCheck(Check):
             )
             return Finding(check=self.id, kind=self.kind, reason=reason, line=lost[0].line)
         count = looked[0].event.values.get("count")
-        reason = "" if count == 0 else f"{count} processes were left when the ranks had ended"
+        left = "process" if count == 1 else "processes"
+        reason = "" if count == 0 else f"{count} {left} remained after the ranks had ended"
         return Finding(check=self.id, kind=self.kind, reason=reason, line=looked[0].line)

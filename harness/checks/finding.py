@@ -127,7 +127,7 @@ def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
         check=check,
         kind=kind,
         ranks=parts,
-        reason="" if parts else "the check asks no rank of this world",
+        reason="" if parts else "the check covers no rank of this world",
     )
 
 

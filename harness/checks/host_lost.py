@@ -56,8 +56,8 @@ class HostLostCheck(RankCheck):
     limit: Duration = Field(
         1.0,
         description=(
-            "How much later than its lease the machine, and than world.after_failure the harness,"
-            " may end a rank, with a unit."
+            "How late a rank may be ended, with a unit: by its machine after the lease, by the"
+            " harness after world.after_failure."
         ),
         json_schema_extra={"default": "1s"},
     )
@@ -71,10 +71,12 @@ class HostLostCheck(RankCheck):
             if seen.event.values.get("fault") == self.fault
         ]
         if not cut or end is None:
-            why = "its end was not seen" if cut else "no machine was cut off"
+            why = "its exit was not observed" if cut else "no machine was cut off"
             return failed(rank, why, missing=True)
         if (returned := history.returned(rank)) is not None:
-            return failed(rank, "it returned, and a machine of its world was lost", returned.line)
+            return failed(
+                rank, "it returned although a machine of its world was lost", returned.line
+            )
         machine = machine_called(history, rank)
         if any(seen.event.values.get("machine") == machine for seen in cut):
             reason = self._there(history, machine, end)
@@ -92,22 +94,24 @@ class HostLostCheck(RankCheck):
         ended = _of(history, MACHINE_ENDED, own)
         whole = _of(history, MACHINE_COLLECTED, own)
         if ended is None:
-            return "its machine does not say that it ended it"
+            return "its machine did not report that it ended the rank"
         silent = finite(ended.event.values.get("silent"))
         lease = finite(_joined(history, "lease"))
         if silent is None or lease is None:
-            return "its machine does not say for how long it had not heard control"
+            return "its machine did not report how long it had not heard from control"
         if not lease - 0.5 <= silent <= lease + self.limit:
             return (
-                f"its machine ended it when it had not heard control for {silent:g} s; its lease is"
+                f"its machine ended it after {silent:g} s without control, but its lease is"
                 f" {lease:g} s"
             )
         # Both by the clock of that machine.
         if (took := (end.event.ns - ended.event.ns) / 1e9) > self.limit:
             return f"it ended {took:.1f} s after its machine was to end it"
         if whole is None or whole.event.values.get("why") != "":
-            why = "nobody collected it" if whole is None else whole.event.values.get("why")
-            return f"what its machine wrote down is not whole: {why}"
+            why = (
+                "its events were not collected" if whole is None else whole.event.values.get("why")
+            )
+            return f"the journal of its machine is incomplete: {why}"
         return ""
 
     def _elsewhere(self, history: History, rank: int, cut: list[object], end: Seen) -> str:
@@ -120,7 +124,7 @@ class HostLostCheck(RankCheck):
         stopped = history.noted("world.stopped")
         grace = finite(_joined(history, "after_failure"))
         if not lost or grace is None:
-            return "it was stopped, and not because a machine was lost"
+            return "it was stopped for another reason than the lost machine"
         # Both by control's clock.
         if (took := (stopped[0].event.ns - lost[0].event.ns) / 1e9) > grace + self.limit:
             return (
@@ -137,7 +141,10 @@ class HostLostCheck(RankCheck):
         readable = len(stated) == len(draft.faults) if isinstance(stated, list) else True
         for index, check in checks.items():
             if check.fault not in cutting and readable:
-                message = "must be the id of a fault of kind cut-off: else no machine is lost"
+                message = (
+                    "must be the id of a fault of kind cut-off, because otherwise no machine is"
+                    " lost"
+                )
                 hint = closest(check.fault, cutting) if cutting else None
                 yield draft.problem(("checks", index, "fault"), message, suggestion=hint)
 

@@ -41,12 +41,13 @@ class InfluenceCheck(AccountedCheck):
 
     kind: Literal["influence"]
     against: Literal["reference"] = Field(
-        description="Whose noise has to be exceeded: subject.reference's."
+        description="The noise to exceed: that of subject.reference."
     )
     margin: Annotated[float, Field(ge=1, le=100)] = Field(
         2.0,
         description=(
-            "How many times as far as the reference's own variants the logits have to move."
+            "How far the logits must move, as a multiple of the distance of the reference's own"
+            " variants."
         ),
     )
 
@@ -84,7 +85,7 @@ class InfluenceCheck(AccountedCheck):
             )
 
         if found is None:
-            return fails("it cannot be compared: the account is not one", uncompared=True)
+            return fails("it cannot be compared, because its account is not valid", uncompared=True)
         who = [other for other in range(history.size) if _changed(history, other, rank)]
         if who != [rank]:
             said = f"{numbered('rank', tuple(who))} did" if who else "nobody did"

@@ -63,7 +63,7 @@ class LedgerAgreesCheck(LedgersCheck):
     """
 
     unobserved: ClassVar = "needs the ranks' ledgers; add observe: [collectives]"
-    alone: ClassVar = "asks one rank alone, which always agrees with itself; ask two or more"
+    alone: ClassVar = "covers only one rank, which always agrees with itself; give two or more"
     example: ClassVar = "{id: in-step, kind: ledger-agrees, ranks: every}"
 
     kind: Literal["ledger-agrees"]
@@ -78,7 +78,7 @@ class LedgerAgreesCheck(LedgersCheck):
         if line is None or len(ranks) != history.size or len(matched) != len(asked):
             reason = "the ledgers of the ranks were not compared"
             if line is not None:
-                reason = "what is noted of the ledgers is of another world or of another check"
+                reason = "the notes about the ledgers belong to another world or another check"
             return over_ranks(self.id, self.kind, self.uncompared(history, reason, line))
         summaries = {rank: _mapping(ranks[rank]) for rank in asked}
         difference = _mapping(noted.get("difference"))
@@ -89,7 +89,9 @@ class LedgerAgreesCheck(LedgersCheck):
             calls = summaries[rank].get("calls")
             shown = None
             if isinstance(calls, int):
-                alone = "; a world of one has nobody to agree with" if history.size == 1 else ""
+                alone = (
+                    "; a world of one has no other rank to agree with" if history.size == 1 else ""
+                )
                 shown = f"{plural(calls, 'call')}{_written(summaries[rank])}{alone}"
             parts.append(
                 RankFinding(
@@ -116,7 +118,7 @@ class LedgerAgreesCheck(LedgersCheck):
 
         And whether something was compared that shows it.
         """
-        why = summaries[rank].get("why", "it was not looked at")
+        why = summaries[rank].get("why", "it was not compared")
         if history.size == 1:  # whole it has to be, and there is nobody to agree with
             return str(summaries[rank].get("partly", "") if why in ("", NO_CALL) else why), False
         if why:
@@ -126,10 +128,10 @@ class LedgerAgreesCheck(LedgersCheck):
         if partly := summaries[rank].get("partly"):
             return str(partly), False
         if lost_by:
-            return f"nothing of rank {lost_by[0]} could be held against its calls", False
+            return f"its calls could not be compared with rank {lost_by[0]}", False
         if not isinstance(matched, int) or matched < 1:
             calls = summaries[rank].get("calls")
-            return f"none of its {calls} calls was made together with another rank", False
+            return f"none of its {calls} calls was matched by another rank", False
         return "", True
 
 
@@ -171,13 +173,9 @@ def _made(side: Mapping[str, Any], history: History) -> str:
 
 def _written(summary: Mapping[str, Any]) -> str:
     """How its calls came into the ledger. MLX is lazy: what is seen is the order of the calls."""
-    by = (
-        ", of which a recorder in C wrote those that were met before"
-        if summary.get("in_c") is True
-        else ""
-    )
+    by = " (repeated calls are recorded by the C recorder)" if summary.get("in_c") is True else ""
     return by + (
-        ", in the order in which they were called, for MLX runs them later"
+        ", in the order in which they were called, because MLX runs them later"
         if "mlx" in _listed(summary.get("libraries"))
         else ""
     )
@@ -197,7 +195,7 @@ class TransfersIntactCheck(LedgersCheck):
 
     options: ClassVar = frozenset({"digests", "eager-digests"})
     unobserved: ClassVar = "needs digests in the ledgers; add observe: [collectives, digests]"
-    alone: ClassVar = "asks one rank alone, which sends to nobody; ask two or more"
+    alone: ClassVar = "covers only one rank, which does not send anything; give two or more"
     example: ClassVar = "{id: intact, kind: transfers-intact, ranks: every}"
 
     kind: Literal["transfers-intact"]
@@ -221,7 +219,7 @@ class TransfersIntactCheck(LedgersCheck):
             )
             shown = None
             if isinstance(many, int):
-                alone = "; a world of one sends to nobody" if history.size == 1 else ""
+                alone = "; a world of one does not send anything" if history.size == 1 else ""
                 shown = f"{plural(many, 'call')} compared{alone}"
             part = RankFinding(
                 rank=rank, passed=not reason, observed=shown, reason=reason, line=line
@@ -254,7 +252,7 @@ def _reason(
 
     And whether something was compared that shows it.
     """
-    why = summary.get("why", "it was not looked at")
+    why = summary.get("why", "it was not compared")
     if size == 1 and why in ("", NO_CALL):  # whole it has to be, and there is nobody to send to
         return str(summary.get("partly", "")), False
     if why:
@@ -273,10 +271,10 @@ def _reason(
         )
         return f"{many} not digested: {summary.get('undigested_why')}", False
     if left != 0:
-        missing = "were not held against the other end: it is missing, or out of step"
+        missing = "were not compared with the other end, which is missing or out of step"
         return f"{left} of its calls {missing}", False
     if not isinstance(compared, int) or compared < 1:
-        return f"none of its {summary.get('calls')} calls was held against another rank's", False
+        return f"none of its {summary.get('calls')} calls was compared with another rank's", False
     return "", True
 
 
@@ -287,7 +285,7 @@ def _damage_in_words(damage: Mapping[str, Any]) -> str:
     got = f"rank {damage.get('receiver')} got in {in_words(damage.get('received'))}"
     like = f": {damage['like']}" if damage.get("like") else ""
     if damage.get("sender") is None:
-        return f"{got} another result than what the ranks gave makes{like}"
+        return f"{got} a result that differs from what the ranks gave{like}"
     return (
         f"{got} something else than rank {damage.get('sender')} gave in"
         f" {in_words(damage.get('sent'))}{like}"

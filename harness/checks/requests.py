@@ -28,19 +28,19 @@ class RequestsCheck(RankCheck):
     role: Roles = Field(
         ("any",), description="Which requests count: model_info, tree, tokenizer.json, … or any."
     )
-    at_least: Annotated[int, Field(ge=0)] = Field(0, description="The least number of them.")
+    at_least: Annotated[int, Field(ge=0)] = Field(0, description="The minimum number of them.")
     at_most: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="The greatest number of them."
+        None, description="The maximum number of them."
     )
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
         if self.at_most is None and self.at_least == 0:
             raise complaint(
-                "holds for any number of requests; give at_most, or an at_least of 1 or more"
+                "passes for any number of requests; give at_most, or an at_least of 1 or more"
             )
         if self.at_most is not None and self.at_most < self.at_least:
-            raise complaint("is below at_least; no number is both", at="at_most")
+            raise complaint("is below at_least, so no number can pass", at="at_most")
         return self
 
     def judge(self, history: History) -> Finding:
@@ -61,10 +61,10 @@ class RequestsCheck(RankCheck):
         end = history.noted(HUB_END)[0].line
         missing = count < self.at_least
         if most is not None and count > most:
-            reason = f"{count} requests, at most {most} are allowed"
+            reason = f"{count} requests, but at most {most} are allowed"
             line = counted[most].line
         elif missing:
-            reason = f"{count} requests, at least {self.at_least} are asked"
+            reason = f"{count} requests, but at least {self.at_least} are required"
             line = end
         else:
             reason = ""

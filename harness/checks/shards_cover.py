@@ -69,20 +69,20 @@ class ShardsCoverCheck(AccountedCheck):
     kind: Literal["shards-cover"]
     against: Literal["reference"] = Field(
         description=(
-            "Whose checkpoint it is: subject.reference keeps it as the artefact checkpoint, in"
-            " safetensors."
+            "The owner of the checkpoint: subject.reference keeps it as the artefact checkpoint,"
+            " in safetensors."
         )
     )
     replicated: Listed[Annotated[Line, Field(max_length=200)]] = Field(
-        (), description="Names of tensors that may lie on several ranks, such as '*norm*'."
+        (), description="Names of tensors that may be on several ranks, such as '*norm*'."
     )
     plan: Literal["reference"] | None = Field(
         None,
         description=(
-            "Who says what the engine's plan leaves whole: the reference, by its events plan and"
-            " plan.whole. Where it told that of the engine that the ranks are, every rank has to"
-            " hold all of it, nothing else lies twice, each rank has its part of a layer, and"
-            " replicated is not asked."
+            "Where the list of tensors that the engine's plan does not split comes from: the"
+            " reference, by its events plan and plan.whole. If it reported them for the ranks'"
+            " engine, every rank must have all of them, nothing else may be on two ranks, each"
+            " rank must have its part of a layer, and replicated is ignored."
         ),
     )
 
@@ -99,7 +99,8 @@ class ShardsCoverCheck(AccountedCheck):
         """
         if (file := sources.reference.get(CHECKPOINT)) is None:
             raise NotAnArray(
-                "the reference kept no checkpoint: keep it as checkpoint, a safetensors file"
+                "the reference kept no checkpoint; keep a safetensors file as the artefact"
+                " checkpoint"
             )
         content = file.content
         try:
@@ -133,7 +134,9 @@ class ShardsCoverCheck(AccountedCheck):
             or not isinstance(slices, dict)
             or not all(map(_is_shape, shapes.values()))
         ):
-            return self.uncompared(history, "it cannot be compared: the account is not one", line)
+            return self.uncompared(
+                history, "it cannot be compared, because its account is not valid", line
+            )
         shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
@@ -156,7 +159,7 @@ class ShardsCoverCheck(AccountedCheck):
             if first != second:
                 yield (
                     VerdictCode.REFERENCE_DIFFERS,
-                    f"told two plans in two runs, and check {self.id} goes by them",
+                    f"reported two plans in its two runs, and check {self.id} depends on them",
                 )
 
     def _judge(
@@ -170,16 +173,16 @@ class ShardsCoverCheck(AccountedCheck):
         by: str,
     ) -> RankFinding:
         if shards is None:
-            return failed(rank, "what it told of its shards is not that", line, missing=True)
+            return failed(rank, "its report of its shards is not valid", line, missing=True)
         if not shards:
-            return failed(rank, "it told of no shard", line, missing=True)
+            return failed(rank, "it reported no shards", line, missing=True)
         shapes = checkpoint.shapes
         for shard in shards:
             key = _key(shard.tensor, shard.bounds)
             if shard.tensor not in shapes:
                 why = f"the checkpoint has no tensor {shard.tensor}"
             elif not _lies_in(shard.bounds, shapes[shard.tensor]):
-                why = f"{key} lies outside of the tensor, whose shape is {shapes[shard.tensor]}"
+                why = f"{key} is outside the tensor, whose shape is {shapes[shard.tensor]}"
             elif checkpoint.slices.get(key) != shard.sha256:
                 why = f"{key} has other bytes than in the checkpoint"
             else:
@@ -228,7 +231,7 @@ class ShardsCoverCheck(AccountedCheck):
             if rank not in alone and not faults:
                 faults[f"rank {rank}"] = (
                     frozenset({rank}),
-                    "it holds nothing that another rank does not hold too",
+                    "it has nothing that no other rank has",
                 )
         return faults
 
@@ -274,8 +277,8 @@ def _faults_by(
                     is not None
                 ):
                     why = (
-                        f"it does not hold all of {name} once, which the plan of {plan.engine}"
-                        " leaves whole"
+                        f"it does not have all of {name} once, which the plan of {plan.engine}"
+                        " does not split"
                     )
                     faults[f"{name} on rank {rank}"] = frozenset({rank}), why
         elif (fault := _not_once(name, shape, pieces)) is not None:
@@ -285,8 +288,7 @@ def _faults_by(
     for rank in range(size) if size > 1 else ():
         if rank not in sharing:
             why = (
-                f"it holds no part of any matrix that the plan of {plan.engine} shares within a"
-                " layer"
+                f"it has no part of any matrix that the plan of {plan.engine} splits within a layer"
             )
             faults[f"rank {rank}"] = frozenset({rank}), why
     return faults
@@ -326,13 +328,13 @@ def _not_once(
             if len(ranks) == 1
             else f"on {numbered('rank', sorted(ranks))}"
         )
-        return frozenset(ranks), f"{name} lies {where} {slices}"
+        return frozenset(ranks), f"{name} is {where} {slices}"
     # Slices that do not overlap cover the tensor where they are as many elements.
     lacking = math.prod(shape) - sum(
         math.prod(end - begin for begin, end in bounds) for _, bounds in pieces
     )
     if lacking:
-        return frozenset(), f"{lacking} of {math.prod(shape)} elements of {name} lie on no rank"
+        return frozenset(), f"{lacking} of {math.prod(shape)} elements of {name} are on no rank"
     return None
 
 
@@ -384,7 +386,7 @@ class SharingPlan(NamedTuple):
     def words(self, shapes: Mapping[str, object]) -> str:
         """How much of a checkpoint it leaves whole, for a report."""
         return (
-            f"{len(self.whole & shapes.keys())} of {len(shapes)} tensors whole by the plan of"
+            f"{len(self.whole & shapes.keys())} of {len(shapes)} tensors not split by the plan of"
             f" {self.engine}"
         )
 
@@ -407,9 +409,7 @@ def plan_of(history: History) -> SharingPlan | None:
     if said.isdisjoint(engine for engine, _, _ in plans):
         return None
     if len(said) > 1:
-        raise NotAPlan(
-            f"ranks say that they are different engines: {', '.join(sorted(map(str, said)))}"
-        )
+        raise NotAPlan(f"ranks report different engines: {', '.join(sorted(map(str, said)))}")
     (engine,) = said
     tensors = [
         values.get("tensor") for name, event, values in plans if (name, event) == (engine, WHOLE)
@@ -418,8 +418,8 @@ def plan_of(history: History) -> SharingPlan | None:
     whole = frozenset(tensor for tensor in tensors if isinstance(tensor, str))
     if len(heads) != 1 or not len(whole) == len(tensors) == heads[0].get("whole"):
         raise NotAPlan(
-            f"the plan of {engine} that the reference told says another number of tensors than it"
-            " names"
+            f"the plan of {engine} that the reference reported lists another number of tensors"
+            " than it states"
         )
     return SharingPlan(str(engine), whole)
 

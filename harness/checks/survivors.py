@@ -45,21 +45,19 @@ class SurvivorsCheck(RankCheck):
     One that a fault provably ended has nothing to answer for.
     """
 
-    fault: Id = Field(
-        description="The id of the fault; time runs from the moment at which it first struck."
-    )
+    fault: Id = Field(description="The id of the fault; the time starts when it first struck.")
     limit: Duration = Field(
         description="The longest time allowed from the strike, with a unit: 200ms, 60s."
     )
     error: ExceptionName | None = Field(
         None,
         description=(
-            "Type that the exception must be of, or descend from. Default: any but those that"
-            f" typing mistakes raise ({', '.join(sorted(SLIPS))})."
+            "Type of the exception, or a base class of it. Default: any but those that typing"
+            f" mistakes raise ({', '.join(sorted(SLIPS))})."
         ),
     )
     message: Message | None = Field(
-        None, description="A text that the exception's message must hold."
+        None, description="A text that the exception's message must contain."
     )
 
     # In words, what has to come within the limit.
@@ -72,7 +70,7 @@ class SurvivorsCheck(RankCheck):
         finding = super().judge(history)
         if finding.ranks and all(history.ended_by(part.rank) for part in finding.ranks):
             return finding._replace(
-                reason="faults ended every rank that it asks: nobody is left to notice"
+                reason="faults ended every rank that it covers, so no rank is left to notice"
             )
         return finding
 
@@ -91,12 +89,12 @@ class SurvivorsCheck(RankCheck):
         if not strikes:
             return failed(
                 rank,
-                f"fault {self.fault} did not strike, so there was nothing to notice",
+                f"fault {self.fault} did not take effect, so there was nothing to notice",
                 missing=True,
             )
         failing = failing_of(history, rank)
         if failing is None:
-            reason = f"it did not end with an error: {self._how(history, rank)}"
+            reason = f"it did not exit with an error: {self._how(history, rank)}"
             end = history.exit(rank)
             line = end.line if end is not None else None
             return failed(rank, reason, line, missing=True)
@@ -124,15 +122,16 @@ class SurvivorsCheck(RankCheck):
             return f"it did not end with {self.error}"
         if self.error is None and failing.is_slip:
             return (
-                "it ended by what a typing mistake raises; where that is meant, name it with error"
+                "it ended with an error that a typing mistake raises; if that is intended, set"
+                " error"
             )
         if self.message is not None and self.message not in failing.message:
-            return f"its error does not say {self.message!r}"
+            return f"its error message does not contain {self.message!r}"
         return "" if seconds <= self.limit else f"it took longer than {self.limit:g} s"
 
     def _how(self, history: History, rank: int) -> str:
         if history.was_stopped(rank):
-            how = "it went on until the harness stopped it"
+            how = "it kept running until the harness stopped it"
         elif history.returned(rank) is not None:
             how = "it returned as if nothing had happened"
         else:
@@ -140,7 +139,7 @@ class SurvivorsCheck(RankCheck):
             how = (
                 f"it ended with {ended(end.event.values)}"
                 if end is not None
-                else "its end was not seen"
+                else "its exit was not observed"
             )
         return how + at_line(history, rank)
 
@@ -153,8 +152,8 @@ class SurvivorsCheck(RankCheck):
         for index, check in checks.items():
             if check.fault not in faults and readable:
                 message = (
-                    "must be the id of a fault of this scenario: without one there is nothing to"
-                    " notice"
+                    "must be the id of a fault of this scenario, because otherwise there is"
+                    " nothing to notice"
                 )
                 yield draft.problem(
                     ("checks", index, "fault"),
@@ -164,14 +163,14 @@ class SurvivorsCheck(RankCheck):
             elif check.fault in faults and faults[check.fault].arm is not None:
                 arm = faults[check.fault].arm
                 message = (
-                    f"strikes the {arm} alone: in the other arm nobody has anything to notice, so"
-                    " it fails"
+                    f"strikes only the {arm}, so in the other arm there is nothing to notice and"
+                    " the check fails"
                 )
                 yield draft.problem(("checks", index, "fault"), message, kind="note")
             if draft.deadline is not None and not 0 < check.limit < draft.deadline:
                 message = (
                     f"must be more than 0s and less than world.deadline ({draft.deadline:g}s), or"
-                    " nobody is late"
+                    " no rank can be late"
                 )
                 yield draft.problem(("checks", index, "limit"), message)
 
@@ -260,10 +259,10 @@ class SurvivorsEndCheck(SurvivorsCheck):
         if history.ended_by(rank) is not None or history.error(rank) is None:
             return found
         if end is None:
-            return found._replace(passed=False, reason="its end was not seen", missing=True)
+            return found._replace(passed=False, reason="its exit was not observed", missing=True)
         if history.was_stopped(rank):
             reason = (
-                "it raised an error and went on until the harness stopped"
+                "it raised an error and kept running until the harness stopped"
                 f" it{at_line(history, rank)}"
             )
         elif not is_error(end.event.values):
@@ -281,6 +280,6 @@ class SurvivorsEndCheck(SurvivorsCheck):
             if after is not None and check.limit > after:
                 message = (
                     f"is longer than world.after_failure ({after:g}s), after which the harness"
-                    " stops whoever is left; make that as long"
+                    " stops the remaining ranks; make that as long"
                 )
                 yield draft.problem(("checks", index, "limit"), message)

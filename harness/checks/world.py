@@ -117,9 +117,9 @@ def _real(history: History) -> Finding:
         elif pids.count((pid, _machine(started[0].event, over=over))) != 1 or (
             pid == harness and not over
         ):
-            reason = f"pid {pid} is not its own"
+            reason = f"pid {pid} belongs to another process"
         elif len(exited) != 1 or exited[0].event.pid != pid:
-            reason = "its end was not seen exactly once"
+            reason = "its exit was not observed exactly once"
         else:
             reason = ""
         line = started[0].line if started else None
@@ -158,8 +158,8 @@ def _joined(history: History, rank: int) -> RankFinding:
             observed = f"{group.get('rank')} of {group.get('size')}"
             line = seen.line
             reason = (
-                f"the subject made its own group with {group.get('library')}, of another size than"
-                " the world"
+                f"the subject made its own group with {group.get('library')}, with another size"
+                " than the world"
             )
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
@@ -182,10 +182,10 @@ def _placed(history: History, rank: int) -> RankFinding:
     if not isinstance(host, int) or host >= len(names) or len(set(map(str, names))) < len(names):
         reason = "the hosts of its world were not made"
     elif observed != names[host]:
-        reason = f"it was to be on {names[host]}"
+        reason = f"it should be on {names[host]}"
     # One report of the right host is enough: a subject may write what it likes into the channel.
     elif reports and not any(seen.event.values.get("host") == observed for seen in reports):
-        reason = f"it says that it is on {reports[0].event.values.get('host')}"
+        reason = f"it reports that it is on {reports[0].event.values.get('host')}"
         line = reports[0].line
     else:
         reason = ""
@@ -214,7 +214,7 @@ def _stayed(history: History, rank: int) -> RankFinding:
     if machine not in listed or len(set(map(str, listed))) < len(listed):
         reason = "the machines of its world were not reached"
     elif observed != machine:
-        reason = f"it was to be on machine {machine}"
+        reason = f"it should be on machine {machine}"
     for name, words in ((MACHINE_LOST, "was lost"), (MACHINE_ENDED, "ended its ranks by itself")):
         for seen in history.noted(name):
             is_its = seen.event.values.get("machine") == machine
@@ -270,7 +270,7 @@ def _heard(history: History, rank: int) -> RankFinding:
     what it has loaded: nothing can be lost after that (docs/adr/0126).
     """
     words = {
-        "channel.garbage": "it wrote lines to the event channel that are no events",
+        "channel.garbage": "it wrote lines to the event channel that are not events",
         "channel.overflow": "it flooded the event channel",
         "channel.closed": "it closed the event channel before it ended",
     }
@@ -311,15 +311,15 @@ def _why_stopped(history: History, rank: int) -> str:
     values = history.noted("world.stopped")[0].event.values
     failing = values.get("failed")
     if history.noted("world.deadline"):
-        return "it had not ended at the deadline"
+        return "it was still running at the deadline"
     if values.get("why") == "hang" and history.noted("world.still"):
-        return "it was stopped: its world stood still"
+        return "it was stopped because its world made no progress"
     if values.get("why") == "hang":
-        return "it was stopped: a hang was looked for, and could not be shown any more"
+        return "it was stopped because a hang could no longer be proved"
     if isinstance(failing, list) and any(other != rank for other in failing):
-        return "it did not end after another rank had failed"
+        return "it did not exit in time after another rank had failed"
     if history.noted(MACHINE_LOST) or history.noted(MACHINE_ENDED):
-        return "it did not end after a machine of its world was lost"
+        return "it did not exit in time after a machine of its world was lost"
     return "it was stopped"
 
 
@@ -350,7 +350,9 @@ def _finished(history: History) -> Finding:
     after = deadline[0].event.values.get("after") if deadline else None
     return _over_every("finished", history, part)._replace(
         reason=(
-            f"the world was not done after {after:g} s" if isinstance(after, int | float) else ""
+            f"the world was still running after {after:g} s"
+            if isinstance(after, int | float)
+            else ""
         ),
         line=deadline[0].line if deadline else None,
     )

@@ -22,11 +22,9 @@ USAGE = 64
 OUR_BUG = 70
 # What a path may lead to, and what to do about it.
 WAYS = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "change its permissions, or give another path"),
     **dict.fromkeys(
-        (errno.EACCES, errno.EPERM), "give yourself the right to it, or name another path"
-    ),
-    **dict.fromkeys(
-        (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR), "name another path"
+        (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR), "give another path"
     ),
 }
 VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
@@ -109,15 +107,13 @@ def _refused(error: OSError, command: str) -> int:
     return the exit code.
     """
     if isinstance(error, FileNotFoundError) and _is_nowhere():
-        print(
-            "rankproof: the folder you are in was removed: change to another one", file=sys.stderr
-        )
+        print("rankproof: the current folder was removed; change to another one", file=sys.stderr)
         return USAGE
     if error.errno in WAYS and error.filename is not None:
         return give_up(command, f"{error.filename}: {error.strerror}: {WAYS[error.errno]}", USAGE)
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return give_up(
-            command, f"{error.strerror}: `rankproof doctor` tells the limits", INCONCLUSIVE
+            command, f"{error.strerror}; `rankproof doctor` shows the limits", INCONCLUSIVE
         )
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return _our_bug()
@@ -140,17 +136,18 @@ def _our_bug() -> int:
     from harness.plugins import PluginFailed, passed_through
 
     if isinstance(error := sys.exc_info()[1], PluginFailed):
-        print(f"rankproof: nothing was decided: {error}", file=sys.stderr)
+        print(f"rankproof: no verdict: {error}", file=sys.stderr)
         return INCONCLUSIVE
     traceback.print_exc()
     if error is not None and (release := passed_through(error)) is not None:
         print(
-            f"rankproof: nothing was decided: a plug-in of {release} raised it: tell its makers",
+            f"rankproof: no verdict, because a plug-in of {release} raised this error; report it"
+            " to its authors",
             file=sys.stderr,
         )
         return INCONCLUSIVE
     print(
-        "rankproof: this is a bug of ours; nothing was decided. Please report it with these lines.",
+        "rankproof: no verdict, because of a bug in rankproof. Please report it with these lines.",
         file=sys.stderr,
     )
     return OUR_BUG

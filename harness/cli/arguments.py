@@ -44,7 +44,7 @@ def overrides(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="overrides",
         metavar="KEY=VALUE",
-        help="override a key, as in trials.candidate=5",
+        help="override a key of the scenario, such as trials.candidate=5",
     )
 
 
@@ -55,22 +55,21 @@ def signers(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SHA256:...",
-        help="fingerprint of a key that may sign",
+        help="accept reports signed by the key with this fingerprint",
     )
     parser.add_argument(
         "--allowed-signers",
         type=Path,
         metavar="FILE",
-        help="keys that may sign, in OpenSSH's format",
+        help="accept the keys in this file (OpenSSH's allowed_signers format)",
     )
-    parser.add_argument(
-        "--revoked", type=Path, metavar="FILE", help="keys that may not sign any more"
-    )
+    parser.add_argument("--revoked", type=Path, metavar="FILE", help="refuse the keys in this file")
     parser.add_argument(
         "--at",
         default="now",
         metavar="TIME",
-        help="when the key must have been allowed: now, report, or 2026-01-31T12:00:00Z",
+        help="time at which the key must be allowed: now (default), report (when it was made), or"
+        " 2026-01-31T12:00:00Z",
     )
 
 
@@ -103,7 +102,7 @@ def policy_of(options: argparse.Namespace, *, own: tuple[str, ...] = ()) -> Sign
 def _fingerprint(given: str) -> str:
     if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", given):
         raise ValueError(
-            f"--signer {given}: a fingerprint looks like SHA256: and 43 characters, as `ssh-keygen"
+            f"--signer {given}: not a fingerprint; give SHA256: and 43 characters, as `ssh-keygen"
             " -l` prints it"
         )
     return given
@@ -116,7 +115,7 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
         return parse_at(given)
     except ValueError:
         raise ValueError(
-            f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z"
+            f"--at {given}: not a time; give now, report, or a time such as 2026-01-31T12:00:00Z"
         ) from None
 
 
@@ -137,7 +136,7 @@ def own_signers() -> Path | None:
         return file
     if why:
         print(
-            f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}",
+            f"cannot look for {ALLOWED_SIGNERS} at the top of the repository: {why}",
             file=sys.stderr,
         )
     return None
@@ -150,7 +149,7 @@ def inputs(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="where an input of the run lies here",
+        help="path of an input of the run on this machine",
     )
 
 
@@ -161,21 +160,22 @@ def new_runs(parser: argparse.ArgumentParser) -> None:
         type=folder,
         default="results",
         metavar="FOLDER",
-        help="where runs are kept (default: results)",
+        help="folder for runs (default: results)",
     )
     parser.add_argument(
         "--jobs",
         type=positive,
         metavar="N",
-        help="worlds at the same time (default: half the cores)",
+        help="number of worlds to run at the same time (default: half the cores)",
     )
     parser.add_argument(
         "--key",
         metavar="KEY",
-        help="SSH key that signs (default: RANKPROOF_SIGNING_KEY, git's, this machine's)",
+        help="SSH key to sign with (default: RANKPROOF_SIGNING_KEY, then git's key, then this"
+        " machine's)",
     )
     parser.add_argument(
-        "--unsigned", action="store_true", help="do not sign; such a report convinces nobody"
+        "--unsigned", action="store_true", help="do not sign; verification refuses unsigned reports"
     )
 
 
@@ -215,7 +215,7 @@ def challenge(text: str) -> str:
         or text != text.strip()
     ):
         raise argparse.ArgumentTypeError(
-            "must be 1 to 200 printable ASCII characters without a blank at either end"
+            "must be 1 to 200 printable ASCII characters, without spaces at either end"
         )
     return text
 
@@ -235,7 +235,7 @@ def load_all(paths: Sequence[Path], overrides: Sequence[str]) -> tuple[list[Load
         try:
             files = scenario_files(path)
             if not files:
-                print(f"{path}: no scenario file (*.yaml) there", file=sys.stderr)
+                print(f"{path}: no scenario file (*.yaml) found", file=sys.stderr)
                 problems += 1
         except ScenarioError as error:
             problems += tell(error)

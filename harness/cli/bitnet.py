@@ -40,22 +40,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--tokenizer-only",
             action="store_true",
-            help="compare ids; nothing else is compared here",
+            help="required: this command compares only ids",
         )
         parser.add_argument(
             "--model", type=Path, metavar="FILE", help=f"a GGUF file (default: {GGUF})"
         )
         parser.add_argument(
-            "--tokenizer", type=Path, metavar="PATH", help="the other side (default: found)"
+            "--tokenizer",
+            type=Path,
+            metavar="PATH",
+            help="tokenizer to compare with (default: the one found for the model)",
         )
         for option in PASSED_ON:
-            parser.add_argument(option, metavar="…", help="as of `tokenizer parity`")
+            parser.add_argument(option, metavar="…", help="as for `tokenizer parity`")
     else:
         if name == "compat-check":
             parser.add_argument("--show-kv", action="store_true", help="print the keys too")
-            parser.add_argument("--kv-limit", metavar="N", help="is taken, and all keys are shown")
+            parser.add_argument("--kv-limit", metavar="N", help="accepted, but all keys are shown")
             parser.add_argument(
-                "--strict", action="store_true", help="warnings are findings too (exit code 4)"
+                "--strict", action="store_true", help="treat warnings as findings (exit code 4)"
             )
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument("model", type=Path, metavar="FILE", help="a GGUF file")
@@ -93,12 +96,13 @@ def _crossval(options: argparse.Namespace) -> int:
     if not options.tokenizer_only:
         return give_up(
             "crossval",
-            "only --tokenizer-only is here: logits of two engines are for a `compare` scenario",
+            "--tokenizer-only is required; to compare the logits of two engines, write a"
+            " `compare` scenario",
             USAGE,
         )
     model = options.model or (Path(os.environ[GGUF]) if os.environ.get(GGUF) else None)
     if model is None:
-        return give_up("crossval", f"name a --model, or set {GGUF}", USAGE)
+        return give_up("crossval", f"give --model, or set {GGUF}", USAGE)
     other = options.tokenizer
     if other is None:
         from harness.cli.tokenizer import unreadable
@@ -111,8 +115,7 @@ def _crossval(options: argparse.Namespace) -> int:
             return unreadable("parity", error)
         if resolution.chosen is None:
             print(
-                f"{model}: nothing here is proven to be its tokenizer; name the other side with"
-                " --tokenizer",
+                f"{model}: no tokenizer is proven to be this model's; give one with --tokenizer",
                 file=sys.stderr,
             )
             # The command explains why, and its exit code is ours.

@@ -16,39 +16,39 @@ from harness.cli import USAGE
 
 EPILOG = (
     "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run, no key could sign), 3"
-    " verification refused, 64 usage or scenario error, 70 our own bug"
+    " verification refused, 64 usage or scenario error, 70 a bug in rankproof"
 )
 COMPARED = (
-    "exit codes: 0 every result is the same, 1 a result changed, 2 cannot tell, 3 a run is not"
-    " verified, 64 usage. Times, scenario and environment are printed and do not count."
+    "exit codes: 0 every result is the same, 1 a result changed, 2 cannot tell, 3 a run was not"
+    " verified, 64 usage. Differences in times, scenario and environment are printed but do not"
+    " count."
 )
 
 
 GATE_CODES = (
-    "exit codes: 0 OPEN, 1 CLOSED (a requirement refuses, or a report is missing), 2 CANNOT TELL"
-    " (INCONCLUSIVE or SKIPPED), 3 NOT VERIFIED (a report was refused by verification, or a trusted"
-    " policy is missing), 64 usage, or a mistake in the policy"
+    "exit codes: 0 OPEN, 1 CLOSED (a requirement is not met, or a report is missing), 2 CANNOT"
+    " TELL (INCONCLUSIVE or SKIPPED), 3 NOT VERIFIED (verification refused a report, or a trusted"
+    " policy is missing), 64 usage or policy error"
 )
 LOOKED_AT = (
-    "exit codes: 0 nothing wrong was found, 1 findings, 3 a file is not there, 4 warnings under"
-    " --strict, 5 not a GGUF file or damaged, 15 not allowed to read it, 64 usage; of several files"
-    " the highest"
+    "exit codes: 0 no problems found, 1 findings, 3 file not found, 4 warnings under --strict, 5"
+    " not a GGUF file or damaged, 15 permission denied, 64 usage; with several files, the highest"
 )
 FETCHED = (
-    "exit codes: 0 done, or the same; 1 different, or a finding; 2 not decided; 3 not there; 4 not"
-    " proven (--strict); 5 a damaged file, 10 no space, 11 a login is needed, 12 rate limit, 13"
-    " other bytes than promised, 14 network or deadline, 15 no permission, 17 another process holds"
-    " the lock, 64 usage"
+    "exit codes: 0 done, or the same; 1 different, or a finding; 2 undecided; 3 not found; 4 not"
+    " proven (--strict); 5 damaged file; 10 disk full; 11 login needed; 12 rate limit; 13 digest"
+    " mismatch; 14 network or deadline; 15 permission denied; 17 another process holds the lock;"
+    " 64 usage"
 )
 RAN = (
-    "exit codes: 0 it ran, 1 the named tokenizer is not the model's, 3 no tokenizer, 4 none that is"
-    " proven, 5 damaged files, 16 no engine or device can run it, 64 usage; 10 to 15 and 17 as"
-    " `tokenizer fetch`"
+    "exit codes: 0 it ran, 1 the given tokenizer is not the model's, 3 no tokenizer, 4 no proven"
+    " tokenizer, 5 damaged files, 16 no engine or device can run it, 64 usage; 10 to 15 and 17 as"
+    " for `tokenizer fetch`"
 )
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL"
-    " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage; with --fresh-seeds"
-    " that of both passes together: 1 before 2 before 0"
+    " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage; with"
+    " --fresh-seeds, the worse of both passes (1, then 2, then 0)"
 )
 
 # What a user does, and the commands for it, in the order of the first help page.
@@ -58,17 +58,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "trust": ("verify", "reproduce", "bundle", "gate"),
     "more": ("tokenizer", "models", "hosts", "lab"),
 }
-LAB = "long campaigns of runs, and a model hub that fails on purpose"
+LAB = "long campaigns of runs, and a model hub that injects faults"
 COMMANDS: dict[str, tuple[str, str | None]] = {
     "init": ("write a scenario folder for your own bug", None),
     "lint": ("check scenario files", None),
     "run": ("run scenarios on real ranks and sign a report of each", EPILOG),
     "doctor": ("check what this machine can run, and how to fix the rest", None),
     "show": ("print a report in the terminal", None),
-    "view": ("write one page over all runs of a folder", None),
+    "view": ("write one HTML page about all runs in a folder", None),
     "diff": ("compare two runs of a scenario", COMPARED),
     "list": (
-        "list scenarios, kinds of faults and checks, backends, environments",
+        "list scenarios, faults, checks, backends and environments",
         "also: list faults, list checks, list backends, list schema, list environments",
     ),
     "verify": ("check a report: signature, evidence, verdict and text", EPILOG),
@@ -76,16 +76,16 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "bundle": ("pack a run into one file to send", None),
     "gate": ("apply a release policy to the signed reports of a commit", GATE_CODES),
     "tokenizer": ("identify, compare, fetch and lock tokenizers; read GGUF files", FETCHED),
-    "models": ("make small models, and list what engines do with them", None),
+    "models": ("make small models, and list which engines run them", None),
     "hosts": ("check and prepare the machines of a hostfile", None),
-    "list faults": ("list the kinds of faults, and which can run here", None),
-    "list checks": ("list the kinds of checks, and how a scenario writes each", None),
-    "list backends": ("list the backends, and which can run here", None),
+    "list faults": ("list the kinds of faults, and which of them can run here", None),
+    "list checks": ("list the kinds of checks, and how to write each in a scenario", None),
+    "list backends": ("list the backends, and which of them can run here", None),
     "list schema": ("print a JSON Schema, for editors and programs", None),
-    "list environments": ("list or remove the environments that were made for arms", None),
-    "lab matrix": ("try every kind of fault on the checks that have to detect it", EPILOG),
+    "list environments": ("list or remove the cached environments of arms", None),
+    "lab matrix": ("run every kind of fault against the checks that must detect it", EPILOG),
     "lab search": ("compare engines over models, shardings and prompts", EPILOG),
-    "lab hub": ("serve tokenizer repositories as a hub does, with faults on purpose", None),
+    "lab hub": ("serve tokenizer repositories like a hub, with injected faults", None),
     "tokenizer gguf": ("inspect and check model files in the GGUF format", LOOKED_AT),
     "tokenizer infer": ("continue a prompt with a GGUF model", RAN),
     # BitNet's names: they work, and no page lists them.

@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="*",
         metavar="RESULTS",
-        help="results folders, or runs (default: results)",
+        help="results folders or runs (default: results)",
     )
     parser.add_argument(
         "--commit", default="HEAD", metavar="COMMIT", help="the commit to gate (default: HEAD)"
@@ -55,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=".rankproof/policy.yaml",
         metavar="FILE",
         help=(
-            "path of the policy in the repository; it is read from the trusted ref (default:"
+            "path of the policy in the repository, read from the trusted ref (default:"
             " .rankproof/policy.yaml)"
         ),
     )
@@ -64,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="origin/main",
         metavar="REF",
         help=(
-            "where policy, keys and scenarios are taken from, never from the commit itself"
+            "ref to read the policy, keys and scenarios from, never from the gated commit itself"
             " (default: origin/main)"
         ),
     )
@@ -72,18 +72,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--challenge",
         type=challenge,
         metavar="TEXT",
-        help="what every report must bear (`run --challenge TEXT`)",
+        help="text that every report must contain (`run --challenge TEXT`)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the decision as JSON (docs/gate.md)"
     )
     parser.add_argument(
-        "--init", action="store_true", help="write a policy to begin with, and say what to do next"
+        "--init", action="store_true", help="write a starter policy, and print the next steps"
     )
     parser.add_argument(
         "--lint",
         action="store_true",
-        help="check the policy file as it lies here, and decide nothing",
+        help="only check the policy file in the current folder",
     )
 
 
@@ -106,7 +106,7 @@ def main(options: argparse.Namespace) -> int:
                 file.write(summary(decision))
         except OSError as error:
             print(
-                f"rankproof gate: the step summary cannot be written: {error.strerror}",
+                f"rankproof gate: cannot write the step summary: {error.strerror}",
                 file=sys.stderr,
             )
     return decision.exit

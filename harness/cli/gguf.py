@@ -31,24 +31,31 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     inspect = actions.add_parser(
-        "inspect", help="print the keys, the heads of arrays, and the tensors of a file"
+        "inspect", help="print the keys, the first elements of arrays, and the tensors of a file"
     )
     inspect.add_argument("file", type=Path, help="the model file")
     inspect.add_argument(
-        "--keys", metavar="PATTERN", default="*", help="keys, like 'tokenizer.*' (default: all)"
+        "--keys",
+        metavar="PATTERN",
+        default="*",
+        help="keys to print, such as 'tokenizer.*' (default: all)",
     )
     inspect.add_argument(
-        "--arrays", type=_count, default=3, metavar="N", help="elements of each array (default: 3)"
+        "--arrays",
+        type=_count,
+        default=3,
+        metavar="N",
+        help="number of elements to print of each array (default: 3)",
     )
     inspect.add_argument("--tensors", action="store_true", help="print each tensor too")
     inspect.add_argument("--json", action="store_true", help="print JSON: one object")
-    check = actions.add_parser("check", help="say what engines would refuse, guess or get wrong")
+    check = actions.add_parser("check", help="report what engines would refuse, guess or get wrong")
     check.add_argument("files", type=Path, nargs="+", metavar="file", help="model files")
     check.add_argument(
-        "--strict", action="store_true", help="warnings are findings too (exit code 4)"
+        "--strict", action="store_true", help="treat warnings as findings (exit code 4)"
     )
     check.add_argument(
-        "--json", action="store_true", help="print JSON: one object a line for each file"
+        "--json", action="store_true", help="print one JSON object a line for each file"
     )
 
 
@@ -88,7 +95,7 @@ def _each(paths: list[Path], look: Callable[[GgufFile], int], *, as_json: bool) 
                 errno.EPERM: FORBIDDEN,
             }.get(error.errno or 0, USAGE)
             said = (
-                "is a folder; name the file"
+                "is a folder; give a file"
                 if error.errno == errno.EISDIR or path.is_dir()
                 else error.strerror
             )
@@ -234,7 +241,7 @@ def _check(file: GgufFile, options: argparse.Namespace) -> int:
     ]
     print(
         f"{visible(file.path)}:"
-        f" {listed(counts).replace(' or ', ', ') if findings else 'nothing wrong was found'}"
+        f" {listed(counts).replace(' or ', ', ') if findings else 'no problems found'}"
     )
     for finding in findings:
         place = f" at byte {finding.offset}" if finding.offset >= 0 else ""

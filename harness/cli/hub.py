@@ -16,9 +16,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser(
-        "serve", help="serve FOLDER/ORG/NAME on this machine and print the line for HF_ENDPOINT"
+        "serve", help="serve FOLDER/ORG/NAME on this machine, and print the HF_ENDPOINT to set"
     )
-    serve.add_argument("folder", type=Path, help="folder of repositories")
+    serve.add_argument("folder", type=Path, help="folder that contains the repositories")
     serve.add_argument(
         "--rules", type=Path, metavar="FILE", help="fault rules (default: none, a healthy hub)"
     )
@@ -29,15 +29,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="where to listen (default: 127.0.0.1)",
+        help="address to listen on (default: 127.0.0.1)",
     )
-    serve.add_argument("--port", type=_port, default=0, metavar="N", help="default: a free one")
+    serve.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="port to listen on (default: a free one)"
+    )
 
-    layouts = actions.add_parser(
-        "layouts", help="write tokenizer repositories of this project's own making, to serve"
-    )
+    layouts = actions.add_parser("layouts", help="write small tokenizer repositories to serve")
     layouts.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="where to write rankproof/NAME"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder to write rankproof/NAME into",
     )
     layouts.add_argument(
         "layout", nargs="*", default=None, metavar="NAME", help="layouts (default: all)"
@@ -47,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def _port(text: str) -> int:
     number = int(text) if text.isdecimal() and len(text) < 6 else -1
     if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError("must be a port, 0 to 65535")
+        raise argparse.ArgumentTypeError("must be a port from 0 to 65535")
     return number
 
 
@@ -112,9 +116,7 @@ def _layouts(options: argparse.Namespace) -> int:
         return give_up("lab hub", error, USAGE)
     except OSError as error:
         why = error.strerror or error
-        return give_up(
-            "lab hub", f"--out {options.out}: {why}; name a folder that can be written", USAGE
-        )
+        return give_up("lab hub", f"--out {options.out}: {why}; give a writable folder", USAGE)
     for place in places:
         print(place)
     return PASS

@@ -52,12 +52,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help="a tokenizer.json, a folder with one, org/model@REV, or inside: the model's own",
+        help="a tokenizer.json, its folder, org/model@REV, or `inside` for the model's own",
     )
     parser.add_argument(
         "--auto-download",
         action="store_true",
-        help="fetch the tokenizer that the model says it has",
+        help="fetch the tokenizer that the model names",
     )
     parser.add_argument(
         "--max-new-tokens",
@@ -65,35 +65,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=16,
         metavar="N",
-        help="at the most (default: 16)",
+        help="largest number of new tokens (default: 16)",
     )
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda", "mps"),
         default="auto",
-        help="where (default: auto)",
+        help="device to run on (default: auto)",
     )
     parser.add_argument(
         "--engine",
         choices=("auto", "transformers", "llama.cpp"),
         default="auto",
         help=(
-            "what runs it (default: auto: transformers, and llama.cpp, where it is installed, for"
-            " what that refuses)"
+            "engine to use (default: auto, which is transformers, or llama.cpp where that refuses"
+            " the model)"
         ),
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="for BitNet's commands: nothing unproven is ever used here",
+        help="accepted for BitNet's commands; it has no effect",
     )
     parser.add_argument(
-        "--allow-mock", action="store_true", help="is refused: there are no mocks here"
+        "--allow-mock", action="store_true", help="not supported, because there are no mocks"
     )
     parser.add_argument(
-        "--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)"
+        "--max-bytes", type=bytes_, metavar="SIZE", help="largest download (default: 1GiB)"
     )
-    parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     hub(parser)
 
 
@@ -107,7 +107,7 @@ def main(options: argparse.Namespace) -> int:
     if options.allow_mock:
         return give_up(
             "tokenizer infer",
-            "--allow-mock: a mock answers any prompt, and shows nothing: leave it out",
+            "--allow-mock: not supported, because a mock answers any prompt; leave it out",
             USAGE,
         )
     try:
@@ -156,7 +156,7 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
     if options.force_cpu and not forced:
         return give_up(
             "tokenizer infer",
-            f"{FORCE_CPU} says cpu, and --device {options.device}: unset one",
+            f"{FORCE_CPU} and --device {options.device} contradict each other; unset one",
             USAGE,
         )
     continuation = continued(
@@ -184,7 +184,8 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
     print(f"tokenizer  {_shown(options, tokenizer)}: proven to be the model's", file=sys.stderr)
     print(f"engine     {continuation.engine}", file=sys.stderr)
     print(
-        f"device     asked {continuation.asked}, used {continuation.device}: {continuation.why}",
+        f"device     requested {continuation.asked}, used {continuation.device}:"
+        f" {continuation.why}",
         file=sys.stderr,
     )
     spent = (
@@ -201,7 +202,7 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
 
 def _shown(options: argparse.Namespace, tokenizer: Candidate) -> str:
     """Where the tokenizer is from; the folder that it was written out to is gone by then."""
-    return "inside the model, written out" if options.tokenizer == INSIDE else str(tokenizer.path)
+    return "from inside the model" if options.tokenizer == INSIDE else str(tokenizer.path)
 
 
 def _offer(model: Path) -> None:
@@ -214,9 +215,7 @@ def _offer(model: Path) -> None:
     except Unreadable as error:
         print(f"    {error}", file=sys.stderr)
         return
-    print(
-        f"    the model holds a tokenizer of its own: --tokenizer {INSIDE} uses it", file=sys.stderr
-    )
+    print(f"    the model contains a tokenizer; --tokenizer {INSIDE} uses it", file=sys.stderr)
 
 
 def _inner(options: argparse.Namespace, scratch: Path) -> Served:
@@ -252,8 +251,8 @@ def _served(options: argparse.Namespace) -> Served:
                 )
             if "://" in options.tokenizer:
                 raise SourceRefused(
-                    f"{options.tokenizer}: an address pins nothing: name org/model@REVISION, or a"
-                    " file"
+                    f"{options.tokenizer}: a URL does not pin a version; give org/model@REVISION,"
+                    " or a file"
                 )
             return Served(resolution=resolve(options.model, tokenizer=place), fetched=(), said=())
         if options.auto_download:
@@ -262,7 +261,7 @@ def _served(options: argparse.Namespace) -> Served:
             served = Served(
                 resolution=resolve(options.model),
                 fetched=(),
-                said=("--auto-download fetches one, if the model names it",),
+                said=("--auto-download fetches it, if the model names one",),
             )
     for snapshot in served.fetched:
         say(snapshot, as_json=False, stream=sys.stderr)

@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--subjects",
             action="store_true",
-            help="list the ready subjects instead: what each does, takes and emits",
+            help="list the ready subjects instead, with what each does, takes and emits",
         )
     elif name == "schema":
         parser.add_argument(
@@ -56,7 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             nargs="?",
             choices=("scenario", "policy", "gate"),
             default="scenario",
-            help="scenario (default) and policy: the files; gate: what `gate --json` prints",
+            help="schema of scenario files (default), of policy files, or of the output of `gate"
+            " --json`",
         )
 
 

@@ -46,15 +46,20 @@ def _this_arguments(parser: argparse.ArgumentParser) -> None:
             type=folder,
             default="results",
             metavar="FOLDER",
-            help="where runs would be kept",
+            help="folder for runs (default: results)",
         )
         parser.add_argument(
-            "--quick", action="store_true", help="start no rank, and do not measure what one costs"
+            "--quick",
+            action="store_true",
+            help="start no ranks, and skip measuring the cost of one",
         )
         return
     parser.add_argument("what", nargs="?", choices=("list", "remove"), default="list")
     parser.add_argument(
-        "keys", nargs="*", metavar="KEY", help="with remove: how its name in the list begins"
+        "keys",
+        nargs="*",
+        metavar="KEY",
+        help="with remove: the first characters of its name in the list",
     )
     parser.add_argument("--all", action="store_true", help="with remove: all of them")
 
@@ -112,7 +117,7 @@ def _environments(options: argparse.Namespace) -> int:
     if not options.keys and not options.all:
         return give_up(
             "list environments remove",
-            "name environments by their first characters, or --all",
+            "give the first characters of environments, or --all",
             USAGE,
         )
     if unknown := [
@@ -133,7 +138,7 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     check = what.add_parser(
-        "check", help="say of each machine of a hostfile whether ranks could run there, and why not"
+        "check", help="check whether ranks can run on each machine of a hostfile, and if not, why"
     )
     check.add_argument(
         "hostfile",
@@ -145,8 +150,8 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     collect = what.add_parser(
         "collect",
         help=(
-            "fetch what machines wrote down that were lost in a run, and judge the run again"
-            " with it"
+            "fetch the events of machines that were lost during a run, and judge the run again"
+            " with them"
         ),
     )
     collect.add_argument("run", type=folder, metavar="RUN", help="folder of the run")
@@ -154,43 +159,54 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         type=folder,
         metavar="FILE",
-        help="the run's hostfile (default: as this user's cache remembers it)",
+        help="the run's hostfile (default: the one remembered in this user's cache)",
     )
     prepare = what.add_parser(
-        "prepare", help="make the environment of a lock on every machine of a hostfile"
+        "prepare", help="install the environment of a lock file on every machine of a hostfile"
     )
-    prepare.add_argument("hostfile", type=folder, metavar="FILE", help="as for check")
+    prepare.add_argument("hostfile", type=folder, metavar="FILE", help="as for `hosts check`")
     prepare.add_argument(
         "--lock",
         type=folder,
         required=True,
         metavar="FILE",
-        help="such as locks/cpu.txt, with hashes",
+        help="lock file with hashes, such as locks/cpu.txt",
     )
     prepare.add_argument(
-        "--wheels", type=folder, metavar="FOLDER", help="take wheels from here alone; they travel"
+        "--wheels",
+        type=folder,
+        metavar="FOLDER",
+        help="copy the wheels from this folder, and download nothing",
     )
     clean = what.add_parser(
-        "clean", help="take away what runs left in the caches of machines, and nobody uses"
+        "clean", help="remove unused files of runs from the caches of the machines"
     )
-    clean.add_argument("hostfile", type=folder, metavar="FILE", help="as for check")
+    clean.add_argument("hostfile", type=folder, metavar="FILE", help="as for `hosts check`")
     clean.add_argument(
-        "--older", type=float, default=30.0, metavar="DAYS", help="since it was used (default: 30)"
+        "--older",
+        type=float,
+        default=30.0,
+        metavar="DAYS",
+        help="remove what was not used for this many days (default: 30)",
     )
     clean.add_argument(
-        "--most", type=float, default=20.0, metavar="GIB", help="that may stay (default: 20)"
+        "--most",
+        type=float,
+        default=20.0,
+        metavar="GIB",
+        help="largest size of the cache afterwards (default: 20)",
     )
     for action in (check, collect, prepare, clean):
         action.add_argument(
             "--python",
             metavar="PATH",
-            help="interpreter of the environment there (default: as here)",
+            help="Python interpreter on those machines (default: the same path as here)",
         )
         action.add_argument(
             "--ssh-config",
             type=folder,
             metavar="FILE",
-            help="configuration for ssh (default: your own)",
+            help="ssh configuration file (default: your own)",
         )
 
 
@@ -215,7 +231,7 @@ def _hosts(options: argparse.Namespace) -> int:
             else str(error)
         )
         return give_up(
-            "hosts", f"{why}: check the paths given to `rankproof hosts {options.what}`", USAGE
+            "hosts", f"{why}; check the paths given to `rankproof hosts {options.what}`", USAGE
         )
 
 
@@ -234,7 +250,9 @@ def _check(options: argparse.Namespace) -> int:
         for seen in answers:
             _show(seen)
         lacking = [seen.machine.name for seen in answers if seen.problems]
-        print(f"\nnot yet: {', '.join(lacking)}" if lacking else "\nranks can run on every machine")
+        print(
+            f"\nnot ready: {', '.join(lacking)}" if lacking else "\nranks can run on every machine"
+        )
     return FAIL if any(seen.problems for seen in answers) else PASS
 
 
@@ -251,7 +269,7 @@ def _prepare(options: argparse.Namespace) -> int:
     )
     code = _say(done)
     if len(places := {outcome.interpreter for outcome in done if not outcome.why}) == 1:
-        print(f"\nname it by --python (rankproof run: --hosts-python): {places.pop()!r}")
+        print(f"\npass it as --python (for rankproof run: --hosts-python): {places.pop()!r}")
     return code
 
 
@@ -307,29 +325,29 @@ def _tell(outcome: LateOutcome) -> None:
     from harness.forms.text import plural, printable
 
     if not outcome.found:
-        print("nothing is missing: every machine that was lost came back in time, or none was")
+        print("nothing is missing: no machine was lost, or each came back in time")
         return
     for machine in outcome.found:
         where = f"{machine.missing.trial}: machine {printable(machine.missing.share.called)}"
         if machine.late is None:
-            print(f"{where}: nothing came: {printable(machine.why)}")
+            print(f"{where}: nothing fetched: {printable(machine.why)}")
             continue
-        end = "" if machine.late.whole else "; its end is missing"
+        end = "" if machine.late.whole else "; the end is missing"
         print(
             f"{where}: {plural(len(machine.late.events), 'event')} came late, of"
             f" {machine.late.messages}"
             f" messages{end}"
         )
-        print(f"  it ended its ranks: {printable(machine.late.why) or 'not by itself'}")
+        print(f"  ended its ranks: {printable(machine.late.why) or 'no'}")
     if outcome.contradiction:
-        print(f"not joined: {printable(outcome.contradiction)}")
+        print(f"not merged: {printable(outcome.contradiction)}")
     for trial, (before, after, failures) in outcome.trials.items():
-        print(f"{trial}: {before}, and with what came late {after}")
+        print(f"{trial}: {before}; with the late events, {after}")
         for failure in failures:
             print(f"  {printable(failure)}")
     if any(machine.late for machine in outcome.found):
-        print(f"verdict: {outcome.signed}, and with what came late {outcome.verdict}")
-        print(f"it lies in {outcome.folder}; the signed folder is as it was")
+        print(f"verdict: {outcome.signed}; with the late events, {outcome.verdict}")
+        print(f"written to {outcome.folder}; the signed folder is unchanged")
 
 
 def _show(seen: SeenMachine) -> None:
@@ -356,7 +374,7 @@ def _show(seen: SeenMachine) -> None:
             f" {_rate(seen.down)} down"
         )
         within = f"within {1e3 * seen.clock.uncertainty:.2f} ms"
-        print(f"  clock    {1e3 * seen.clock.offset:+.2f} ms against the one here, {within}")
+        print(f"  clock    {1e3 * seen.clock.offset:+.2f} ms relative to this machine's, {within}")
     for what, remedy in seen.problems:
         print(f"  no       {what}\n           -> {remedy}")
     for note in seen.notes:

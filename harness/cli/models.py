@@ -26,24 +26,28 @@ EVERY = 5.0
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    actions.add_parser("list", help="the models that are made here, with their digests' makers")
+    actions.add_parser("list", help="list the models that this command can make")
     make = actions.add_parser(
-        "make", help="write a model as a folder that transformers and mlx-lm load"
+        "make", help="write a model to a folder that transformers and mlx-lm can load"
     )
-    make.add_argument("model", metavar="NAME", help="of `rankproof models list`")
-    make.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to write it")
+    make.add_argument("model", metavar="NAME", help="a name from `rankproof models list`")
+    make.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="folder to write it to"
+    )
     describe = actions.add_parser(
-        "describe", help="say what a model is, and which engine runs it over how many ranks"
+        "describe", help="describe a model, and which engines run it over how many ranks"
     )
     describe.add_argument(
-        "model", metavar="NAME|FOLDER", help="a model that is made here, or a folder that holds one"
+        "model",
+        metavar="NAME|FOLDER",
+        help="a name from `rankproof models list`, or the folder of a model",
     )
-    describe.add_argument("--json", action="store_true", help="for programs")
+    describe.add_argument("--json", action="store_true", help="print JSON")
     engines = actions.add_parser(
-        "engines", help="which engine runs which of the models over how many ranks, and why not"
+        "engines", help="list which engine runs which model over how many ranks, and if not, why"
     )
     engines.add_argument(
-        "--json", action="store_true", help="for programs: every architecture of every library"
+        "--json", action="store_true", help="print JSON with every architecture of every library"
     )
 
 

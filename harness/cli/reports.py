@@ -94,12 +94,12 @@ def main(options: argparse.Namespace) -> int:
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--model", action=_Elsewhere, help=argparse.SUPPRESS)
-    parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
+    parser.add_argument("report", type=Path, help="report.md, its folder, or a bundle")
     signers(parser)
     parser.add_argument(
         "--mine",
         action="store_true",
-        help="accept reports signed by your own key, which no list mentions (never under CI)",
+        help="accept reports signed by your own key, even if no list contains it (never under CI)",
     )
 
 
@@ -113,8 +113,8 @@ class _Elsewhere(argparse.Action):
     ) -> None:
         """Name that command."""
         parser.error(
-            "reports are verified here; of a model, run: rankproof tokenizer doctor --models"
-            f" {value}"
+            "this command verifies reports; to check a model, run: rankproof tokenizer doctor"
+            f" --models {value}"
         )
 
 
@@ -133,8 +133,8 @@ def _verify(options: argparse.Namespace) -> int:
 def _verified(options: argparse.Namespace, report: Path) -> int:
     own = own_keys() if options.mine else ()
     if options.mine and not own:
-        why = "CI is set" if is_ci(os.environ) else "no key of yours was found that can be used"
-        return give_up("verify", f"--mine: {why}: use --signer or --allowed-signers", USAGE)
+        why = "CI is set" if is_ci(os.environ) else "no usable key of yours was found"
+        return give_up("verify", f"--mine: {why}; use --signer or --allowed-signers", USAGE)
     try:
         accepted = policy_of(options, own=own)
         verification = verify_folder(report, policy=accepted, replay=replay_of(report))
@@ -210,9 +210,7 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--issue",
         action="store_true",
-        help=(
-            "print one markdown text that stands alone, to paste into an issue (about one screen)"
-        ),
+        help=("print about one screen of self-contained markdown, to paste into an issue"),
     )
     parser.add_argument(
         "--all",
@@ -252,7 +250,7 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
     except OSError as error:
         place = path if error.filename is None else error.filename
         print(
-            f"{place}: {error.strerror}; name the folder of a run that ended, or a bundle",
+            f"{place}: {error.strerror}; give the folder of a finished run, or a bundle",
             file=sys.stderr,
         )
         return USAGE
@@ -276,7 +274,7 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
     if not options.all:
         print(f"The rest of the report: rankproof show --all {shlex.quote(str(given))}")
     print(
-        "Only this checks that the evidence supports the report: rankproof verify"
+        "To check that the evidence supports the report: rankproof verify"
         f" {shlex.quote(str(given))}"
     )
     return PASS
@@ -302,7 +300,7 @@ def _signature(report: Path) -> str:
         return visible(f"not checked: {error}")
     if verifier.is_mine:
         return f"good, MINE: made with your own key {verifier.fingerprint}"
-    return f"good, by {verifier.fingerprint}, whom {policy.allowed_from} lists as {verifier.signer}"
+    return f"good, by {verifier.fingerprint}, listed in {policy.allowed_from} as {verifier.signer}"
 
 
 COMPARED_CODES = {"same": PASS, "changed": FAIL, "cannot tell": INCONCLUSIVE}
@@ -320,7 +318,7 @@ def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("second", type=Path, metavar="B", help="the run to compare it with")
     signers(parser)
     parser.add_argument(
-        "--unverified", action="store_true", help="compare also what verification refuses"
+        "--unverified", action="store_true", help="also compare runs that verification refuses"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON")
@@ -396,14 +394,14 @@ def _bundle_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=64,
         metavar="MIB",
-        help="most bytes of inputs to carry (default: 64 MiB)",
+        help="largest total size of inputs to include (default: 64 MiB)",
     )
     parser.add_argument(
         "--allow",
         action="append",
         default=[],
         choices=["home", "host", "secret", "user"],
-        help="let this leave although it names this machine or its user",
+        help="do not refuse this kind of private data (repeatable)",
     )
 
 
@@ -430,11 +428,11 @@ def _bundle(options: argparse.Namespace) -> int:
             else ""
         )
         print(
-            f"rankproof bundle: {error}{more}. The run is signed as it is: make it again without",
+            f"rankproof bundle: {error}{more}. A signed run cannot be edited: run it again without",
             file=sys.stderr,
         )
         print(
-            "them, or let a kind out by name, as in --allow user. Nothing was written",
+            "them, or allow a kind by name, as in --allow user. Nothing was written",
             file=sys.stderr,
         )
         return INCONCLUSIVE
@@ -442,7 +440,7 @@ def _bundle(options: argparse.Namespace) -> int:
         return give_up("bundle", error, USAGE)
     for carried in done.index.inputs:
         if not carried.carried:
-            print(f"input {carried.name} is named by its digest only: {carried.why_not}")
+            print(f"input {carried.name} is not included, only its digest: {carried.why_not}")
     total = sum(member.size for member in done.index.members)
     print(
         f"{done.path}: {len(done.index.members)} files, {total} bytes, packed"

@@ -53,21 +53,24 @@ LIMIT = 160
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
+    parser.add_argument("report", type=Path, help="report.md, its folder, or a bundle")
     signers(parser)
     parser.add_argument(
         "--i-trust-this-file",
         action="store_true",
-        help="run a report that is refused: it starts programs as you",
+        help="run a report even if verification refuses it; it starts programs as you",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would run, and run nothing"
+        "--dry-run", action="store_true", help="print what would run, and run nothing"
     )
     parser.add_argument(
-        "--repo", type=Path, metavar="PATH", help="lay the report's commit out from this repository"
+        "--repo",
+        type=Path,
+        metavar="PATH",
+        help="check out the report's commit from this repository",
     )
     parser.add_argument(
-        "--from-evidence", action="store_true", help="run the code that the report's evidence holds"
+        "--from-evidence", action="store_true", help="run the code stored in the report's evidence"
     )
     parser.add_argument(
         "--source", type=Path, metavar="FOLDER", help="take the candidate from this folder instead"
@@ -84,15 +87,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh-seeds",
         action="store_true",
-        help="after the pass with the report's seeds, make one with other seeds",
+        help="after the pass with the report's seeds, make another one with new seeds",
     )
-    parser.add_argument("--only-fresh-seeds", action="store_true", help="make that pass alone")
+    parser.add_argument(
+        "--only-fresh-seeds", action="store_true", help="make only the pass with new seeds"
+    )
     parser.add_argument(
         "--vary",
         action="store_true",
         help=(
-            "where the answer differs, run again with one thing changed at a time, and say which"
-            " change explains it"
+            "if the answer differs, run again with one change at a time, and show which change"
+            " explains it"
         ),
     )
     inputs(parser)
@@ -152,8 +157,7 @@ def main(options: argparse.Namespace) -> int:
                 print_steps(problem.verification)
             print(f"{options.report}: REFUSED: {problem}", file=sys.stderr)
             print(
-                "Nothing of it was run. --i-trust-this-file runs a report that can be read all the"
-                " same",
+                "Nothing was run. --i-trust-this-file runs it anyway, if it can be read",
                 file=sys.stderr,
             )
             return REFUSED
@@ -168,7 +172,7 @@ def main(options: argparse.Namespace) -> int:
         except OSError as error:
             if isinstance(error, BrokenPipeError) or error.errno == errno.ENOSPC:
                 raise
-            what = error.strerror or "is not there"
+            what = error.strerror or "does not exist"
             return give_up("reproduce", f"{error.filename or error}: {what}", USAGE)
         except SshsigError as error:
             return give_up("reproduce", error, REFUSED)
@@ -192,11 +196,14 @@ def _contradiction(options: argparse.Namespace) -> str:
     if options.only_fresh_seeds and (options.fresh_seeds or options.vary):
         other = "--fresh-seeds" if options.fresh_seeds else "--vary"
         return (
-            f"--only-fresh-seeds leaves the pass with the report's seeds out, and {other} needs it:"
-            " keep one"
+            f"--only-fresh-seeds skips the pass with the report's seeds, which {other} needs: keep"
+            " one"
         )
     if options.vary and (options.source is not None or options.candidate is not None):
-        return "--vary changes one thing at a time, and another candidate is one already: keep one"
+        return (
+            "--vary and another candidate exclude each other, because --vary changes one thing at"
+            " a time: keep one"
+        )
     return ""
 
 
@@ -217,7 +224,7 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
     )
     if subject.use is not None:
         what = f"ready subject {subject.use}, {what}"
-    print(f"what will run: {visible(what, LIMIT)}, as this user, with the rights of this user")
+    print(f"what will run: {visible(what, LIMIT)}, as this user and with this user's permissions")
     print(f"  source: {visible(rebuilt.where, LIMIT)}")
     if rebuilt.candidate:
         print(f"  candidate: {visible(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
@@ -231,8 +238,8 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
     for name, arm_environment in copy.record.run.environments.items():
         for package, facts in arm_environment.checkouts.items():
             built = (
-                f"built from {facts.repo} at commit {facts.commit[:12]}, installed as the evidence"
-                " holds it"
+                f"built from {facts.repo} at commit {facts.commit[:12]}, installed from the"
+                " evidence"
             )
             print(f"  {name}: package {visible(f'{package}, {built}', LIMIT)}")
     for key, value in scenario.world.env.items():
@@ -256,11 +263,11 @@ def _print_environments(prepared: Prepared) -> bool:
         try:
             plan = planned(wanted, prepared.material.supplies[arm], says=print)
         except EnvironmentProblem as error:
-            print(f"environment of the {arm}: cannot be had here: {visible(str(error), 500)}")
+            print(f"environment of the {arm}: cannot be made here: {visible(str(error), 500)}")
             complete = False
             continue
         if plan is None or isinstance(plan, str):
-            print(f"environment of the {arm}: {visible(plan or 'an interpreter alone', LIMIT)}")
+            print(f"environment of the {arm}: {visible(plan or 'only an interpreter', LIMIT)}")
             continue
         print(f"environment of the {arm}: would install {visible(str(plan), LIMIT)}")
         for package in plan.packages():
@@ -306,7 +313,7 @@ def _print_differences(options: argparse.Namespace, differs: SourceDiffers) -> N
         "Nothing was run. To run the report's own code: --from-evidence"
         + (", or --repo . (its commit, in a fresh folder)" if options.repo is None else "")
     )
-    print("To ask the report's question of this source: --source FOLDER, or --candidate REV")
+    print("To run the report's scenario on this source: --source FOLDER, or --candidate REV")
 
 
 def _print_plan(options: argparse.Namespace, passes: Passes) -> None:
@@ -360,7 +367,7 @@ def _fresh(passes: Passes, first: Finished) -> Answer:
 
 def _vary(passes: Passes, first: Finished) -> None:
     if why := why_not_varied(answer(first)):
-        print(f"vary: nothing is varied: {answer(first)}, so {why}", flush=True)
+        print(f"vary: skipped: {answer(first)}, so {why}", flush=True)
         return
     walk = passes.walk(first)
     total = len(walk.changes)
@@ -399,11 +406,14 @@ def _print_outcomes(outcomes: list[ChangeOutcome], walk: Walk) -> None:
             if outcome.word == "flips it":
                 print(f"  {visible(outcome.change.description, LIMIT)}")
     else:
-        print(f"none of {plural(total, 'single change')} is shown to make it REPRODUCED")
+        print(
+            f"{plural(total, 'single change')} tried; this does not show that any of them makes it"
+            " REPRODUCED"
+        )
     if counts["may flip it"]:
         print(
-            "may flip it: REPRODUCED, and the counts do not tell it from the pass without the"
-            " change: more --trials"
+            "may flip it: REPRODUCED, but the counts do not differ enough from the pass without"
+            " the change; use more --trials"
         )
     sys.stdout.flush()
 
@@ -433,13 +443,11 @@ def _print_answer(finished: Finished) -> Answer:
             print(f"      {visible(reason, 500)}")
         if more := cell.more_trials:
             total = record.scenario.candidate_trials + more
-            print(
-                f"      {more} more trials would settle it, if they go on as here: --trials {total}"
-            )
+            print(f"      {more} more trials like these would settle it: --trials {total}")
     print(answer(finished))
     print(f"  report: {os.path.relpath(finished.report)}")
     if finished.signer is None:
-        print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
+        print("  UNSIGNED: verification will refuse this report", flush=True)
     else:
         print(f"  verify: {verify_line(finished.report, finished.signer)}", flush=True)
     return answer(finished)

@@ -28,7 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--repo",
         type=Path,
         metavar="PATH",
-        help="take both arms from this git repository (default rev: the scenario's, else HEAD)",
+        help="take both arms from this git repository (default revision: the scenario's, else"
+        " HEAD)",
     )
     parser.add_argument(
         "--candidate", metavar="REV", help="run this revision of the repository as the candidate"
@@ -40,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--challenge",
         type=challenge,
         metavar="TEXT",
-        help="sign this text into the report, for a gate",
+        help="include this text in the signed report, for a gate that requires it",
     )
     new_runs(parser)
     parser.add_argument(
@@ -49,22 +50,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=LOCAL,
         metavar="WHERE",
         help=(
-            "make the trials on this machine (local), or on the nodes of a cluster: ray,"
-            " ray://HEAD:PORT"
+            "run trials on this machine (local), or on the nodes of a cluster (ray,"
+            " ray://HEAD:PORT)"
         ),
     )
     parser.add_argument(
         "--name-hosts",
         action="store_true",
-        help="with --on or --hosts: name the machines, not digests of their names",
+        help="with --on or --hosts: record the names of the machines, not digests of them",
     )
     parser.add_argument(
         "--try",
         action="store_true",
         dest="trying",
         help=(
-            "make one trial of each arm, print a page about it and what a run will take, and keep"
-            " nothing"
+            "run one trial of each arm, print a page about it and how long a run would take, and"
+            " keep nothing"
         ),
     )
     parser.add_argument(
@@ -76,32 +77,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=machines,
         metavar="FILE",
         help=(
-            "hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one"
-            " (as root); ray, ray://HEAD:PORT: the nodes of a cluster"
+            "spread ranks over the machines of this hostfile, by ssh; test:3: over three test"
+            " machines on this host (as root); ray, ray://HEAD:PORT: over the nodes of a cluster"
         ),
     )
     over.add_argument(
         "--placement",
         metavar="RULE",
-        help=(
-            "spread (the default), pack, or the machine of each rank by its name: 0=node-1,1=node-2"
-        ),
+        help=("spread (default), pack, or the machine of each rank: 0=node-1,1=node-2"),
     )
     over.add_argument(
         "--hosts-python",
         metavar="PATH",
-        help="interpreter of the environment there (default: as here)",
+        help="Python interpreter on those machines (default: the same path as here)",
     )
     over.add_argument(
         "--ssh-config",
         type=folder,
         metavar="FILE",
-        help="configuration for ssh (default: your own)",
+        help="ssh configuration file (default: your own)",
     )
     parser.add_argument(
         "--cell",
         metavar="ID",
-        help="with --try: the cell to try (default: the first in which the control must fail)",
+        help="with --try: the cell to try (default: the first where the control must fail)",
     )
 
 

@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     if left_out := len(loaded) - len(chosen):
         what = "scenario runs" if left_out == 1 else "scenarios run"
         print(
-            f"{left_out} {what} on demand only: name the folder, or for a sweep its file",
+            f"{left_out} {what} only on demand: name the folder (or the file, for a sweep)",
             file=sys.stderr,
         )
     jobs = jobs_of(options)
@@ -80,10 +80,10 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
 
         return tried.main(chosen, cell=options.cell, jobs=jobs, whole=options.all)
     if options.all:
-        return give_up("run", "--all is for --try: a run keeps everything as evidence", USAGE)
+        return give_up("run", "--all needs --try; a run keeps everything as evidence", USAGE)
     if options.cell is not None:
         return give_up(
-            "run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE
+            "run", "--cell needs --try; to choose the cells of a run, use --set matrix...", USAGE
         )
     try:
         signer = sign_with(options)
@@ -108,7 +108,7 @@ def _run_each(scenarios: Sequence[LoadedScenario], settings: RunSettings, *, uns
             return give_up("run", error, INCONCLUSIVE)
         except Slip as error:
             tell(ScenarioError(error.problems))
-            print(f"{scenario.scenario.id}: nothing was run, and nothing signed", file=sys.stderr)
+            print(f"{scenario.scenario.id}: not run, and nothing was signed", file=sys.stderr)
             slipped = True
             continue
         except RunError as error:
@@ -153,13 +153,13 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     ]
     if len(asked) > 1:
         raise ValueError(
-            "--hosts has the ranks of a world on several machines, --on has each world on one:"
-            " take one"
+            "--hosts and --on exclude each other: --hosts spreads each world over several"
+            " machines, --on runs each world on one"
         )
     if asked and options.trying:
-        raise ValueError(f"--try looks at trials here: leave {asked[0]} out")
+        raise ValueError(f"--try runs on this machine only: leave out {asked[0]}")
     if not asked and options.name_hosts:
-        raise ValueError("--name-hosts is for --hosts and --on: trials of this machine name none")
+        raise ValueError("--name-hosts needs --hosts or --on")
     alone = {
         "--placement": options.placement,
         "--hosts-python": options.hosts_python,
@@ -168,14 +168,9 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     if options.hosts is None and (
         given := [name for name, value in alone.items() if value is not None]
     ):
-        raise ValueError(
-            f"{', '.join(given)} without --hosts changes nothing: name the hostfile too, or leave"
-            " it out"
-        )
+        raise ValueError(f"{', '.join(given)} needs --hosts: give a hostfile too, or leave it out")
     if options.hosts is not None and (options.jobs or 1) > 1:
-        raise ValueError(
-            "--jobs: worlds over machines follow one another: leave it out with --hosts"
-        )
+        raise ValueError("--jobs: with --hosts, worlds run one after another; leave it out")
     if options.on != LOCAL:
         return RayNodes(address=options.on, jobs=options.jobs, named=options.name_hosts)
     if options.hosts is None:
@@ -187,7 +182,7 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     interpreter = options.hosts_python or sys.executable
     if RAY.fullmatch(options.hosts):
         if options.ssh_config:
-            raise ValueError("--ssh-config: nodes of Ray are not reached by ssh: leave it out")
+            raise ValueError("--ssh-config: Ray does not use ssh to reach its nodes; leave it out")
         rule = options.placement or "spread"
         return of_cluster(
             options.hosts, placement=rule, interpreter=interpreter, named=options.name_hosts
@@ -198,7 +193,7 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     if options.hosts.startswith(test_machines.PREFIX):
         if configuration is not None:
             raise ValueError(
-                "--ssh-config: test machines have a configuration of their own: leave it out"
+                "--ssh-config: test machines use their own ssh configuration; leave it out"
             )
         count = test_machines.count_of(options.hosts)
         folder = Path(
@@ -231,13 +226,13 @@ def sign_with(options: argparse.Namespace, *, make: bool = True) -> Signer | Non
     except KeyProblem as problem:
         if problem.named:
             raise
-        print(f"no key can sign, reports will be UNSIGNED: {problem}", file=sys.stderr)
+        print(f"no usable signing key, so reports will be UNSIGNED: {problem}", file=sys.stderr)
         return None
     for reason in signer.passed_over:
-        print(f"passed over: {reason}", file=sys.stderr)
+        print(f"key not used: {reason}", file=sys.stderr)
     if signer.made_now:
         print(
-            "A signing key was made for this machine. No policy trusts it until its line is in"
+            "A signing key was created for this machine. To trust it, add this line to"
             " allowed_signers:"
         )
         print(
@@ -255,8 +250,8 @@ def demand_signed(code: int, signer: Signer | None, *, unsigned: bool) -> int:
     if code != PASS or unsigned or signer is not None:
         return code
     print(
-        "rankproof: UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with"
-        " --unsigned",
+        "rankproof: UNSIGNED (exit code 2), because there was no key to sign with. Name one with"
+        " --key, or accept this with --unsigned",
         file=sys.stderr,
     )
     return INCONCLUSIVE
@@ -277,7 +272,7 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
         for hung in cell.hung.values() if cell.verdict != "PASS" else ():
             for rank in hung.ranks:
                 who = f"{record.scenario.arm(hung.arm)} {hung.index}, rank {rank.rank}"
-                print(f"      {who} stood at {_place(rank.calls)}")
+                print(f"      {who} was at {_place(rank.calls)}")
     expected = ""
     if record.scenario.expects:
         expected = (
@@ -290,12 +285,12 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
     views = [STATEMENT, *checked()] if finished.signer is not None else list(checked())
-    print(f"  beside it: {', '.join(views)}")
+    print(f"  next to it: {', '.join(views)}")
     _summarise(finished)
     if finished.signer is not None:
         print(f"  verify: {verify_line(finished.report, finished.signer)}", flush=True)
     else:
-        print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
+        print("  UNSIGNED: verification will refuse this report", flush=True)
 
 
 def _print_unshown(judgement: Judgement, notes: Sequence[Problem]) -> None:
@@ -339,7 +334,7 @@ def _summarise(finished: Finished) -> None:
             file.write(STEP_SUMMARY.render(basis))
     except OSError as error:
         print(
-            f"rankproof run: {SUMMARY} ({path}) cannot be written: {error.strerror}",
+            f"rankproof run: cannot write {SUMMARY} ({path}): {error.strerror}",
             file=sys.stderr,
         )
 

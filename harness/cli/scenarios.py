@@ -35,8 +35,8 @@ DEFAULTS = {
 }
 QUESTIONS = {
     "title": "What does a PASS mean, in one line?",
-    "question": "Which question does the verdict answer?",
-    "error": "Which exception does the bug end with?",
+    "question": "What question does the verdict answer?",
+    "error": "Which exception does the bug raise?",
     "source": "At which source line?",
     "failing": "On which ranks (every, nonzero, or a list such as [1])?",
 }
@@ -44,7 +44,7 @@ QUESTIONS = {
 ONLY: dict[str, tuple[str, tuple[Kind, ...]]] = {
     "error": ("a bug that raises", ("error",)),
     "source": ("a bug that raises", ("error",)),
-    "failing": ("a bug that ends the ranks it shows on", ("error", "program")),
+    "failing": ("a bug that ends the ranks where it shows", ("error", "program")),
     "candidate": ("--package", ("package",)),
     "control": ("--package", ("package",)),
 }
@@ -68,28 +68,28 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("folder", type=Path, help="a new folder, such as scenarios/my-fix")
     parser.add_argument("--id", help="name of the scenario (default: the folder's)")
-    parser.add_argument("--title", help="one line that says what a PASS means")
-    parser.add_argument("--question", help="what the verdict answers")
+    parser.add_argument("--title", help="what a PASS means, in one line")
+    parser.add_argument("--question", help="question that the verdict answers")
     parser.add_argument(
         "--ranks", type=positive, nargs="+", metavar="N", help="world sizes (default: 2 4)"
     )
     parser.add_argument(
-        "--error", metavar="TYPE", help="exception the bug ends with (default: AssertionError)"
+        "--error", metavar="TYPE", help="exception that the bug raises (default: AssertionError)"
     )
-    parser.add_argument("--source", metavar="LINE", help="source line it ends at")
+    parser.add_argument("--source", metavar="LINE", help="source line that raises it")
     parser.add_argument(
         "--failing",
         metavar="RANKS",
-        help="ranks it shows on: every, nonzero, or a list such as [1]",
+        help="ranks where the bug shows: every, nonzero, or a list such as [1]",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
         "--hang",
         action="store_true",
-        help="the bug is a hang: write a control that has to stand still",
+        help="the bug is a hang: write a control that must hang",
     )
     kind.add_argument(
-        "--program", action="store_true", help="ranks are programs: write one in POSIX shell"
+        "--program", action="store_true", help="ranks run a program: write one in POSIX shell"
     )
     kind.add_argument(
         "--package",
@@ -99,11 +99,11 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--candidate",
         metavar="VERSION",
-        help="with --package: the fixed release (default: the one here)",
+        help="with --package: the fixed release (default: the installed one)",
     )
     parser.add_argument("--control", metavar="VERSION", help="with --package: the broken release")
     parser.add_argument(
-        "--yes", action="store_true", help="ask nothing: take defaults for what no flag says"
+        "--yes", action="store_true", help="ask no questions; use defaults for options not given"
     )
 
 
@@ -160,16 +160,18 @@ def _init(options: argparse.Namespace) -> int:
     if ignored is not None:
         print(f"wrote {os.path.relpath(ignored)}: git ignores results/")
     if lacks_torch and kind == "hang":
-        print(f"It plays a deadlock of torch, so here its cells are SKIPPED: {lacks_torch}")
+        print(f"It reproduces a deadlock in torch, so its cells are SKIPPED here: {lacks_torch}")
     elif lacks_torch:
-        print(f"Its ranks have no group (backend: [none]). For backend: [gloo], {lacks_torch}")
+        print(
+            f"Its ranks have no process group (backend: [none]). For backend: [gloo], {lacks_torch}"
+        )
     if kind == "package":
         print(
-            "It runs as it is, and only tells the two releases apart: put your question into"
-            " subject.py, then:"
+            "It already runs, but only checks that the two releases differ. Put your own test"
+            " into subject.py, then:"
         )
     else:
-        print(f"It runs as it is, on an invented bug. Put your code into {written[1].name}, then:")
+        print(f"It already runs, with a made-up bug. Put your code into {written[1].name}, then:")
     print(f"  rankproof lint {shlex.quote(str(options.folder))}")
     print(f"  rankproof run {shlex.quote(str(options.folder))}")
     return PASS
@@ -269,7 +271,7 @@ def _would_stop(loaded: LoadedScenario) -> list[Problem]:
             raise
         why = str(error)
     except OSError as error:
-        why = f"its code cannot be laid out to look at it: {error.strerror}"
+        why = f"the code cannot be copied for checking: {error.strerror}"
     raise WouldStop(visible(why, 500))
 
 
@@ -280,7 +282,9 @@ def _look_for_supplies(loaded: LoadedScenario) -> None:
 
             supply.find(name, given, folder=loaded.folder)
         if wanted.requirements is not None and not (loaded.folder / wanted.requirements).exists():
-            raise inputs.InputError(f"environment.requirements: {wanted.requirements} is not there")
+            raise inputs.InputError(
+                f"environment.requirements: {wanted.requirements} does not exist"
+            )
 
 
 def _start_notes(scenario: Scenario) -> list[str]:
@@ -291,7 +295,7 @@ def _start_notes(scenario: Scenario) -> list[str]:
         return []
     return [
         (
-            f"{', '.join(early)}: libraries read this while they are imported, so every rank starts"
-            " fresh"
+            f"{', '.join(early)}: libraries read this at import time, so every rank starts in a"
+            " fresh interpreter"
         )
     ]

@@ -37,10 +37,7 @@ class MatrixCommand:
             action="append",
             default=[],
             metavar="KIND[/VARIANT]",
-            help=(
-                "only this kind of fault, or of it only this case, such as perturb/text; again for"
-                " more"
-            ),
+            help=("only this kind of fault, or one case of it such as perturb/text (repeatable)"),
         )
         parser.add_argument(
             "--backend",
@@ -109,14 +106,13 @@ class SearchCommand:
             action="append",
             default=[],
             metavar="NAME",
-            help="only this model; again for more (default: four)",
+            help="only this model (repeatable; default: four models)",
         )
         parser.add_argument(
             "--without-arrays",
             action="store_true",
             help=(
-                "of logits and weights keep digests and what was worked out of them: 0.4 MB a part"
-                " in place of 7"
+                "keep digests and results instead of logits and weights: 0.4 MB a part instead of 7"
             ),
         )
 
@@ -174,7 +170,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     name = parser.prog.rpartition(" ")[2]
     COMMANDS[name].arguments(parser)
     parser.add_argument(
-        "--resume", type=Path, metavar="FOLDER", help=f"go on with this unfinished {name}"
+        "--resume", type=Path, metavar="FOLDER", help=f"continue this unfinished {name}"
     )
     new_runs(parser)
 
@@ -186,7 +182,7 @@ def main(options: argparse.Namespace) -> int:
     if options.resume is not None and any(getattr(options, choice) for choice in command.choices):
         return give_up(
             f"lab {name}",
-            "--resume goes on with what was asked for: give no other choice beside it",
+            "--resume continues with the original options; give no others with it",
             USAGE,
         )
     # Imported here: `--help` needs none of it.
@@ -232,7 +228,7 @@ def _account(command: Any) -> SeriesProgress[Any]:
 
         def planned(self, facts: Any, *, there: int, folder: Path) -> None:
             self.parts = len(facts.parts)
-            had = f", {there} of them there already" if there else ""
+            had = f", {there} of them already done" if there else ""
             for line in command.plan(facts, f"{had}: {os.path.relpath(folder)}"):
                 print(line, flush=True)
 

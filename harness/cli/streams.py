@@ -65,11 +65,11 @@ class Shown:
         self.bare.flush()
         if self.bare.fileno() != 2:
             what = (
-                "the reader of this output has left"
+                "the reader closed this output"
                 if error.errno == errno.EPIPE
-                else "nothing more can be printed"
+                else "this output cannot be written any more"
             )
-            print(f"rankproof: {what}: going on without", file=sys.stderr)
+            print(f"rankproof: {what}; continuing without it", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.bare, name)

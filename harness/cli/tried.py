@@ -105,7 +105,7 @@ def lines(scenario: Scenario, tried: TriedCell, *, whole: bool) -> Iterator[str]
     if tried.cell is None:
         yield "nothing was tried"
         return
-    yield f"tried once in {tried.cell.id}; nothing is kept, and nothing signed"
+    yield f"tried once in {tried.cell.id}; nothing is kept or signed"
     if tried.reference is not None:
         size = "one" if scenario.subject.compare is None else str(tried.cell.ranks)
         yield f"{scenario.subject.called('reference')}: ran twice, in a world of {size}"
@@ -121,7 +121,7 @@ def lines(scenario: Scenario, tried: TriedCell, *, whole: bool) -> Iterator[str]
         f"{' + '.join(counts)} trials in {plural(tried.cells, 'cell')},"
         f" {plural(tried.jobs, 'world')} at a time"
     )
-    yield f"a run would take about {_duration(tried.seconds)}, if each took as long: {trials}"
+    yield f"a run would take about {_duration(tried.seconds)} at this speed: {trials}"
     if not whole:
         yield "--all prints every event, check, log and array of these trials"
 
@@ -141,7 +141,7 @@ def _arm(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
         ]
         yield from _events(f"rank {rank}", of_rank, begin)
         yield from _kept(f"rank {rank}", arm.kept.get(rank, ()))
-        for what, texts in (("printed", arm.logs), ("stood here when it was stopped", arm.stacks)):
+        for what, texts in (("printed", arm.logs), ("was here when it was stopped", arm.stacks)):
             if rank in texts:
                 yield f"  rank {rank} {what}:"
                 yield from (f"    | {line}" for line in _cut(texts[rank]))
@@ -158,7 +158,7 @@ def _arm_in_short(scenario: Scenario, arm: TriedArm) -> Iterator[str]:
     held = [finding.check for finding in arm.findings if finding.passed]
     named = [check for check in held if not check.startswith("world:")]
     own = f"{', '.join(named)}; and " if named else ""
-    yield f"  held: {visible(own, LINE_LIMIT)}{len(held) - len(named)} of the harness's own checks"
+    yield f"  passed: {visible(own, LINE_LIMIT)}{len(held) - len(named)} of the harness's own checks"
     yield from _ranks_in_short(arm)
 
 
@@ -170,7 +170,7 @@ def _ranks_in_short(arm: TriedArm) -> Iterator[str]:
         events = (seen.event for seen in arm.history.seen if seen.event.rank == rank)
         names = [event.name for event in events if event.by == "rank" and event.name not in RUNTIME]
         end = f"; raised {_values(error.event)}" if error is not None else ""
-        alike.setdefault(f"{', '.join(names) or 'no event of its own'}{end}", []).append(rank)
+        alike.setdefault(f"{', '.join(names) or 'no event from the subject'}{end}", []).append(rank)
     for told, ranks in list(alike.items())[:RANKS_SHOWN]:
         yield f"  {ranks_in_words(ranks)}: {visible(told, LINE_LIMIT)}"
     if more := sum(map(len, list(alike.values())[RANKS_SHOWN:])):
@@ -184,7 +184,7 @@ def _ranks_in_short(arm: TriedArm) -> Iterator[str]:
     printed = next((rank for rank in order if arm.logs.get(rank)), None)
     if printed is not None:
         last = arm.logs[printed].decode("utf-8", "backslashreplace").splitlines()[-PRINTED_SHOWN:]
-        yield f"  last lines that rank {printed} printed:"
+        yield f"  last output of rank {printed}:"
         yield from (f"    | {visible(line, LINE_LIMIT)}" for line in last)
 
 
@@ -195,7 +195,7 @@ def _kept(who: str, kept: Sequence[TriedArtefact]) -> Iterator[str]:
     for artefact in kept:
         values = artefact.values
         if "artefact" not in values:
-            what = f"{values['file'] or 'what lies there'} is not an artefact: {values['why']}"
+            what = f"{values['file'] or 'this entry'} is not an artefact: {values['why']}"
             yield f"    {visible(what, LINE_LIMIT)}"
             continue
         what = (
@@ -213,21 +213,21 @@ def _kept(who: str, kept: Sequence[TriedArtefact]) -> Iterator[str]:
 def _outcome(scenario: Scenario, arm: TriedArm) -> str:
     trial = arm.trial
     if trial.outcome == "void":
-        return f"void, it would not count: {visible(str(trial.void), LINE_LIMIT)}"
+        return f"void (would not count): {visible(str(trial.void), LINE_LIMIT)}"
     if arm.arm == "candidate":
         return "passed" if trial.outcome == "pass" else "FAILED"
     if trial.as_stated and arm.history.noted("world.still"):
         return (
-            "hung as stated, by a window of stillness: a run watches one trial for all of within,"
-            " which --try does not"
+            "hung as stated, judged by a window without progress (a run also watches one trial"
+            " for the whole of `within`)"
         )
     if trial.as_stated:
-        return "failed as stated" if trial.outcome == "fail" else "held, as stated of this cell"
+        return "failed as stated" if trial.outcome == "fail" else "passed, as stated for this cell"
     control = scenario.subject.control
     often = (
         ""
         if control is None or control.must_fail.share.every
-        else f" (asked: in {control.must_fail.share})"
+        else f" (required: in {control.must_fail.share})"
     )
     return f"did NOT fail as stated{often}: {visible(str(trial.otherwise), LINE_LIMIT)}"
 

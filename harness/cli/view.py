@@ -57,13 +57,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         default=Path("results"),
-        help="folder with runs or bundles in it (default: results)",
+        help="folder that contains runs or bundles (default: results)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="where the page is written (default: index.html in the folder)",
+        help="file to write the page to (default: index.html in the folder)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     signers(parser)
@@ -72,16 +72,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Write the page; 0 also where runs are not verified, because looking decides nothing."""
     if not options.folder.is_dir():
-        return give_up("view", f"{options.folder}: no such folder: name one with runs in it", USAGE)
+        return give_up(
+            "view", f"{options.folder}: no such folder; give one that contains runs", USAGE
+        )
     out = options.out or options.folder / PAGE
     if (run := run_around(out)) is not None:
-        why = f"{out}: would be inside of the run {run}, which holds nothing but its evidence"
-        return give_up("view", f"{why}: give another place with --out", USAGE)
+        why = f"{out}: inside the run {run}, which may contain only its evidence"
+        return give_up("view", f"{why}; give another path with --out", USAGE)
     if not out.parent.is_dir():
-        return give_up("view", f"{out.parent}: no such folder: make it, or change --out", USAGE)
+        return give_up("view", f"{out.parent}: no such folder; create it, or change --out", USAGE)
     if out.exists() and not is_ours(out):
-        why = f"{out}: is there, and no page of this command: it would be lost"
-        return give_up("view", f"{why}. Give another place with --out", USAGE)
+        why = f"{out}: already exists, and this command did not write it"
+        return give_up("view", f"{why}; give another path with --out", USAGE)
     try:
         own = own_keys()
         policy = policy_of(options, own=own)
@@ -96,7 +98,7 @@ def main(options: argparse.Namespace) -> int:
         import webbrowser
 
         if not webbrowser.open(out.resolve().as_uri()):
-            print("No browser could be opened; open the file yourself.", file=sys.stderr)
+            print("Could not open a browser; open the file yourself.", file=sys.stderr)
     return PASS
 
 
@@ -152,7 +154,7 @@ def refresh(results: Path) -> None:
     try:
         shown_runs(results, policy=default_policy(own_keys()), is_default=True, page=page)
     except Exception as error:  # noqa: BLE001 - the run has ended, and its report is written
-        print(f"{page} could not be written anew: {error}", file=sys.stderr)
+        print(f"{page} could not be updated: {error}", file=sys.stderr)
 
 
 def default_policy(own: tuple[str, ...]) -> SignerPolicy:
@@ -213,7 +215,7 @@ def run_places(folder: Path, *, unread: list[str], depth: int = 0) -> Iterator[P
             if depth < DEEPEST:
                 yield from run_places(Path(entry.path), unread=unread, depth=depth + 1)
             else:
-                unread.append(f"{entry.path}: deeper than {DEEPEST} folders")
+                unread.append(f"{entry.path}: nested more than {DEEPEST} folders deep")
         elif entry.name.endswith(BUNDLE) and entry.is_file(follow_symlinks=False):
             yield Path(entry.path)
 
@@ -313,7 +315,7 @@ def _failed(problem: Exception, *, name: str, path: str) -> ListedRun:
     now = timestamp(datetime.now(UTC))
     if isinstance(problem, NoBundle | OSError):
         return ListedRun(path=path, name=name, verified=now, refusal="NOT READ", why=str(problem))
-    why = f"rankproof verify fails on it ({type(problem).__name__}: {problem}): please report it"
+    why = f"rankproof verify failed on it ({type(problem).__name__}: {problem}); please report this"
     return ListedRun(path=path, name=name, verified=now, refusal="NOT VERIFIED", why=why)
 
 

@@ -199,14 +199,14 @@ def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | No
     teacher = _listed(arguments, "teacher")
     has_integrity = arguments.get("integrity", "off") != "off"
     if teacher and arguments["follow"] == "reference":
-        return "teacher", "cannot stand beside follow: reference, which says what is fed as well"
+        return "teacher", "cannot be combined with follow: reference, which also sets the input"
     if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
         why = "what is read in chunks says nothing of them"
-        return "envelope", f"unchunked cannot stand beside a prefill_chunk: {why}"
+        return "envelope", f"unchunked cannot be combined with a prefill_chunk: {why}"
     if has_integrity and arguments.get("sharding", "pipeline") != "pipeline":
         return "integrity", NOT_HANDED_ON
     if has_integrity and ranks == 1:
-        why = "has nothing to look at in a world of one, whose only stage hands nothing on"
+        why = "has nothing to check in a world of one, whose only stage passes nothing on"
         return "integrity", f"{why}: leave it out"
     if teacher and len(teacher) != len(prompts):
         return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"

@@ -215,7 +215,10 @@ class _Builder:
         self.documents += 1
         mark = self.start(event)
         if self.documents > 1:
-            self.fatal(mark, 'starts a second document; a file holds one, remove the line "---"')
+            self.fatal(
+                mark,
+                'starts a second document, but a file may contain only one; remove the line "---"',
+            )
         if event.version or event.tags:
             self.add(mark, "has a YAML directive; remove the line that starts with %")
 
@@ -224,7 +227,7 @@ class _Builder:
         self.nodes += 1
         if self.nodes > NODE_LIMIT:
             self.fatal(
-                mark, f"holds more than {NODE_LIMIT} values; keep data in files of their own"
+                mark, f"contains more than {NODE_LIMIT} values; move data into separate files"
             )
         frame = self.stack[-1] if self.stack else None
         if frame is not None and isinstance(frame.node, dict) and frame.key_next:
@@ -329,8 +332,8 @@ class _Builder:
         number = self.number(text)
         if number is None:
             message = (
-                f"is a number that JSON cannot hold exactly (at most {WHOLE_LIMIT}); quote it to"
-                " make it a text"
+                f"is a number that JSON cannot represent exactly (at most {WHOLE_LIMIT}); quote it"
+                " to make it a text"
             )
             self.add(mark, message, path or (), found=printable(text))
             if path is not None:
@@ -360,7 +363,12 @@ class _Builder:
             )
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self.add(mark, "has a tag; remove it, quotes make a text", path or (), found=str(tag))
+            self.add(
+                mark,
+                "has a tag; remove it (quotes make a text)",
+                path or (),
+                found=str(tag),
+            )
 
     def encodable(self, text: str, mark: Mark, path: Path) -> bool:
         try:
@@ -368,7 +376,7 @@ class _Builder:
         except UnicodeEncodeError:
             self.add(
                 mark,
-                "holds half of a surrogate pair; write the whole character",
+                "contains half of a surrogate pair; write the whole character",
                 path,
                 found=shown(text),
             )

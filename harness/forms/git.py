@@ -80,11 +80,11 @@ def git(
             env={**kept, **OURS, **(variables or {})},
         )
     except FileNotFoundError:
-        why = "git is not installed here: install it"
+        why = "git is not installed; install it"
     except OSError as error:
         why = f"git cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        why = f"git gave no answer within {ANSWER_WITHIN:.0f} s"
+        why = f"git did not answer within {ANSWER_WITHIN:.0f} s"
     return subprocess.CompletedProcess(command, NO_ANSWER, b"", why.encode())
 
 

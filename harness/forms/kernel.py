@@ -39,17 +39,14 @@ def cgroup_refusal() -> str:
             and CONTROLLER not in (parent / "cgroup.subtree_control").read_text().split()
         ):
             return (
-                f"{parent} counts no memory for groups below it: have a memory cgroup delegated to"
-                " this user"
+                f"{parent} does not count the memory of its child cgroups; delegate a memory"
+                " cgroup to this user"
             )
         trial = parent / f"{CGROUP_PREFIX}{os.getpid()}"
         trial.mkdir()
         trial.rmdir()
     except OSError as error:
-        return (
-            f"no memory cgroup can be made here ({error}): run as root, or have one delegated to"
-            " this user"
-        )
+        return f"cannot create a memory cgroup ({error}); run as root, or delegate one to this user"
     return ""
 
 

@@ -55,7 +55,7 @@ def parse(data: bytes) -> dict[str, str]:
         if path in digests:
             _refuse(number, f"{path!r} is listed twice")
         if same in alike:
-            _refuse(number, f"{path!r} is too much like {alike[same]!r}")
+            _refuse(number, f"{path!r} is too similar to {alike[same]!r}")
         if raw[66:] <= before:
             _refuse(number, "the paths are not sorted by their bytes")
         before = raw[66:]
@@ -77,7 +77,7 @@ def _entry(number: int, raw: bytes) -> tuple[str, str]:
     if len(path) > LONGEST_PATH or len(steps) > DEEPEST:
         _refuse(number, "a path that is too long or too deep")
     if "\\" in path or not path.isprintable():
-        _refuse(number, f"{path!r} holds a backslash or an unprintable character")
+        _refuse(number, f"{path!r} contains a backslash or an unprintable character")
     if any(step in {"", ".", ".."} for step in steps):
         _refuse(number, f"{path!r} is not a plain path inside the folder")
     if path.casefold() == NAME.casefold():

@@ -55,7 +55,7 @@ def demand_one(model: M, *names: str, nothing: str) -> M:
         raise complaint(nothing)
     if len(given) > 1:
         what = f"{', '.join(names[:-1])} and {names[-1]}"
-        raise complaint(f"cannot stand beside {given[0]}; keep one of {what}", at=given[1])
+        raise complaint(f"cannot be combined with {given[0]}; keep one of {what}", at=given[1])
     return model
 
 
@@ -135,7 +135,8 @@ def _relative(text: str) -> str:
     _path(text)
     if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:", text):
         raise complaint(
-            "must be a path relative to the scenario's folder; another machine has other folders"
+            "must be a path relative to the scenario's folder, because other machines have other"
+            " folders"
         )
     return text
 
@@ -156,8 +157,8 @@ def _repo(text: str) -> str:
     _path(text)
     if "://" in text or re.match(r"[^/]+:", text):
         raise complaint(
-            "must be the path of a repository on this machine: nothing is fetched; clone it, name"
-            " the clone"
+            "must be the path of a repository on this machine, because nothing is fetched; clone"
+            " it, and give the clone"
         )
     return text
 
@@ -165,13 +166,13 @@ def _repo(text: str) -> str:
 def _rev(text: str) -> str:
     _one_line(text)
     if text.startswith("-"):
-        raise complaint("must be a commit, branch or tag, and none begins with a hyphen")
+        raise complaint("must be a commit, branch or tag, which cannot begin with a hyphen")
     return text
 
 
 def _no_nul(text: str) -> str:
     if "\0" in text:
-        raise complaint("must not hold a NUL; the operating system ends a text there")
+        raise complaint("must not contain a NUL, where the operating system ends a text")
     return text
 
 
@@ -239,7 +240,7 @@ ExceptionName = Annotated[
     ),
 ]
 Sha256 = Annotated[
-    str, form("^[0-9a-f]{64}$", "must be a sha256: 64 lower-case hexadecimal digits")
+    str, form("^[0-9a-f]{64}$", "must be a sha256 of 64 lower-case hexadecimal digits")
 ]
 Hub = Annotated[
     str,
@@ -335,11 +336,11 @@ def rank_set(value: Any) -> RankSet:
     if not isinstance(value, list | tuple):
         raise complaint(wanted, suggestion=closest(value, ["every", "nonzero"]))
     if not value:
-        raise complaint(f"is an empty list, so nothing would be asked of any rank; it {wanted}")
+        raise complaint(f"is an empty list, so no rank would be checked; it {wanted}")
     seen: set[int] = set()
     for index, rank in enumerate(value):
         if type(rank) is not int or rank < 0:
-            raise complaint("must be a rank: a whole number from 0", at=index)
+            raise complaint("must be a rank, a whole number from 0", at=index)
         if rank in seen:
             raise complaint("is in the list twice; keep one", at=index)
         seen.add(rank)

@@ -85,7 +85,7 @@ def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     if len(unique) <= PROBLEM_LIMIT:
         return tuple(unique)
     last = unique[PROBLEM_LIMIT]
-    rest = f"{len(unique) - PROBLEM_LIMIT} more problems follow; repair these first"
+    rest = f"{len(unique) - PROBLEM_LIMIT} more problems follow; fix these first"
     return (*unique[:PROBLEM_LIMIT], Problem(last.file, last.line, last.column, "", "", rest))
 
 

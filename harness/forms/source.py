@@ -15,7 +15,7 @@ from harness.forms.text import escape
 
 SIZE_LIMIT = 256 * 1024
 """Bytes of a file. The longest sensible scenario is a twentieth of that."""
-TOO_LARGE = f"is too large; it may have {SIZE_LIMIT} bytes, keep data in files of their own"
+TOO_LARGE = f"is too large (at most {SIZE_LIMIT} bytes); move data into separate files"
 
 NAMES = {
     "\0": "a NUL",
@@ -51,7 +51,7 @@ def real_place(text: str | Path, *, folder: Path = Path()) -> Path:
 
 
 def read_source(
-    path: Path, *, remedy: str = "name a scenario file or a folder with scenario.yaml"
+    path: Path, *, remedy: str = "give a scenario file or a folder with scenario.yaml"
 ) -> bytes:
     """Read a regular file of at most 256 KiB.
 
@@ -111,7 +111,7 @@ def refused_characters(text: str, *, name: str) -> list[Problem]:
         times = f" ({count[char]} times)" if count[char] > 1 else ""
         todo = "use spaces" if char == "\t" else "remove it"
         message = (
-            f'holds {what}{times}; {todo}, or inside a double-quoted text write "{escape(char)}"'
+            f'contains {what}{times}; {todo}, or inside a double-quoted text write "{escape(char)}"'
         )
         problems.append(Problem(name, line, column, "", escape(char), message))
     return problems

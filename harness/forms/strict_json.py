@@ -54,7 +54,9 @@ def _object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise NotStrict(f"not strict JSON: the key {key[:80]!a} stands twice in one object")
+                raise NotStrict(
+                    f"not strict JSON: the key {key[:80]!a} appears twice in one object"
+                )
             seen.add(key)
     return members
 

@@ -140,7 +140,7 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
         keys = {key for names in known.values() for key in names}
         near = next((key for key in value if key not in keys and closest(key, ["kind"])), None)
         where = (*path, near or "kind")
-        message = f'says nothing about its kind; add "kind: ", one of {listed(known)}'
+        message = f'has no kind; add "kind: ", one of {listed(known)}'
         return document.marks.problem(
             where, message, at_key=near is not None, suggestion="kind" if near else None
         )

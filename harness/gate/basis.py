@@ -63,9 +63,12 @@ class TrustedScenario:
         but PASS.
         """
         if self.scenario.role == "upstream":
-            return "its role is upstream: a finding about somebody else's code does not count"
+            return "its role is upstream, and a finding about other people's code does not count"
         if self.scenario.expects not in (None, "PASS"):
-            return f"it is a self-test that must end {self.scenario.expects}; a gate asks for PASS"
+            return (
+                f"it is a self-test that must end with {self.scenario.expects}, but a gate"
+                " requires PASS"
+            )
         return ""
 
 
@@ -159,17 +162,18 @@ def read_basis(
     place = posixpath.normpath(posixpath.join(objects.prefix, path))
     if posixpath.isabs(path) or place.startswith(".."):
         raise GateError(
-            f"--policy {path}: give its path inside the repository; it is read from {ref}"
+            f"--policy {path}: not a path inside the repository; give one, because the policy is"
+            f" read from {ref}"
         )
     name = f"{ref}:{place}"
     if place not in files:
-        raise NoTrustedRef(f"{name} is not there: commit the policy to the trusted branch first")
+        raise NoTrustedRef(f"{name} does not exist; commit the policy to the trusted branch first")
     text = objects.read([files[place].blob])[files[place].blob]
     policy = parse_policy(text, name=name)
 
     def there(path: str, what: str) -> str:
         if path not in files:
-            raise NoTrustedRef(f"{ref}:{path}, {what}, is not there")
+            raise NoTrustedRef(f"{ref}:{path}, {what}, does not exist")
         return path
 
     def beside(given: str) -> str:
@@ -185,7 +189,9 @@ def read_basis(
         there(required.path, f"the file of required scenario {required.scenario}")
         for required in policy.require
     ]
-    paths += [there(lock, "which the policy names as a lock") for lock in policy.environment.locks]
+    paths += [
+        there(lock, "which the policy lists as a lock file") for lock in policy.environment.locks
+    ]
     content = objects.read([files[path].blob for path in paths])
     texts = {path: content[files[path].blob] for path in paths}
     _demand_known(policy, texts[allowed], name=f"{ref}:{allowed}", policy_name=name)
@@ -193,7 +199,7 @@ def read_basis(
     for required in policy.require:
         scenario = parse_scenario(texts[required.path], name=f"{ref}:{required.path}")
         if scenario.id != required.scenario:
-            message = f"is scenario {scenario.id}, the policy names it as {required.scenario}"
+            message = f"is scenario {scenario.id}, but the policy calls it {required.scenario}"
             raise ScenarioError([_problem(f"{ref}:{required.path}", message)])
         known[scenario.id] = TrustedScenario(
             path=required.path,
@@ -254,7 +260,7 @@ def _demand_known(policy: Policy, allowed: bytes, *, name: str, policy_name: str
     roles = policy.signers.roles
     unknown = sorted({*roles.developer, *roles.ci, *roles.release} - names)
     if unknown:
-        message = f"no line of {name} is for {', '.join(unknown)}"
+        message = f"{name} has no line for {', '.join(unknown)}"
         raise ScenarioError([_problem(policy_name, message, key="signers.roles")])
 
 

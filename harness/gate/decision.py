@@ -161,16 +161,17 @@ def _notes(basis: GateBasis, runs: Runs, others: Mapping[str, int]) -> list[str]
     notes = []
     if basis.trusted == basis.commit:
         notes.append(
-            f"The commit under test is {basis.ref} itself, so its own policy decided: whoever may"
-            " push there decides. For two steps, name the last release: --trusted-ref refs/tags/…"
+            f"The commit under test is {basis.ref} itself, so its own policy decided, and whoever"
+            " may push there can change it. For two steps, use the last release: --trusted-ref"
+            " refs/tags/…"
         )
     if others:
         reports = plural(sum(others.values()), "report")
         commits = plural(len(others), "other commit")
-        notes.append(f"Left aside: {reports} of {commits}.")
+        notes.append(f"Not counted: {reports} of {commits}.")
     if runs.unfinished:
         notes.append(
-            f"Left aside: {plural(runs.unfinished, 'unfinished run')}, which nobody signed."
+            f"Not counted: {plural(runs.unfinished, 'unfinished run')}, which nobody signed."
         )
     return notes
 
@@ -264,11 +265,11 @@ def _of_scenario(
 
     if not mine:
         others = (
-            f"; the folder holds reports of {some([commit[:12] for commit in elsewhere])}"
+            f"; the folder has reports of {some([commit[:12] for commit in elsewhere])}"
             if elsewhere
             else ""
         )
-        reason = f"no verified report of it for commit {basis.commit[:12]}{others}"
+        reason = f"it has no verified report for commit {basis.commit[:12]}{others}"
         return [row("report", ("MISSING", reason))]
     counting = [report for report in mine if set(report.roles) & set(basis.policy.signatures.roles)]
     deciding = (counting or mine)[-1]
@@ -289,12 +290,15 @@ def _signer(basis: GateBasis, report: Report) -> Ruling:
     if not report.roles:
         return (
             "REFUSED",
-            f"{who} has no role in the policy of {basis.ref}; {' or '.join(wanted)} is asked",
+            (
+                f"{who} has no role in the policy of {basis.ref}; the required role is"
+                f" {' or '.join(wanted)}"
+            ),
         )
     if not set(report.roles) & set(wanted):
         return (
             "REFUSED",
-            f"{who} signs as {', '.join(report.roles)}; {' or '.join(wanted)} is asked",
+            f"{who} signs as {', '.join(report.roles)}; the required role is {' or '.join(wanted)}",
         )
     return "MET", f"{who}, {', '.join(report.roles)}"
 
@@ -307,7 +311,7 @@ def _failures(basis: GateBasis, mine: Sequence[Report], deciding: Report) -> Rul
     clean = [report for report in mine if report.record.run.source.dirty is not True]
     failed = [report for report in clean if report.record.judgement.verdict == "FAIL"]
     changed = (
-        f"; {plural(len(mine) - len(clean), 'report')} of a changed tree left aside"
+        f"; {plural(len(mine) - len(clean), 'report')} of a changed tree not counted"
         if mine != clean
         else ""
     )
@@ -338,8 +342,8 @@ def _scenario(
     it asks another question.
     """
     if not deciding.differs:
-        return "MET", f"the one of {basis.ref}"
-    how = f"not the one of {basis.ref}: {some(deciding.differs)}"
+        return "MET", f"the scenario of {basis.ref}"
+    how = f"not the scenario of {basis.ref}: {some(deciding.differs)}"
     for report in mine:
         same = report is deciding or (
             _question(report) == _question(deciding) and holds(basis, required, report)
@@ -378,11 +382,11 @@ def _keys(
         return (
             "REFUSED",
             (
-                f"signed by {plural(len(keys), 'key')} that counts, {wanted} different ones are"
-                f" asked: {some(keys)}"
+                f"signed by {plural(len(keys), 'key')} that counts, but {wanted} different keys"
+                f" are required: {some(keys)}"
             ),
         )
-    return "MET", f"{plural(len(keys), 'key')}, {wanted} asked"
+    return "MET", f"{plural(len(keys), 'key')}, {wanted} required"
 
 
 def _vouches(basis: GateBasis, required: Required, report: Report, deciding: Report) -> bool:

@@ -81,13 +81,13 @@ def _control(record: Record, basis: GateBasis) -> list[str]:
         return []
     name = f"{record.scenario.the(other)}'s revision {revision.rev}"
     if revision.repo is not None:
-        return [f"{name} of {revision.repo} may be any commit: give its whole id in the scenario"]
+        return [f"{name} of {revision.repo} may be any commit; give its whole id in the scenario"]
     if basis.contains(revision.commit):
         return []
     return [
         (
-            f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}: give a"
-            " whole commit id"
+            f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}; give"
+            " a whole commit id"
         )
     ]
 
@@ -103,7 +103,7 @@ def _environments(
         for package, facts in sorted(environment.checkouts.items()):
             if facts.commit not in (facts.rev, basis.commit):
                 differences.append(
-                    f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit:"
+                    f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit;"
                     " give its whole id in the scenario"
                 )
         if environment.requirements is None:
@@ -117,7 +117,7 @@ def _environments(
         )
         content = read(f"{ENVIRONMENT_FOLDER}/{name}/{REQUIREMENTS}")
         if file is None or blob_id(content, like=file.blob) != file.blob:
-            differences.append(f"the {name}'s file of requirements is not the trusted one")
+            differences.append(f"the {name}'s requirements file is not the trusted one")
     return differences
 
 
@@ -152,7 +152,8 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
             ran = read(f"{SOURCE_FOLDER}/{name}/{path}") if path in arm.files else None
             if ran is None or blob_id(ran, like=known.files[path].blob) not in expected:
                 differences.append(
-                    f"{name}: {path} is not the scenario's own: the code under test took its place"
+                    f"{name}: {path} is not the scenario's own, because the code under test"
+                    " replaced it"
                 )
     return differences
 
@@ -167,10 +168,11 @@ def _inputs(record: Record, known: TrustedScenario, basis: GateBasis) -> list[st
         elif given.sha256 is not None:
             if given.sha256 != facts.digest:
                 differences.append(
-                    f"input {facts.name} has another digest than the trusted scenario pins"
+                    f"the digest of input {facts.name} differs from the one that the trusted"
+                    " scenario pins"
                 )
         elif given.path is None:
-            differences.append(f"input {facts.name} is not pinned: give its sha256 in the scenario")
+            differences.append(f"input {facts.name} is not pinned; give its sha256 in the scenario")
         else:
             place = posixpath.normpath(posixpath.join(known.folder, given.path))
             files = {path: file.blob for path, file in below(basis.trusted_files, place).items()}
@@ -179,7 +181,8 @@ def _inputs(record: Record, known: TrustedScenario, basis: GateBasis) -> list[st
             digests = basis.trusted_sha256(list(files.values())) if files else {}
             if {path: digests[blob] for path, blob in files.items()} != facts.files:
                 differences.append(
-                    f"input {facts.name} is not pinned, and not the trusted files of {place}"
+                    f"input {facts.name} is not pinned, and differs from the trusted files of"
+                    f" {place}"
                 )
     return differences
 
@@ -213,7 +216,7 @@ def foreign(
     for name, arm in record.arms.items():
         # Of this version of Rankproof, whatever an arm was laid out from: it is part of no commit.
         reasons += [
-            f"{name}: {path} (not what this version of Rankproof lays beside it)"
+            f"{name}: {path} (not what this version of Rankproof puts next to it)"
             for path, digest in sorted(lent_digests.items())
             if arm.files.get(path) != digest
         ]
@@ -267,7 +270,7 @@ def strangers(
         try:
             tree = _tree(name, arm, basis, read)
         except (NoCommit, RevisionError) as error:
-            reasons[f"{name}: its revision cannot be compared: {error}"] = None
+            reasons[f"{name}: cannot compare its revision: {error}"] = None
             continue
         said = record.run.provenance[name]
         environment = record.run.environments.get(name)
@@ -299,7 +302,7 @@ def _removed(built: Iterable[tuple[str, str]], tree: Tree, basis: GateBasis) -> 
     """
     known = frozenset(tree.paths)
     return [
-        f"{file} is installed, and {path} of {basis.ref} is not in the commit any more: install it"
+        f"{file} is installed, but {path} of {basis.ref} is no longer in the commit; install it"
         " from the commit"
         for file, _ in sorted(built)
         for place in tree.roots.get(top_of(file), ())

@@ -43,7 +43,7 @@ class Objects:
         if answered.returncode:
             why = (
                 refusal(answered.stderr)
-                or "it lies in no git repository: run the gate inside a clone"
+                or "it is not in a git repository; run the gate inside a clone"
             )
             raise NoCommit(f"{real_place(folder)}: {why}")
         shallow, _, prefix = answered.stdout.partition(b"\n")
@@ -62,7 +62,7 @@ class Objects:
         """
         if self.is_shallow:
             raise NoTrustedRef(
-                f"this is a shallow clone, in which {printable(ref)} may be anything: fetch the"
+                f"this is a shallow clone, in which {printable(ref)} may be anything; fetch the"
                 " whole history first (git fetch --unshallow origin; in GitHub Actions,"
                 " fetch-depth: 0)"
             )
@@ -76,8 +76,8 @@ class Objects:
                 else "git fetch origin"
             )
             raise NoTrustedRef(
-                f"{printable(full)} is not in this clone, so no policy can be trusted: fetch it"
-                f" first ({printable(hint, limit=200)}), or name another ref with --trusted-ref (a"
+                f"{printable(full)} is not in this clone, so no policy can be trusted; fetch it"
+                f" first ({printable(hint, limit=200)}), or give another ref with --trusted-ref (a"
                 " local branch in full: refs/heads/main)"
             )
         return commit
@@ -91,7 +91,7 @@ class Objects:
         commit = self._commit(name)
         if commit is None:
             raise NoCommit(
-                f"{printable(name)} names no commit of this clone, or more than one: fetch it, or"
+                f"{printable(name)} is not a commit of this clone, or is ambiguous; fetch it, or"
                 " give the whole id"
             )
         return commit

@@ -49,17 +49,18 @@ class Signers(Model):
     """
 
     allowed: Inside = Field(
-        "allowed_signers", description="Keys that may sign, in git's format, beside the policy."
+        "allowed_signers",
+        description="Keys that may sign, in git's format; a file next to the policy.",
     )
-    revoked: Inside | None = Field(None, description="Keys that were given up, beside the policy.")
-    roles: Roles = Field(description="Who has which role.")
+    revoked: Inside | None = Field(None, description="Revoked keys; a file next to the policy.")
+    roles: Roles = Field(description="The names of allowed_signers that have each role.")
 
 
 class Signatures(Model):
     """How many different keys must have signed a PASS, and in which roles."""
 
     keys: Annotated[int, Field(ge=1, le=20)] = Field(
-        1, description="Different keys, by fingerprint."
+        1, description="Number of different keys, by fingerprint."
     )
     roles: Distinct[Role] = Field(("ci", "release"), description="Roles whose reports count.")
 
@@ -74,7 +75,7 @@ class LeastTrials(Model):
 class AllowedStartFile(Model):
     """A file that Python may have read at its start, before anybody's code."""
 
-    name: Line = Field(description="Its name, as a report says it.")
+    name: Line = Field(description="Its name, as a report shows it.")
     sha256: Sha256 | None = Field(None, description="Digest of the file (default: any).")
 
     def allows(self, file: StartFile) -> bool:
@@ -87,7 +88,7 @@ class RequiredEnvironment(Model):
 
     nix: bool = Field(default=False, description="Whether it must be the Nix environment.")
     locks: Listed[Inside] = Field(
-        (), description="Lock files; the run's must equal one of them, as trusted."
+        (), description="Lock files; the run's must equal one of them at the trusted ref."
     )
     start_files: Listed[AllowedStartFile] | None = Field(
         None,
@@ -104,7 +105,7 @@ class AllowedPlugin(Model):
     distribution: Line = Field(description="Normal name of the distribution.")
     version: Line | None = Field(None, description="Its version, in quotes (default: any).")
     sha256: Sha256 | None = Field(
-        None, description="Digest of its files, as a report names it (default: any)."
+        None, description="Digest of its files, as a report shows it (default: any)."
     )
 
     def allows(self, plugin: Plugin | Imported) -> bool:
@@ -130,7 +131,7 @@ class Required(Model):
         None, description="Ids of the cells that must be PASS (default: every cell of its matrix)."
     )
     trials: LeastTrials | None = Field(
-        None, description="Takes the place of the policy's trials for this scenario."
+        None, description="Replaces the policy's trials for this scenario."
     )
     candidate: Literal["commit", "elsewhere"] = Field(
         "commit",
@@ -150,7 +151,7 @@ class Policy(Model):
     """What a commit needs before the gate opens."""
 
     schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
-    signers: Signers = Field(description="Whose signature is believed.")
+    signers: Signers = Field(description="Whose signatures are accepted.")
     signatures: Signatures = Field(
         default_factory=Signatures, description="How many keys, in which roles."
     )
@@ -158,12 +159,12 @@ class Policy(Model):
         description="The scenarios that must have passed."
     )
     trials: LeastTrials = Field(
-        default_factory=LeastTrials, description="The least number of counted trials."
+        default_factory=LeastTrials, description="The minimum number of counted trials."
     )
-    max_age: Age | None = Field(None, description="The oldest a report may be, with a unit: 7d.")
+    max_age: Age | None = Field(None, description="The maximum age of a report, with a unit: 7d.")
     challenge: Literal["optional", "required"] = Field(
         "optional",
-        description="required: the gate must be given a challenge, and every report must bear it.",
+        description="required: the gate must be given a challenge, and every report must contain it.",
     )
     tree: Literal["clean", "any"] = Field(
         "clean",
@@ -174,15 +175,15 @@ class Policy(Model):
     programs: Literal["cannot-tell", "allowed"] = Field(
         "cannot-tell",
         description=(
-            "allowed: ranks may be programs, and may start processes, although nobody tells what"
-            " those load."
+            "allowed: ranks may be programs, and may start processes, although the code that"
+            " those load is not recorded."
         ),
     )
     plugins: Listed[AllowedPlugin] = Field(
         (), description="Plug-ins that runs may have used (default: none)."
     )
     max_jobs: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Most worlds at the same time."
+        None, description="Maximum number of worlds at the same time."
     )
     environment: RequiredEnvironment = Field(
         default_factory=RequiredEnvironment, description="Where the runs must have taken place."
@@ -190,8 +191,8 @@ class Policy(Model):
     failures: Literal["refuse", "newest"] = Field(
         "refuse",
         description=(
-            "refuse: any trusted FAIL of it closes the gate, even beside a PASS; newest: the last"
-            " rules."
+            "refuse: any trusted FAIL of it closes the gate, even with a PASS; newest: only the"
+            " newest report counts."
         ),
     )
 
@@ -200,12 +201,12 @@ class Policy(Model):
         seen: set[str] = set()
         for required in self.require:
             if required.scenario in seen:
-                raise complaint(f"names {required.scenario} twice; keep one", at="require")
+                raise complaint(f"lists {required.scenario} twice; keep one", at="require")
             seen.add(required.scenario)
         if not any(getattr(self.signers.roles, role) for role in self.signatures.roles):
             wanted = " or ".join(self.signatures.roles)
             raise complaint(
-                f"asks for a signature by {wanted}, and signers.roles names nobody there",
+                f"requires a signature by {wanted}, but signers.roles has nobody in that role",
                 at="signatures",
             )
         return self
@@ -226,7 +227,7 @@ def parse_policy(text: bytes, *, name: str) -> Policy:
 
 TEMPLATE = """\
 schema: 1
-# Which scenarios must have passed for the gate to open. Taken, like the keys, from the trusted branch.
+# The scenarios that must have passed for the gate to open. Read, like the keys, from the trusted branch.
 signers:
   allowed: allowed_signers              # beside this file; revoked: revoked_signers where a key was given up
   roles:                                # names of allowed_signers; a name without a role counts for nothing
@@ -264,10 +265,10 @@ def write_policy(path: Path) -> Iterator[Path]:
             written.
     """
     if path.exists():
-        raise TemplateError(f"{path} is there already: check it with `rankproof gate --lint`")
+        raise TemplateError(f"{path} already exists; check it with `rankproof gate --lint`")
     claims = _claims()
     if not claims:
-        raise TemplateError("scenarios/ holds no claim that a gate could require")
+        raise TemplateError("scenarios/ has no claim that a gate could require")
     require = "\n".join(
         f"  - {{scenario: {scenario.id}{_file_key(file, scenario)}}}" for file, scenario in claims
     )

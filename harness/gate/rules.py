@@ -62,12 +62,15 @@ def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                "it is not known whether the tree was changed:"
+                "it is unknown whether the tree was changed:"
                 f" {source.why_unknown or 'git did not say'}"
             ),
         )
     if source.dirty:
-        return "REFUSED", "the tree was changed since the commit: what ran is not what is released"
+        return (
+            "REFUSED",
+            "the tree was changed since the commit, so what ran is not what is released",
+        )
     if report.foreign:
         return (
             "REFUSED",
@@ -91,7 +94,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
     if scenario.of is not None:
         return (
             "REFUSED",
-            f"the subject is what is {scenario.of} (subject.of), not the commit's code",
+            f"the subject is the {scenario.of} code (subject.of), not the commit's",
         )
     children = {
         name
@@ -107,12 +110,15 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
     if (scenario.program or children) and basis.policy.programs != "allowed":
         return (
             "CANNOT TELL",
-            f"which code {unknown} loaded is not known; the policy may say programs: allowed",
+            f"the code that {unknown} loaded is unknown; the policy may say programs: allowed",
         )
     if report.strangers and basis.policy.tree != "any":
-        return "REFUSED", f"it is not proved that the commit's code ran: {some(report.strangers)}"
+        return (
+            "REFUSED",
+            f"this does not prove that the commit's code ran: {some(report.strangers)}",
+        )
     if scenario.program or children:
-        return "MET", f"by the policy, although nobody knows which code {unknown} loaded"
+        return "MET", f"by the policy, although the code that {unknown} loaded is unknown"
     if basis.policy.tree == "any":
         return "MET", "not asked"
     whose = (
@@ -125,7 +131,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
     if scenario.use is not None:
         whose = f"the ready subject {scenario.use}"
     ran = f"the candidate ran {whose}{_built(report)}, as far as ranks report what they loaded"
-    return "MET", f"{ran}; other packages are held against their own RECORD"
+    return "MET", f"{ran}; other packages are compared with their own RECORD"
 
 
 def _built(report: Report) -> str:
@@ -187,13 +193,13 @@ def _control(basis: GateBasis, required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                "the control is stated to hold in every required cell:"
+                "the control is stated to pass in every required cell:"
                 f" {some([cell.id for cell in ran])}"
             ),
         )
     holds = sum(cell.control is not None and not cell.control.failed for cell in ran)
     return "MET", "a control failed as stated in every required cell that ran" + (
-        f", or held ({holds})" if holds else ""
+        f", or passed ({holds})" if holds else ""
     )
 
 
@@ -209,7 +215,7 @@ def _trials(basis: GateBasis, required: Required, report: Report) -> Ruling:
         ):
             counted = tally.counted if tally else 0
             if counted < count:
-                few.append(f"{cell.id}: {counted} {name} trials counted, {count} are asked")
+                few.append(f"{cell.id}: {counted} {name} trials counted, but {count} are required")
     if few:
         return "REFUSED", some(few)
     counts = f"at least {least.candidate} of the candidate and {least.control} of the control"
@@ -219,7 +225,7 @@ def _trials(basis: GateBasis, required: Required, report: Report) -> Ruling:
 def _age(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     claimed = report.made
     if claimed is None:
-        return "REFUSED", f"it states no time: {report.record.run.made!r}"
+        return "REFUSED", f"it has no valid time: {report.record.run.made!r}"
     if claimed > basis.now + AHEAD:
         return (
             "REFUSED",
@@ -235,7 +241,7 @@ def _age(basis: GateBasis, _required: Required, report: Report) -> Ruling:
                 " policy allows"
             ),
         )
-    limit = "" if most is None else f", at most {_span(most)} is asked"
+    limit = "" if most is None else f", at most {_span(most)} is allowed"
     return "MET", f"it says it was made {_span(age.total_seconds())} ago{limit}"
 
 
@@ -244,7 +250,7 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     if basis.challenge is None and basis.policy.challenge == "required":
         return (
             "MISSING",
-            "the policy requires one: give the gate --challenge TEXT, and the run the same",
+            "the policy requires one; give --challenge TEXT to the gate and to the run",
         )
     if basis.challenge is None:
         return "MET", "not asked"
@@ -253,7 +259,7 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the report bears {what}, {basis.challenge!r} is asked: it was made for something"
+                f"the report has {what}, but {basis.challenge!r} is required; it was made for something"
                 " else"
             ),
         )
@@ -272,8 +278,8 @@ def _plugins(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the policy does not list the plug-in {some(strange)}: it says what the run's"
-                " kinds mean"
+                f"the policy does not list the plug-in {some(strange)}, which defines what the"
+                " run's kinds mean"
             ),
         )
     strange = [
@@ -307,7 +313,7 @@ def _jobs(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     most = basis.policy.max_jobs
     jobs = report.record.run.jobs
     if most is not None and jobs > most:
-        return "REFUSED", f"{jobs} worlds ran at the same time, at most {most} are allowed"
+        return "REFUSED", f"{jobs} worlds ran at the same time, but at most {most} are allowed"
     return "MET", "not asked" if most is None else f"{plural(jobs, 'world')} at a time"
 
 
@@ -321,8 +327,8 @@ def _nix(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the Nix shell was entered before {here.stale[0]} changed: what is pinned now did"
-                " not run"
+                f"the Nix shell was entered before {here.stale[0]} changed, so what is pinned now"
+                " did not run"
             ),
         )
     if here.as_locked is False:
@@ -352,7 +358,7 @@ def _start_files(basis: GateBasis, _required: Required, report: Report) -> Rulin
     if run.machines is not None or run.farm is not None:
         return (
             "CANNOT TELL",
-            "what Python reads at its start on other machines is not in the record",
+            "the record does not show what Python reads at its start on other machines",
         )
     return "MET", f"{plural(len(there), 'file')} that Python may read at its start, by the policy"
 
@@ -363,12 +369,12 @@ def _lock(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     if not wanted:
         return "MET", "not asked"
     if here.lock_sha256 is None:
-        return "REFUSED", "the environment of the run was made without a lock"
+        return "REFUSED", "the environment of the run was not made from a lock file"
     if here.lock_sha256 not in basis.locks:
         return (
             "REFUSED",
             (
-                f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s"
+                f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is not one of {basis.ref}'s"
                 f" {some(wanted)}"
             ),
         )

@@ -152,7 +152,9 @@ def _unpack(stream: _Stream, target: Path) -> Index:
     _demand_plain(index)
     total = sum(member.size for member in index.members)
     if total > (free := shutil.disk_usage(target).free):
-        raise ArchiveError(f"it unpacks to {total} bytes, and {free} are free in {target.parent}")
+        raise ArchiveError(
+            f"it unpacks to {total} bytes, but only {free} are free in {target.parent}"
+        )
     for member in index.members:
         stream.demand(_header(member.path, member.size), what=member.path)
         path = target / member.path
@@ -188,7 +190,7 @@ def _read_index(stream: _Stream) -> Index:
     if start != _header(INDEX, size):
         raise ArchiveError("it does not begin with an index")
     if size > LARGEST_INDEX:
-        raise ArchiveError(f"its index has {size} bytes, at most {LARGEST_INDEX} are read")
+        raise ArchiveError(f"its index has {size} bytes, but at most {LARGEST_INDEX} are read")
     data = b"".join(stream.take(size))
     stream.demand(_padding(size), what="the padding of the index")
     try:
@@ -206,7 +208,7 @@ def _demand_plain(index: Index) -> None:
     """
     members = index.members
     if (total := sum(member.size for member in members)) > LARGEST_TOTAL:
-        raise ArchiveError(f"it declares {total} bytes, at most {LARGEST_TOTAL} are unpacked")
+        raise ArchiveError(f"it declares {total} bytes, but at most {LARGEST_TOTAL} are unpacked")
     try:
         # The rules for the names of evidence, and for their order.
         listed = manifest.parse(
@@ -221,14 +223,14 @@ def _demand_plain(index: Index) -> None:
     for member in members:
         first, *rest = member.path.split("/")
         if first not in FOLDERS or not rest:
-            raise ArchiveError(f"{member.path!r} is in none of {', '.join(FOLDERS)}")
+            raise ArchiveError(f"{member.path!r} is not in any of {', '.join(FOLDERS)}")
         if any(len(step.encode()) > LONGEST_STEP for step in rest):
             raise ArchiveError(
                 f"a name in {member.path[:80]!r}... is longer than {LONGEST_STEP} bytes"
             )
         above = member.path.casefold().split("/")[:-1]
         if any("/".join(above[: depth + 1]) in files for depth in range(len(above))):
-            raise ArchiveError(f"{member.path!r} lies in what is a file")
+            raise ArchiveError(f"{member.path!r} is inside a file")
 
 
 def _header(path: str, size: int) -> bytes:
@@ -268,9 +270,9 @@ class _Stream:
     def finish(self) -> None:
         """Refuse anything behind the end."""
         if self._some(1):
-            raise ArchiveError("it holds more bytes than its index declares")
+            raise ArchiveError("it contains more bytes than its index declares")
         if self._xz.unused_data or self._file.read(1):
-            raise ArchiveError("there is something behind its end")
+            raise ArchiveError("there is data after its end")
 
     def _some(self, most: int) -> bytes:
         """At least one byte and at most so many; none at the end of the stream."""

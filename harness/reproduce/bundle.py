@@ -135,7 +135,7 @@ class Leaks(BundleError):
     """
 
     def __init__(self, leaks: list[Leak]) -> None:
-        super().__init__(f"{len(leaks)} places would say what must not leave this machine")
+        super().__init__(f"{len(leaks)} places contain private data of this machine or its user")
         self.leaks = leaks
 
 
@@ -191,7 +191,7 @@ def bundle(
         facts = read_model(RunFacts, content.held[f"run/{RUN_PATH}"], name=RUN_PATH)
     except (KeyError, RecordError) as error:
         raise BundleError(
-            f"{place} holds no facts of a run that this version reads: {error}"
+            f"{place} has no facts of a run that this version can read: {error}"
         ) from None
     carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
     if lock:
@@ -236,19 +236,19 @@ def _take_run(place: Path, content: _Content) -> None:
                 data = content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
                 if sha256(data) != digest:
                     raise BundleError(
-                        f"{place / path} was changed since it was signed: bundle the run as it was"
+                        f"{place / path} was changed after it was signed; bundle the run as it was"
                         " made"
                     )
             for path in there & set(BESIDE) - listed.keys():
                 content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
             if more := sorted(there - listed.keys() - {REPORT, manifest.NAME, *BESIDE}):
                 raise BundleError(
-                    f"{place / more[0]} is not part of the run (the manifest does not list it):"
+                    f"{place / more[0]} is not part of the run (the manifest does not list it);"
                     " move it"
                 )
     except OSError as error:
         raise BundleError(
-            f"{place} cannot be opened: {error.strerror}; name the folder of a finished run"
+            f"{place} cannot be opened: {error.strerror}; give the folder of a finished run"
         ) from None
     except UnreadableFile as problem:
         raise BundleError(f"{place} is not a finished run: {problem.message}") from None
@@ -272,13 +272,13 @@ def _take_inputs(
         why_not = next(iter(refusals.values()), "")
         if place is None and not why_not:
             lacks = missing("huggingface_hub") if wanted.revision is not None else None
-            why_not = f"{lacks or 'it was not found here'}; --input NAME=PATH says where it lies"
+            why_not = f"{lacks or 'it was not found here'}; give its path with --input NAME=PATH"
         elif place is not None:
             why_not = ""
             root = place if place.is_dir() else place.parent
             size = sum((root / file).stat().st_size for file in wanted.files)
             if size > left:
-                why_not = f"it has {size} bytes, more than what is left of the limit"
+                why_not = f"it has {size} bytes, more than is left of the limit"
             else:
                 left -= size
                 content.files |= {
@@ -297,7 +297,7 @@ def _differs(wanted: InputFacts, place: Path) -> str:
         same = digests(place, name=wanted.name) == wanted.files
     except InputError as error:
         return str(error)
-    return "" if same else "what lies there is not what the run was given"
+    return "" if same else "the files there are not those that the run used"
 
 
 def _usual_places(wanted: InputFacts, facts: RunFacts) -> Iterator[Path]:
@@ -367,9 +367,9 @@ def _write(out: Path, index: Index, content: _Content) -> str:
         return sha256_of(out)
     except FileExistsError:
         raise BundleError(
-            f"{out} is there already: remove it, or name another file with --out"
+            f"{out} already exists; remove it, or give another file with --out"
         ) from None
     except ArchiveError as error:
-        raise BundleError(f"no bundle can be made of this run: {error}") from None
+        raise BundleError(f"this run cannot be bundled: {error}") from None
     except OSError as error:
         raise BundleError(f"{out} cannot be written: {error.strerror}") from None

@@ -144,8 +144,8 @@ def compare(first: Record, second: Record) -> ComparedRuns:
     other_scenario = second.scenario
     if scenario.id != other_scenario.id:
         raise OtherScenario(
-            f"{scenario.id} and {other_scenario.id} are two scenarios: compare two runs of the"
-            " same one"
+            f"{scenario.id} and {other_scenario.id} are different scenarios; compare two runs of"
+            " the same one"
         )
     accepted = _Accepted(
         margin=max(scenario.accept_rate, other_scenario.accept_rate),
@@ -195,9 +195,9 @@ def _cell(left: CellVerdict, right: CellVerdict, accepted: _Accepted) -> Iterato
 def _verdict(left: CellVerdict, right: CellVerdict, rows: Sequence[Row]) -> Row:
     words = (left.verdict, right.verdict)
     word: Word = "cannot tell"
-    how = "the words differ, but the trials do not set the two runs apart"
+    how = "the verdicts differ, but the trials do not show that the two runs do"
     if "SKIPPED" in words:
-        how = "a skipped cell says nothing"
+        how = "a skipped cell shows nothing"
     elif left.verdict == right.verdict:
         word = "same"
         how = ""
@@ -266,7 +266,7 @@ def _counted(hits: Sequence[int], totals: Sequence[int], accepted: _Accepted) ->
     margin = accepted.margin
     confidence = accepted.confidence
     if not all(totals):
-        return "cannot tell", "a side without a trial that counts", None
+        return "cannot tell", "one side has no counted trials", None
     p_value = fisher_two_sided(hits[0], totals[0], hits[1], totals[1])
     how = f"other seeds, Fisher p = {p_value:.2g}"
     if p_value < SIGNIFICANT:
@@ -338,12 +338,12 @@ def _summaries(
     if left is None or right is None:
         return Row(kind, cell, what, shown, "cannot tell", "not measured in both")
     if min(left.count, right.count) < ENOUGH:
-        how = f"fewer than {ENOUGH} values have no 95 % interval"
+        how = f"fewer than {ENOUGH} values, too few for a 95 % interval"
         lacking = ENOUGH - min(left.count, right.count)
         return Row(kind, cell, what, shown, "cannot tell", how, lacking)
     ratio = f"ratio of medians {right.median / left.median:.2f}" if left.median > 0 else ""
     if left.high < right.low or right.high < left.low:
-        how = f"{ratio}; the intervals are apart".removeprefix("; ")
+        how = f"{ratio}; the intervals do not overlap".removeprefix("; ")
         return Row(kind, cell, what, shown, "changed", how)
     alike = left == right or (
         left.low > 0 and RATIO[0] <= right.low / left.high and right.high / left.low <= RATIO[1]
@@ -424,9 +424,9 @@ SECTIONS: tuple[tuple[str, frozenset[Kind]], ...] = (
     ("Environment", frozenset({"environment"})),
 )
 NOTE = (
-    "Changed: p < 5 %. Same: the difference is bounded by what the scenario accepts (by half for"
-    " the control). Times: changed where the 95 % intervals are apart, same where their ratio lies"
-    " within 0.8 and 1.25; they do not decide the answer. More: further trials on each side that"
+    "Changed: p < 5 %. Same: the difference is below what the scenario accepts (half for the"
+    " control). Times: changed if the 95 % intervals do not overlap, same if their ratio is"
+    " between 0.8 and 1.25; they do not decide the answer. More: further trials on each side that"
     " would settle it, at a power of 80 %."
 )
 

@@ -58,22 +58,22 @@ Word = Literal[
 WALKED: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE")
 
 OTHER_PACKAGES = (
-    "an environment made for it would change other packages too: name it in the scenario"
+    "an environment made for it would also change other packages; set it in the scenario"
     " (environment)"
 )
 CANNOT = {
     "nix": "enter that environment and reproduce from there",
-    "python": "the interpreter takes every package with it: start rankproof with that one",
-    "implementation": "the interpreter takes every package with it: start rankproof with that one",
+    "python": "changing the interpreter changes every package; start rankproof with that one",
+    "implementation": "changing the interpreter changes every package; start rankproof with that one",
     "system": "this machine has one system",
     "machine": "this machine has one kind of processor",
     "cpu": "this machine has one kind of processor",
-    "cores": "the machine's; which of them may be used is varied as affinity",
+    "cores": "it belongs to the machine; which processors may be used is varied as affinity",
     "gpu": "it needs the other GPU, or the other driver",
     "memory": "the machine's",
-    "variant": "it is installed, not set: enter that environment and reproduce from there",
-    "lock_sha256": "it is installed, not set: enter that environment and reproduce from there",
-    "rankproof": "another version of Rankproof judges otherwise too: reproduce with that one",
+    "variant": "it is installed, not set; enter that environment and reproduce from there",
+    "lock_sha256": "it is installed, not set; enter that environment and reproduce from there",
+    "rankproof": "another version of Rankproof also judges differently; reproduce with that one",
 }
 
 
@@ -170,7 +170,7 @@ def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
     if len(backends) > 1:
         names = ", ".join(map(str, backends))
         left.append(
-            Left(what="backend", then=names, now=names, reason="each is a cell of the run already")
+            Left(what="backend", then=names, now=names, reason="each is already a cell of the run")
         )
     return Walk(changes=changes, left=left, rare=rare)
 
@@ -207,13 +207,13 @@ def _towards(
         if not hasattr(os, "sched_setaffinity"):
             return "this system does not let a process choose its processors"
         if not 0 < wanted < here.affinity:
-            return "fewer can be used here" if wanted > 0 else "no run says so"
+            return "fewer can be used on this machine" if wanted > 0 else "no run records it"
         return OneChange(
             what=AFFINITY, before=difference.now, after=difference.then, why=as_then, usable=wanted
         )
     if difference.what == START:
         if reproduced.start == "warm":
-            return "ranks cannot start warm here, or not with this scenario"
+            return "ranks cannot start warm on this machine, or not with this scenario"
         return OneChange(
             what=START,
             before=difference.now,
@@ -223,11 +223,11 @@ def _towards(
         )
     if difference.what == JOBS:
         if reproduced.jobs < 1:
-            return "no run says so"
+            return "no run records it"
         if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
             return (
-                f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure the"
-                " crowd"
+                f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure only"
+                " the load"
             )
         return OneChange(
             what=JOBS, before=str(jobs), after=difference.then, why=as_then, jobs=reproduced.jobs
@@ -241,10 +241,10 @@ def _variable(
     name: str, scenario: Scenario, reproduced: ReproducedRun, here: EnvironmentFacts
 ) -> OneChange | str:
     if name in scenario.world.env:
-        return f"the scenario sets it for its ranks: {scenario.world.env[name]}"
+        return f"the scenario sets it for its ranks, to {scenario.world.env[name]}"
     if name not in INHERITED:
         have = f"they have {DEFAULTS[name]}" if name in DEFAULTS else "they do not have it"
-        return f"ranks do not get it from whoever runs them: {have}"
+        return f"ranks do not inherit it: {have}"
     before = here.variables.get(name)
     after = reproduced.environment.variables.get(name)
     # A report that was trusted although it was refused may say anything.
@@ -263,7 +263,7 @@ def _settings(
     scenario: Scenario, here: EnvironmentFacts, *, start: str, jobs: int
 ) -> Iterator[OneChange]:
     """Yield what both runs had alike and decides how ranks meet in time."""
-    alike = "both runs had it alike"
+    alike = "it was the same in both runs"
     threads = scenario.world.env.get("OMP_NUM_THREADS", DEFAULTS["OMP_NUM_THREADS"])
     other = str(max(2, here.affinity)) if threads == "1" else "1"
     yield OneChange(
@@ -421,7 +421,7 @@ def why_not_varied(answer: Answer) -> str:
     """Why nothing is varied after an answer; empty where something is."""
     if answer in WALKED:
         return ""
-    return "nothing is to be explained" if answer == "REPRODUCED" else "nothing is excluded yet"
+    return "there is nothing to explain" if answer == "REPRODUCED" else "nothing is excluded yet"
 
 
 def between(scenario: Scenario, first: Finished, second: Finished, *, tests: int = 1) -> Answer:

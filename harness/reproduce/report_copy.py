@@ -180,8 +180,7 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
         ) from None
     if index.report != _digest(target / "run" / REPORT):
         raise NotTrusted(
-            "it is not a bundle that may be unpacked: its report is not the one that its index"
-            " names"
+            "it is not a bundle that may be unpacked: its report is not the one in its index"
         )
     return target
 
@@ -247,7 +246,7 @@ def _read_copy(folder: Path, inputs: Path | None, verification: Verification) ->
         # already.
         what = f"{type(error).__name__}: {error}"
         raise NotTrusted(
-            f"its evidence is not what a run writes ({visible(what, 300)})", verification
+            f"a run does not write such evidence ({visible(what, 300)})", verification
         ) from None
     signer = (
         verification.signer
@@ -311,8 +310,7 @@ def _borrow(repository: Path, commit: str, target: Path) -> None:
     done = git("init", "--quiet", "--template=", f"--object-format={kind}", str(target))
     if done.returncode:
         raise RevisionError(
-            f"no repository could be made in {target}:"
-            f" {done.stderr.decode(errors='replace').strip()}"
+            f"cannot make a repository in {target}: {done.stderr.decode(errors='replace').strip()}"
         )
     git_folder = target / ".git"
     (git_folder / "objects" / "info").mkdir(parents=True, exist_ok=True)

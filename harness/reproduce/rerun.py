@@ -214,7 +214,7 @@ def find_inputs(
         InputMissing: one is not here, or differs.
     """
     if unknown := sorted(given.keys() - {facts.name for facts in wanted}):
-        raise InputMissing(f"--input {unknown[0]}: the run has no input of that name")
+        raise InputMissing(f"--input {unknown[0]}: the run has no input with that name")
     return {
         facts.name: _find_input(facts, given.get(facts.name), carried, folder) for facts in wanted
     }
@@ -249,29 +249,31 @@ def _find_input(
             for name in actual.keys() | facts.files.keys()
             if actual.get(name) != facts.files.get(name)
         )
-        different = f"{wrong[0]} is not the file that the run was given"
+        different = f"{wrong[0]} is not the file that the run used"
     if given is None and facts.revision is not None:
         source = Input(hub=f"{facts.given.rpartition('@')[0]}@{facts.revision}")
         return _made_again(
-            facts, source, other="the hub gives other files than the run had, at the same revision"
+            facts, source, other="the hub's files differ from the run's, at the same revision"
         )
     if given is None and facts.given.startswith(LAYOUTS):
         source = Input(layouts=tuple(facts.given.removeprefix(LAYOUTS).split(", ")))
         other = (
-            f"this version makes other layouts than the run had; --input {facts.name}=PATH says"
-            " where those lie"
+            "this version makes layouts that differ from the run's; give the path of those with"
+            f" --input {facts.name}=PATH"
         )
         return _made_again(facts, source, other=other)
     if given is None and facts.given.startswith(MADE):
         other = (
-            f"this version makes another model than the run had; --input {facts.name}=PATH says"
-            " where that lies"
+            "this version makes a model that differs from the run's; give the path of that one"
+            f" with --input {facts.name}=PATH"
         )
         return _made_again(facts, Input(made=facts.given.removeprefix(MADE)), other=other)
     what = (
-        different or f"it is not here (the run was given {facts.given}, sha256 {facts.digest[:12]})"
+        different
+        or f"it was not found on this machine (the run used {facts.given}, sha256"
+        f" {facts.digest[:12]})"
     )
-    raise InputMissing(f"input {facts.name}: {what}; --input {facts.name}=PATH says where it lies")
+    raise InputMissing(f"input {facts.name}: {what}; give its path with --input {facts.name}=PATH")
 
 
 def _root(facts: InputFacts, folder: Path) -> Path:
@@ -288,7 +290,7 @@ def _made_again(facts: InputFacts, source: Input, *, other: str) -> ResolvedInpu
     try:
         resolved = resolve(facts.name, source, folder=Path())
     except InputError as error:
-        raise InputMissing(f"{error}; --input {facts.name}=PATH says where it lies") from None
+        raise InputMissing(f"{error}; give its path with --input {facts.name}=PATH") from None
     if resolved.facts.files != facts.files:
         raise InputMissing(f"input {facts.name}: {other}")
     return ResolvedInput(path=resolved.path, facts=facts)
@@ -317,8 +319,8 @@ def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
         if environment is None:
             raise InputMissing(
                 f"package {name} of the {arm} was to be built from {given.rev or 'HEAD'} of a"
-                " checkout, and the run never built it (its cells were skipped): run the scenario"
-                " itself, beside that checkout"
+                " checkout, but the run never built it, because its cells were skipped; run the"
+                " scenario itself next to that checkout"
             )
         facts = environment.checkouts[name]
         checkouts[name] = KeptSupply(

@@ -32,7 +32,7 @@ from harness.run.arms.provenance import CodeOrigin, revision, standing
 from harness.run.inputs import leaves
 from harness.scenario import Scenario, ScenarioError, parse_scenario
 
-EVIDENCE = "the code that the report's evidence holds"
+EVIDENCE = "the code in the report's evidence"
 SHOWN = 10
 COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -135,7 +135,7 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
         arms=_kept(copy),
         source=source,
         patch=described.patch(folder) if source.dirty else None,
-        where=f"{where}, which equals the report's source",
+        where=f"{where}, which is the same as the report's source",
         folder=folder,
         origins=standing_at(copy, folder),
     )
@@ -152,7 +152,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
     source = copy.record.run.source
     if source.commit is None:
         raise SourceError(
-            f"the report names no commit ({source.why_unknown}): run it without --repo, from its"
+            f"the report has no commit ({source.why_unknown}); run it without --repo, from its"
             " evidence"
         )
     changes = copy.read(PATCH_PATH) if PATCH_PATH in copy.names else None
@@ -160,7 +160,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         top = lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
     except RevisionError as error:
         raise SourceError(
-            f"{error}. The report's evidence holds the code: run it without --repo"
+            f"{error}. The report's evidence contains the code, so run it without --repo"
         ) from None
     folder = top / (source.scenario or "")
     where = f"commit {source.commit[:12]} of the repository given" + (
@@ -168,7 +168,8 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
     )
     if not folder.is_dir():
         raise SourceDiffers(
-            where, [f"the scenario's folder {source.scenario} is not there{_untracked(source)}"]
+            where,
+            [f"the scenario's folder {source.scenario} does not exist there{_untracked(source)}"],
         )
     differences = _scenario_differences(copy, folder)
     try:
@@ -206,7 +207,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
     place = place if place.is_dir() else folder
     if copy.scenario.subject.candidate.is_laid_out:
         raise SourceError(
-            "the scenario's candidate is a revision of a repository: name another with"
+            "the scenario's candidate is a revision of a repository; give another one with"
             " --candidate REV"
         )
     try:
@@ -422,13 +423,12 @@ def _demand_own_code(copy: ReportCopy) -> None:
     _demand_inside(copy.record.run.source)
     if copy.scenario.subject.compare is not None:
         raise SourceError(
-            "the report compares two arms, a and b, which its scenario names: change it there and"
-            " run it"
+            "the report compares two arms, a and b, of its scenario; change the scenario and run it"
         )
     if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
-            f"the subject is the ready subject {use}, which comes with Rankproof: no other source"
-            " holds its candidate"
+            f"the subject is the ready subject {use}, which comes with Rankproof, so its candidate"
+            " has no other source"
         )
 
 
@@ -436,7 +436,7 @@ def _demand_inside(source: RepositoryFacts) -> None:
     """Demand that what ends up on git's command line, or as a path, is what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError(
-            "the report says that its scenario lay outside of its repository, which no run says"
+            "the report says that its scenario was outside its repository, which no run says"
         )
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
         raise SourceError("the report's commit is not a full commit id, as every run records it")
@@ -446,6 +446,6 @@ def _untracked(source: RepositoryFacts) -> str:
     if not source.untracked:
         return ""
     return (
-        f" (the run's tree held {source.untracked} files that git did not know; the evidence holds"
-        " those that ran)"
+        f" (the run's tree had {source.untracked} files that git did not track; the evidence"
+        " contains those that ran)"
     )

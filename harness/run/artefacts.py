@@ -280,7 +280,7 @@ class Artefacts:
 def _array(kept: KeptFile) -> ArrayFile:
     """Return a file mapped into memory: it may be larger than what is free."""
     if "dtype" not in kept.values:
-        raise NotAnArray(f"{kept.values['file']} holds bytes, not an array")
+        raise NotAnArray(f"{kept.values['file']} contains bytes, not an array")
     return _file(kept)
 
 
@@ -338,13 +338,13 @@ def look(folder: Path) -> Iterator[KeptFile]:
                 yield KeptFile(path, {"file": shown, "why": str(error)})
                 continue
             if array.bytes != values["bytes"]:
-                why = f"it has {values['bytes']} bytes, and its header says {array.bytes}"
+                why = f"it has {values['bytes']} bytes, but its header says {array.bytes}"
                 yield KeptFile(path, {"file": shown, "why": why})
                 continue
             values |= {"dtype": array.dtype, "shape": list(array.shape)}
         if (other := taken.setdefault(match["name"], shown)) != shown:
             yield KeptFile(
-                path, {"file": shown, "why": f"{match['name']} is kept already, as {other}"}
+                path, {"file": shown, "why": f"{match['name']} is already kept, as {other}"}
             )
             continue
         yield KeptFile(path, values)
@@ -353,7 +353,7 @@ def look(folder: Path) -> Iterator[KeptFile]:
             folder,
             {
                 "file": "",
-                "why": f"the rank left {len(entries)} files, of which {MANY} are looked at",
+                "why": f"the rank left {len(entries)} files, but only {MANY} are read",
             },
         )
 
@@ -362,8 +362,8 @@ def _refusal(entry: os.DirEntry[str], match: re.Match[str] | None) -> str:
     """Why a file is not an artefact; empty where it may be one."""
     if match is None or not is_name(match["name"]):
         return (
-            f"it is not named as an artefact: dotted lower-case words, then {ARRAY}, {BFLOAT16} or"
-            f" {BYTES}"
+            f"its name is not that of an artefact (dotted lower-case words, then {ARRAY},"
+            f" {BFLOAT16} or {BYTES})"
         )
     status = entry.stat(follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):

@@ -97,14 +97,14 @@ def _starts() -> Iterator[DoctorAnswer]:
             "start",
             "warm",
             "yes",
-            "ranks are forked from a server that has imported what they need",
+            "ranks are forked from a server that has already imported their modules",
         )
     else:
         yield DoctorAnswer(
             "start",
             "warm",
             "note",
-            f"not on {sys.platform}: every rank starts fresh, which takes seconds more",
+            f"not on {sys.platform}; every rank starts fresh, which takes some seconds more",
         )
     yield DoctorAnswer("start", "fresh", "yes", "a new interpreter per rank")
 
@@ -114,21 +114,21 @@ def _hosts() -> Iterator[DoctorAnswer]:
     if why is not None:
         what, _, remedy = why.text.rpartition(": ")
         yield DoctorAnswer(
-            "start", "test hosts", "no", what, f"{remedy}; till then, cells with them are SKIPPED"
+            "start", "test hosts", "no", what, f"{remedy}; until then, cells with them are SKIPPED"
         )
     elif not has_clocks():
         yield DoctorAnswer(
             "start",
             "test hosts",
             "note",
-            "made here, but this kernel gives them no clocks of their own",
+            "work here, but this kernel does not give them separate clocks",
         )
     else:
         yield DoctorAnswer(
             "start",
             "test hosts",
             "yes",
-            "each with a network, a name, a /tmp and a clock of its own",
+            "each with its own network, name, /tmp and clock",
         )
 
 
@@ -145,7 +145,7 @@ def _backends() -> Iterator[DoctorAnswer]:
             name,
             why is None,
             detail,
-            "cells with it are SKIPPED; run them where it is there",
+            "cells with it are SKIPPED; run them on a machine that has it",
         )
 
 
@@ -164,7 +164,9 @@ def _plugins() -> Iterator[DoctorAnswer]:
     registries: tuple[Registry[Any], ...] = (CHECKS, FAULTS, BACKENDS, READY, VIEWS)
     for registry in registries:
         for name, why in registry.broken.items():
-            yield DoctorAnswer("plug-in", name, "no", why, "tell its makers, or uninstall it")
+            yield DoctorAnswer(
+                "plug-in", name, "no", why, "report it to its authors, or uninstall it"
+            )
 
 
 def _tools(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
@@ -172,12 +174,12 @@ def _tools(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
         yield DoctorAnswer("machine", "GPU", "yes", machine.gpu)
     else:
         yield DoctorAnswer(
-            "machine", "GPU", "note", "no NVIDIA driver answers: everything runs on the CPU"
+            "machine", "GPU", "note", "no NVIDIA driver found; everything runs on the CPU"
         )
     for program, what, remedy in (
         ("ssh-keygen", "signs and verifies reports", INSTALL),
-        ("git", "names the commit in reports", "install git"),
-        ("c++", "MLX compiles kernels with it on Linux", "install a C++ compiler, such as g++"),
+        ("git", "records the commit in reports", "install git"),
+        ("c++", "MLX needs it on Linux to compile kernels", "install a C++ compiler, such as g++"),
     ):
         yield _whether("machine", program, shutil.which(program), what, remedy)
     absent = missing("xxhash")
@@ -185,7 +187,7 @@ def _tools(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
         "machine",
         "xxhash",
         absent is None,
-        absent or "digests what ranks send (observe: digests)",
+        absent or "computes digests of what ranks send (observe: digests)",
         "",
     )
 
@@ -232,9 +234,7 @@ def _ranks(costs: Mapping[str, capacity.RankCost | str]) -> Iterator[DoctorAnswe
             continue
         private, share = (f"{size / 2**20:.1f} MiB" for size in (cost.private, cost.share))
         memory = (
-            f"; {private} of its own, {share} with its part of what ranks share"
-            if cost.private
-            else ""
+            f"; {private} private, {share} with its part of shared memory" if cost.private else ""
         )
         yield DoctorAnswer(
             "a rank costs", name, "yes", f"{cost.seconds:.3f} s of the start of a world{memory}"
@@ -266,7 +266,7 @@ def _limits(sizes: Sequence[int]) -> Iterator[DoctorAnswer]:
             "ports",
             "no",
             str(error),
-            "end what listens there, or other runs of Rankproof",
+            "stop the programs that listen there, or other runs of Rankproof",
         )
 
 
@@ -298,7 +298,10 @@ def _environment(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
         )
     else:
         yield DoctorAnswer(
-            "environment", "lock", "note", "made by hand: `nox -s validate` makes a locked one"
+            "environment",
+            "lock",
+            "note",
+            "not from a lock file; `nox -s validate` makes a locked one",
         )
 
 
@@ -324,14 +327,14 @@ def _nix(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
             "environment",
             "Nix",
             "note",
-            f"not its environment ({how}): scenarios that need it are SKIPPED",
+            f"not running in its environment ({how}); scenarios that need it are SKIPPED",
         )
         if os.environ.get("RANKPROOF_ENV"):
             yield DoctorAnswer(
                 "environment",
                 "RANKPROOF_ENV",
                 "note",
-                "is set, but this Python is not one that Nix built there",
+                "is set, but Nix did not build this Python",
             )
         return
     yield DoctorAnswer("environment", "Nix", "yes", nix.environment)
@@ -351,6 +354,6 @@ def _nix(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
             yield DoctorAnswer("environment", "flake", "note", f"{what}: {', '.join(names)}")
     if machine.variant == "cuda":
         library = rank_environment.DRIVER_LIBRARIES[0]
-        remedy = f"set {rank_environment.DRIVER_VARIABLE} to the folder that holds {library}"
+        remedy = f"set {rank_environment.DRIVER_VARIABLE} to the folder that contains {library}"
         listed = ", ".join(nix.driver) or "no NVIDIA driver found for the ranks"
         yield _whether("environment", "driver", nix.driver, listed, remedy)

@@ -206,22 +206,22 @@ def write(folder: Path, answers: Answers) -> list[Path]:
     """
     if not ID.fullmatch(answers.id):
         raise InitError(
-            f"{answers.id!r} cannot name a scenario: lower-case letters, digits and hyphens, such"
-            " as --id my-fix"
+            f"{answers.id!r} is not a valid name for a scenario; use lower-case letters, digits"
+            " and hyphens, such as --id my-fix"
         )
     if answers.error == "SystemExit":
         raise InitError(
-            "SystemExit ends a rank without an error: name the exception that the bug raises"
+            "SystemExit ends a rank without an error; give the exception that the bug raises"
         )
     if not answers.error.isidentifier() or keyword.iskeyword(answers.error):
         raise InitError(
-            f"{answers.error!r} is not the name of an exception: its last part alone,"
+            f"{answers.error!r} is not the name of an exception; give only its last part, such as"
             " OutOfMemoryError"
         )
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InitError(
-                f"{folder} is not an empty folder: name another one, nothing was written"
+                f"{folder} is not an empty folder; nothing was written, give another one"
             )
     except OSError as error:
         raise InitError(f"{folder} cannot be read: {error.strerror}") from None
@@ -230,7 +230,7 @@ def write(folder: Path, answers: Answers) -> list[Path]:
     try:
         "".join(texts.values()).encode()
     except UnicodeEncodeError:
-        raise InitError("an answer is no UTF-8: type it again") from None
+        raise InitError("an answer is not UTF-8; type it again") from None
     file = folder / "scenario.yaml"
     for key, message in parse_scenario(texts[file].encode(), name=str(file)).overlong():
         raise InitError(f"--{key} {message}")
@@ -264,7 +264,7 @@ def ignore_results(here: Path, results: str = "results") -> Path | None:
         file.write_bytes(
             before
             + line
-            + f"# What `rankproof run` leaves: one folder for each run\n/{results}/\n".encode()
+            + f"# The results of `rankproof run`: one folder for each run\n/{results}/\n".encode()
         )
     except OSError as error:
         raise InitError(

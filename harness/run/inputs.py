@@ -87,7 +87,7 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
         path = real_place(given.path, folder=folder)
         if not path.exists():
             raise InputError(
-                f"input {name}: {given.path} is not there (looked in the scenario's folder)"
+                f"input {name}: {given.path} does not exist (looked in the scenario's folder)"
             )
     elif given.layouts is not None:
         text = f"{LAYOUTS}{', '.join(given.layouts)}"
@@ -103,8 +103,8 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
     digest = fold(files) if path.is_dir() else next(iter(files.values()))
     if given.sha256 is not None and given.sha256 != digest:
         raise InputError(
-            f"input {name}: {text} has sha256 {digest}, the scenario pins {given.sha256}: restore"
-            " the files, or pin the new digest"
+            f"input {name}: {text} has sha256 {digest}, but the scenario pins {given.sha256};"
+            " restore the files, or pin the new digest"
         )
     facts = InputFacts(
         name=name,
@@ -179,7 +179,7 @@ def _made(name: str, model: str) -> Path:
 def _from_hub(name: str, given: str) -> tuple[Path, str]:
     """Take a revision from the hub through huggingface_hub, cached where that library caches."""
     if lacks := missing("huggingface_hub"):
-        raise InputError(f"input {name}: {given} comes from a hub, and {lacks}")
+        raise InputError(f"input {name}: {given} comes from a hub, but {lacks}")
     from huggingface_hub import snapshot_download
 
     model, _, revision = given.rpartition("@")
@@ -188,9 +188,7 @@ def _from_hub(name: str, given: str) -> tuple[Path, str]:
     # The library raises from several families; all mean the input is not there.
     except Exception as error:  # noqa: BLE001
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        raise InputError(
-            f"input {name}: {given} could not be taken from the hub: {reason}"
-        ) from None
+        raise InputError(f"input {name}: cannot fetch {given} from the hub: {reason}") from None
     # The snapshot's folder is named by the commit the revision stood for.
     return path, path.name
 
@@ -207,11 +205,11 @@ def digests(path: Path, *, name: str) -> dict[str, str]:
         else sorted(by_path for by_path in path.rglob("*") if by_path.is_file())
     )
     if not files:
-        raise InputError(f"input {name}: {path.name} holds no file")
+        raise InputError(f"input {name}: {path.name} contains no files")
     if len(files) > FILES_LIMIT:
         raise InputError(
-            f"input {name}: {path.name} holds more than {FILES_LIMIT} files; name the folder the"
-            " subject reads"
+            f"input {name}: {path.name} contains more than {FILES_LIMIT} files; give the folder"
+            " that the subject reads"
         )
     root = path if path.is_dir() else path.parent
     by_path = {}

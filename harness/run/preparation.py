@@ -241,10 +241,7 @@ def _refusal(
     if unfit := unmet(scenario.needs, preparation.machine):
         return unfit
     if (cell.hosts or 1) > 1 and not over:
-        lacks = (
-            f"its ranks are on {cell.hosts} machines, and none were named: give a hostfile with"
-            " --hosts"
-        )
+        lacks = f"its ranks need {cell.hosts} machines; give a hostfile with --hosts"
         return Skip(SkipCode.CELL_HOSTS, lacks)
     if not over and (lacking := faults.for_test_machines(scenario.faults)):
         return Skip(SkipCode.MACHINE_FAULT, lacking)
@@ -253,7 +250,7 @@ def _refusal(
     if (compares_arrays(scenario.checks) or accounted(scenario.checks)) and (
         absent := missing("numpy")
     ):
-        return Skip(SkipCode.MACHINE_NUMERIC, f"arrays are compared: {absent}")
+        return Skip(SkipCode.MACHINE_NUMERIC, f"its checks compare arrays: {absent}")
     if unavailable:
         return unavailable
     if scenario.world.hosts > 1 and (forbidden := hosts.refusal()):
@@ -301,14 +298,14 @@ def _backend_refusal(
         for library in needed if environment is not None else ():
             if environment is not None and library not in environment.facts.versions:
                 where = f"the environment of {scenario.subject.named(arm)}"
-                lacking = f"{library} is not in {where}: name it in environment.packages"
+                lacking = f"{library} is not in {where}; add it to environment.packages"
                 return Skip(SkipCode.BACKEND_LIBRARY, lacking)
     if (
         scenario.digests
         and not all(arm in environments for arm in arms)
         and (absent := missing("xxhash"))
     ):
-        return Skip(SkipCode.BACKEND_LIBRARY, f"what ranks send is digested: {absent}")
+        return Skip(SkipCode.BACKEND_LIBRARY, f"observe: digests: {absent}")
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend.properties.portable:
         return None

@@ -103,7 +103,7 @@ class References:
             return
         name = min(name for name, _ in stands.items() ^ reference.stands.items())
         raise NoReference(
-            f"{name} of the reference, which ranks read, was changed by a rank of cell {cell.id}"
+            f"a rank of cell {cell.id} changed {name} of the reference, which other ranks read"
         )
 
     def make(
@@ -234,13 +234,14 @@ def _too_slow(history: History, deadline: float, *, setting: str) -> str:
         return ""
     said = [seen.event for seen in history.seen if seen.event.by == "rank"]
     last = (
-        f"; it last said {said[-1].name}, {(said[-1].ns - history.start_ns()) / 1e9:.3g} s in"
+        f"; its last event was {said[-1].name}, after"
+        f" {(said[-1].ns - history.start_ns()) / 1e9:.3g} s"
         if said
         else ""
     )
     return (
         f"{last}. A reference that makes variants of its answers takes many times as long as a"
-        f" trial: allow it more, as by --set {setting}={4 * deadline:g}s"
+        f" trial; allow more, such as --set {setting}={4 * deadline:g}s"
     )
 
 

@@ -78,8 +78,8 @@ class RecordReplay(Replay):
         # Looks may change between versions, the report's do not.
         if (drawn := record.run.rankproof) != __version__:
             why = (
-                f"rankproof {drawn} drew it, this is {__version__}; the report stands without it:"
-                " remove it"
+                f"rankproof {drawn} made it, but this is {__version__}; remove it, because the"
+                " report does not need it"
             )
             raise CannotRender(why)
         basis = Basis(record=record, manifest_digest=manifest_digest, read=read)
@@ -87,7 +87,7 @@ class RecordReplay(Replay):
             with VIEWS.guarded(view.name):
                 drawing: object = view.render(basis)
                 if not isinstance(drawing, bytes):
-                    raise TypeError("what it renders is not bytes")
+                    raise TypeError("its render() did not return bytes")
                 return drawing
         except PluginFailed as error:
             raise CannotRender(str(error)) from None
@@ -119,15 +119,15 @@ def _judged(read: Read, names: Sequence[str], *, described: Callable[[str], None
     made = files_of(record, read)
     listed = {*names} - {*evidence, PATH}
     if unknown := listed ^ made.keys():
-        return f"the figures and the appendix are not those of this record: {min(unknown)}"
+        return f"the figures and the appendix do not match this record: {min(unknown)}"
     changed = next((path for path in sorted(made) if read(path) != made[path]), None)
-    return record if changed is None else f"{changed} is not what the record renders to"
+    return record if changed is None else f"{changed} differs from what the record renders to"
 
 
 def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:
     try:
         number = strict_json(read(RUN_PATH))["format"]
     except (NotStrict, KeyError, TypeError):
-        raise problem(f"{RUN_PATH} does not say which format this is") from None
+        raise problem(f"{RUN_PATH} does not name its format") from None
     if number != FORMAT:
-        raise problem(f"the record has format {number}, this version knows {FORMAT}")
+        raise problem(f"the record has format {number}, but this version reads {FORMAT}")

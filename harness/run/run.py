@@ -107,9 +107,9 @@ class RevisionsMissing(RunError):
 
     def __init__(self) -> None:
         super().__init__(
-            "SKIPPED: both arms are the same code with the same arguments until two revisions set"
-            " them apart: run it with --candidate REV --control REV (--repo PATH where the code"
-            " lies elsewhere), or give it the tag on-demand, and it runs only where it is named"
+            "SKIPPED: both arms have the same code and arguments. Run it with --candidate REV"
+            " --control REV (and --repo PATH if the code is in another repository), or give it"
+            " the tag on-demand, so that it runs only if it is named"
         )
 
 
@@ -259,7 +259,7 @@ def _in_folder(
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
         raise Interrupted(
-            f"interrupted: {folder.path} is marked unfinished, nothing was signed"
+            f"interrupted: {folder.path} is marked unfinished, and nothing was signed"
         ) from None
     except staging.NotThere as error:
         folder.discard()
@@ -287,7 +287,7 @@ def _in_folder(
         folder.abandon(str(error))
         raise RunError(str(error)) from None
     except Contradiction as error:
-        why = f"the evidence of this run cannot be true ({error.word}): {error}"
+        why = f"the evidence of this run contradicts itself ({error.word}): {error}"
         folder.abandon(why)
         todo = (
             "Did the subject write into its event channel itself? Is the clock coarser than a"
@@ -296,7 +296,7 @@ def _in_folder(
         raise RunError(f"{why}. Nothing was signed. {todo}") from None
     except OSError as error:
         folder.abandon(str(error))
-        raise RunError(f"the run could not go on: {error}. Nothing was signed") from error
+        raise RunError(f"the run could not continue: {error}. Nothing was signed") from error
     finally:
         progress.done()
 
@@ -353,14 +353,13 @@ def _demand_unchanged(plan: RunPlan) -> None:
     for name, resolved in plan.ingredients.inputs.items():
         if inputs.digests(resolved.path, name=name) != resolved.facts.files:
             raise inputs.InputError(
-                f"input {name}: {resolved.facts.given} changed while the run was going on; run it"
-                " again"
+                f"input {name}: {resolved.facts.given} changed during the run; run it again"
             )
     for arm, environment in plan.preparation.environments.items():
         if plan.runnable and not cache.is_unchanged(environment):
             changed = plan.scenario.subject.named(arm)
             raise EnvironmentProblem(
-                f"the environment of {changed} changed while the run was going on; run it again"
+                f"the environment of {changed} changed during the run; run it again"
             )
 
 

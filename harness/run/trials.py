@@ -374,20 +374,17 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
         )
         # Asked before the fleet is closed: afterwards no machine answers.
         if machines is not None and (changed := machines.fleet.changed()):
-            what = (
-                "code or inputs that it was given changed there during the run, or it could not be"
-                " asked at its end"
-            )
+            what = "its code or inputs changed during the run, or it did not answer at the end"
             raise ServerFailed(
-                f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again"
+                f"machine {', '.join(changed)}: {what}. Nothing was signed; run it again"
             )
     for called, why in machines.fleet.unwritten.items() if machines is not None else ():
         progress.says(
-            f"machine {called} could not write down what happened there: {why}. Free some space in"
-            " its cache: had it been lost, that part would be missing"
+            f"machine {called} could not write its journal: {why}. Free some space in its cache,"
+            " because if the machine is lost, so are its events"
         )
     for left in pool.left:
-        progress.says(f"what ranks left in their room could not be removed: {left}")
+        progress.says(f"could not remove files that ranks left in their home folder: {left}")
     return trials_made
 
 
@@ -395,6 +392,6 @@ def _borne(jobs: int, runnable: Sequence[Cell], progress: Progress) -> int:
     """How many worlds side by side, of those that are asked for, the system's limits bear."""
     largest = max(cell.ranks for cell in runnable)
     while jobs > 1 and (lacking := capacity.shortage(largest, worlds=jobs)):
-        progress.says(f"{jobs} worlds side by side are too many here: {lacking}")
+        progress.says(f"{jobs} worlds at a time are too many for this machine: {lacking}")
         jobs -= 1
     return jobs

@@ -158,7 +158,7 @@ def attempt(
         scenario = loaded.scenario
         ids = [candidate.id for candidate in cells(scenario)]
         if cell is not None and cell not in ids:
-            raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(ids)}")
+            raise NoSuchCell(f"there is no cell {cell}; the cells are {'; '.join(ids)}")
         given = inputs.of_scenario(scenario, folder=loaded.folder)
         paths = [resolved.path for resolved in given.values()]
         staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
@@ -297,7 +297,7 @@ def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
     how they begin.
     """
     if not values.get("stored"):
-        return f"not looked at: what a trial keeps has more than {PER_TRIAL >> 20} MiB"
+        return f"not read: the trial kept more than {PER_TRIAL >> 20} MiB"
     path = path_of(values)
     content = folder.read(path)
     if values["artefact"] == ARTEFACT:
@@ -305,7 +305,7 @@ def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
     if "dtype" not in values:
         return repr(content[:BYTES_SHOWN]) + (" ..." if len(content) > BYTES_SHOWN else "")
     if lacks := missing("numpy"):
-        return f"not looked at: {lacks}"
+        return f"not read: {lacks}"
     extent = spread(ArrayFile(path, content))
     parts = ["" if extent.least is None else f"{extent.least:.6g} to {extent.most:.6g}"]
     parts += [

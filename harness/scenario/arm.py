@@ -53,7 +53,7 @@ LibraryFile = Annotated[
 ]
 ERROR = "Type of the exception; it counts only with source or message."
 SOURCE = "Source line of the last frame inside the subject, without indentation."
-MESSAGE = "A text that the exception's message holds."
+MESSAGE = "A text that the exception's message contains."
 CODE = "Exit code, 1 to 255."
 
 
@@ -120,12 +120,12 @@ class End(Model):
     def _one_end(self) -> Self:
         if self.error is not None and self.source is None and self.message is None:
             raise complaint(
-                "is not enough: any slip may raise it. Name the line too (source), or what the"
-                " message says",
+                "is not enough, because any mistake may raise it; also give the line (source), or"
+                " part of the message",
                 at="error",
             )
         if self.file is not None and self.source is None:
-            raise complaint("is not enough: name the line in it too (source)", at="file")
+            raise complaint("is not enough; also give the line in it (source)", at="file")
         raised = next(
             (name for name in ("error", "source", "message") if getattr(self, name) is not None),
             None,
@@ -136,7 +136,10 @@ class End(Model):
             if name
         ]
         if len(given) > 1:
-            raise complaint(f"cannot stand beside {given[0]}: a rank ends in one way", at=given[1])
+            raise complaint(
+                f"cannot be combined with {given[0]}, because a rank ends in only one way",
+                at=given[1],
+            )
         return self
 
     @property
@@ -157,8 +160,8 @@ class AlsoEnds(End):
     def _says_how(self) -> Self:
         if not self.says_how:
             raise complaint(
-                "says nothing about how those ranks end; give error with source or message, signal"
-                " or code"
+                "does not say how those ranks end; give error with source or message, signal or"
+                " code"
             )
         return self
 
@@ -182,28 +185,28 @@ class HangsAt(Model):
     fails: Id | None = Field(
         None,
         description=(
-            "A check of the ranks' ledgers that fails too, by what was compared: it says why the"
-            " rank hangs."
+            "A check of the ranks' ledgers that also fails because of a comparison, and so shows"
+            " why the rank hangs."
         ),
     )
     spins: bool = Field(
         False,
         description=(
-            "The rank loops instead of waiting: a thread is busy for 90 % of the time, and stays"
+            "The rank loops instead of waiting: a thread is busy 90 % of the time and stays"
             " within the same lines. A loop that would end later looks the same."
         ),
     )
     polls: Listed[Annotated[Line, Field(max_length=255)]] = Field(
         (),
         description=(
-            "Functions of Python threads that ask again and again and change nothing by it, such as"
-            " a heartbeat. Any other thread that does is a doubt, and no hang is proved."
+            "Functions in which Python threads poll without making progress, such as a heartbeat."
+            " If any other thread polls, no hang is proved."
         ),
     )
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        nothing = "says nothing about where it hangs; give source or function, for a program after"
+        nothing = "does not say where it hangs; give source or function (for a program, after)"
         return demand_one(self, "source", "function", "after", nothing=nothing)
 
 
@@ -225,29 +228,29 @@ class MustFail(End):
     """How the control has to fail. Any other end of the control makes the verdict INCONCLUSIVE."""
 
     check: Id | None = Field(None, description="The id of the check that the control must fail.")
-    hang: HangsAt | None = Field(None, description="Where the control hangs, in place of check.")
+    hang: HangsAt | None = Field(None, description="Where the control hangs, instead of check.")
     ranks: Ranks = Field(
         description="The ranks on which it fails, matched exactly: every, nonzero, or a list."
     )
     missing: bool = Field(
         False,
         description=(
-            "The ranks fail because they do not report or keep what the check compares. Unless this"
-            " is stated, that counts as a slip of the control."
+            "The ranks fail because they do not report or keep what the check compares. Otherwise"
+            " that counts as a mistake in the control."
         ),
     )
     shape: bool = Field(
         False,
         description=(
-            "The ranks fail because what they give has another shape. Unless this is stated, that"
-            " counts as a slip of the control."
+            "The ranks fail because their result has another shape. Otherwise that counts as a"
+            " mistake in the control."
         ),
     )
     nonfinite: bool = Field(
         False,
         description=(
-            "The ranks fail because whatever differs is NaN or infinite. Unless this is stated,"
-            " that counts as a slip of the control."
+            "The ranks fail because every differing value is NaN or infinite. Otherwise that"
+            " counts as a mistake in the control."
         ),
     )
     within: Duration = Field(
@@ -255,12 +258,12 @@ class MustFail(End):
         description="For a hang: the longest time until it is proved, with a unit.",
         json_schema_extra={"default": "10s"},
     )
-    also: Listed[AlsoEnds] = Field((), description="Ends of other ranks that belong to the bug.")
+    also: Listed[AlsoEnds] = Field((), description="How other ranks end because of the bug.")
     cells: dict[str, Annotated[Distinct[Scalar], Field(min_length=1)]] | None = Field(
         None,
         description=(
             "The cells in which it fails: a mapping from axis to values, all of which must match."
-            " In every other cell it must hold. Default: every cell."
+            " In every other cell the check must pass. Default: every cell."
         ),
     )
     share: ShareField = Field(
@@ -297,30 +300,31 @@ class MustFail(End):
     def _one_failure(self) -> Self:
         if self.check is None and self.hang is None:
             raise complaint(
-                "says nothing about what fails; give check, or hang for a control that never ends"
+                "does not say what fails; give check, or hang for a control that never ends"
             )
         if self.check is not None and self.hang is not None:
-            raise complaint("cannot stand beside check; keep one of them", at="hang")
+            raise complaint("cannot be combined with check; keep one of them", at="hang")
         if self.hang is not None and self.says_how:
             raise complaint(
-                "does not end a rank that hangs; name the ends of other ranks in also", at="hang"
+                "is not for a rank that hangs; put the ends of other ranks into also", at="hang"
             )
         wants = [name for name in WANTS if getattr(self, name)]
         if len(wants) > 1:
             raise complaint(
-                f"cannot stand beside {wants[0]}: a rank fails in one way; keep one of them",
+                f"cannot be combined with {wants[0]}, because a rank fails in only one way; keep"
+                " one of them",
                 at=wants[1],
             )
         if wants and self.hang is not None:
-            raise complaint("is for a check, and a hang fails none; remove it", at=wants[0])
+            raise complaint("needs a check, but a hang fails none; remove it", at=wants[0])
         if wants and self.says_how:
             what = (
-                "is not asked of ranks that end as stated (error, source, message, signal, code);"
+                "cannot be combined with a stated end (error, source, message, signal, code);"
                 " keep one"
             )
             raise complaint(what, at=wants[0])
         if self.hang is None and "within" in self.model_fields_set:
-            raise complaint("is for a hang; remove it", at="within")
+            raise complaint("is only for a hang; remove it", at="within")
         return self
 
 
@@ -337,15 +341,13 @@ class Arm(Model):
     )
     file: Inside | None = Field(
         None,
-        description=(
-            "A file in the scenario's folder that takes the place of the module that entry names."
-        ),
+        description=("A file in the scenario's folder that replaces the module of entry."),
     )
     repo: Repo | None = Field(
         None,
         description=(
             "Path of the git repository that rev and patch refer to, relative to the scenario's"
-            " folder (default: the one the scenario lies in)."
+            " folder (default: the repository that contains the scenario)."
         ),
     )
     rev: Rev | None = Field(
@@ -355,7 +357,7 @@ class Arm(Model):
         None, description="A patch in the scenario's folder, applied to the revision."
     )
     environment: Environment | None = Field(
-        None, description="Interpreter and packages of this arm alone, in place of the subject's."
+        None, description="Interpreter and packages of this arm only, instead of the subject's."
     )
 
     @property
@@ -369,4 +371,4 @@ class Arm(Model):
 class Control(Arm):
     """The arm that is known to be broken, and how it has to fail."""
 
-    must_fail: MustFail = Field(description="How the control has to fail for its failure to count.")
+    must_fail: MustFail = Field(description="How the control must fail for the failure to count.")

@@ -18,7 +18,7 @@ PythonVersion = Annotated[
     str,
     form(
         r"^3\.(1[1-9]|[2-9][0-9])(\.[0-9]{1,2})?$",
-        'must be a version of Python from 3.11 on, like "3.13" or "3.13.2"',
+        'must be Python 3.11 or newer, like "3.13" or "3.13.2"',
     ),
 ]
 PackageName = Annotated[
@@ -35,8 +35,8 @@ ExactVersion = Annotated[
     form(
         r"^([0-9]+!)?[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?"
         r"(\+[a-z0-9]+(\.[a-z0-9]+)*)?$",
-        'must be one exact version, like "5.5.0"; ranges and wildcards would run something else'
-        " next year",
+        'must be one exact version, like "5.5.0", because ranges and wildcards select other'
+        " versions later",
         most=64,
     ),
 ]
@@ -52,15 +52,13 @@ class Checkout(Model):
 
     path: Relative = Field(
         description=(
-            "Folder of the package in a git repository (where its pyproject.toml lies), relative to"
-            " the scenario's folder."
+            "Folder of the package in a git repository (with its pyproject.toml), relative to the"
+            " scenario's folder."
         )
     )
     rev: Rev | None = Field(
         None,
-        description=(
-            "Revision that is built (default: HEAD). What is not committed has no part in it."
-        ),
+        description=("Revision to build (default: HEAD). Uncommitted changes are not built."),
     )
 
 
@@ -74,7 +72,8 @@ class Environment(Model):
     python: PythonVersion | None = Field(
         None,
         description=(
-            "Version of the Python interpreter, such as 3.12 (default: the one Rankproof runs in)."
+            "Version of the Python interpreter, such as 3.12 (default: the one that runs"
+            " Rankproof)."
         ),
     )
     packages: dict[
@@ -86,23 +85,23 @@ class Environment(Model):
     ] = Field(
         default_factory=dict,
         description=(
-            "Packages, with extras or without, each with its exact version or a git checkout that"
-            " it is built from. What they depend on is added and recorded."
+            "Packages, with or without extras, each with its exact version or a git checkout to"
+            " build it from. Their dependencies are added and recorded."
         ),
     )
     requirements: Inside | None = Field(
         None,
         description=(
-            "A file of the scenario's folder with every package of the environment, pinned by"
-            " version and sha256, as pip-compile and uv write it. Beside it, packages takes"
-            " checkouts only."
+            "A file in the scenario's folder with every package of the environment, pinned by"
+            " version and sha256, as pip-compile and uv write it. With it, packages may contain"
+            " only checkouts."
         ),
     )
     torch: Literal["cpu", "any"] | None = Field(
         None,
         description=(
-            "cpu: torch's build for the CPU, and never a package of CUDA. any: the build that pip"
-            " finds first (default: cpu where Rankproof itself runs without an NVIDIA driver)."
+            "cpu: torch's build for the CPU, without any CUDA package. any: the build that pip"
+            " finds first (default: cpu where there is no NVIDIA driver)."
         ),
     )
 
@@ -113,7 +112,7 @@ class Environment(Model):
         for name, version in packages.items():
             if bare(name) in map(bare, by_name):
                 raise complaint(
-                    "is named twice: case, '-', '_' and '.' make no other package, nor do extras;"
+                    "is given twice; case, '-', '_', '.' and extras do not make another package;"
                     " keep one",
                     at=name,
                 )
@@ -123,9 +122,7 @@ class Environment(Model):
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
         if self.python is None and not self.packages and self.requirements is None:
-            raise complaint(
-                "names neither python nor packages nor requirements; name one, or remove it"
-            )
+            raise complaint("is empty; give python, packages or requirements, or remove it")
         return self
 
     @model_validator(mode="after")
@@ -133,8 +130,8 @@ class Environment(Model):
         if self.requirements is not None and self.versions:
             name = next(iter(self.versions))
             raise complaint(
-                f"names {name} beside a file of requirements, which has every package; write it"
-                " there, with its version and hash, and keep checkouts alone here",
+                f"has {name}, but requirements lists every package; move it there with its version"
+                " and hash, and keep only checkouts here",
                 at="packages",
             )
         return self
@@ -165,16 +162,16 @@ class Environment(Model):
         """
         wanted = self.python or python
         if python != wanted and not python.startswith(f"{wanted}."):
-            yield f"Python {wanted} was asked for, {python} is there"
+            yield f"Python {wanted} was requested, but {python} is installed"
         for name, version in self.versions.items():
             if name not in packages:
-                yield f"{name} {version} was asked for, and no {name} is there"
+                yield f"{name} {version} was requested, but {name} is not installed"
             elif not satisfies(packages[name], version):
-                yield f"{name} {version} was asked for, {packages[name]} is there"
+                yield f"{name} {version} was requested, but {packages[name]} is installed"
         for name in self.checkouts.keys() - packages.keys():
-            yield f"{name} was asked for, from a checkout, and no {name} is there"
+            yield f"{name} was requested from a checkout, but {name} is not installed"
         if self.torch == "cpu" and (brought := for_gpus(packages)):
-            yield f"torch for the CPU was asked for, and {listing(brought)} is there"
+            yield f"torch for the CPU was requested, but {listing(brought)} is installed"
 
 
 def bare(name: str) -> str:
@@ -299,7 +296,7 @@ def parse_requirements(text: bytes, *, name: str) -> tuple[PinnedRequirement, ..
     if not requirements and not problems:
         problems.append(
             _line_problem(
-                name, 1, "names no package; write one per line, as name==1.0 --hash=sha256:…"
+                name, 1, "has no packages; write one per line, as name==1.0 --hash=sha256:…"
             )
         )
     if problems:
@@ -329,19 +326,19 @@ def unmet_requirements(
         words = " or ".join(sorted({line.version for line in lines}))
         if name not in installed:
             if name not in built and not all(line.marker for line in lines):
-                yield f"{name} {words} was asked for, and no {name} is there"
+                yield f"{name} {words} was requested, but {name} is not installed"
             continue
         version, digest = installed[name]
         fitting = [line for line in lines if satisfies(version, line.version)]
         if not fitting:
-            yield f"{name} {words} was asked for, {version} is there"
+            yield f"{name} {words} was requested, but {version} is installed"
         elif not any(digest in line.hashes for line in fitting):
             yield (
-                f"{name} {version} is there, from a file whose sha256 {digest[:12]} was not"
-                " asked for"
+                f"{name} {version} is installed from a file whose sha256 {digest[:12]} was not"
+                " requested"
             )
     for name in sorted(installed.keys() - by_name.keys() - set(built)):
-        yield f"{name} {installed[name][0]} is there, which nobody asked for"
+        yield f"{name} {installed[name][0]} is installed, but was not requested"
 
 
 def _logical(content: str) -> Iterator[tuple[int, str]]:
@@ -369,20 +366,22 @@ def _requirement(line: str) -> PinnedRequirement:
         _refuse_option(line)
     if "$" in line:
         raise ValueError(
-            "holds a variable, which is something else on another machine; write the value"
+            "contains a variable, which may differ on another machine; write the value"
         )
     hashes = _HASH.findall(line)
     about = _HASH.sub("", line).strip()
     if "@" in about or "://" in about or about.startswith((".", "/")):
         raise ValueError(
-            "is an address or a folder; pin a released version, or name a git checkout in"
+            "is a URL or a folder; pin a released version, or put a git checkout into"
             " environment.packages, as {path: …, rev: …}"
         )
     if option := _OPTION.search(about):
-        raise ValueError(f"has the option {option[1]}; only --hash may follow a package: remove it")
+        raise ValueError(
+            f"has the option {option[1]}; remove it, because only --hash may follow a package"
+        )
     match = _LINE.fullmatch(about)
     if match is None:
-        raise ValueError("cannot be read; write name==1.0 --hash=sha256:…")
+        raise ValueError("is not a requirement; write name==1.0 --hash=sha256:…")
     version = match["version"]
     if match["comparison"] != "==" or _EXACT.fullmatch(version) is None:
         raise ValueError(
@@ -415,10 +414,13 @@ def _refuse_option(line: str) -> NoReturn:
     option = re.split(r"[\s=]", line, maxsplit=1)[0]
     match option:
         case "-r" | "--requirement" | "-c" | "--constraint":
-            why = "names another file; write its lines here: this file alone is evidence"
+            why = (
+                "includes another file; copy its lines here, because only this file becomes"
+                " evidence"
+            )
         case "-e" | "--editable":
             why = (
-                "is an editable install, whose files nothing proves; name it in"
+                "is an editable install, whose files are not recorded; put it into"
                 " environment.packages as {path: …}"
             )
         case (
@@ -431,11 +433,11 @@ def _refuse_option(line: str) -> NoReturn:
             | "--trusted-host"
         ):
             why = (
-                "says where pip looks, which is another place on another machine; remove it: pip's"
-                " own settings do"
+                "sets where pip looks, which differs between machines; remove it and use pip's"
+                " own settings"
             )
         case _:
-            why = "is an option; this file has packages only: remove it"
+            why = "is an option; remove it, because this file may contain only packages"
     raise ValueError(f"{why} ({option})")
 
 

@@ -30,12 +30,12 @@ def placement(value: Any) -> str | tuple[int, ...]:
     """Read round-robin, blocks, or a list with the host of each rank."""
     if isinstance(value, str) and value in RULES:
         return value
-    wanted = "must be round-robin, blocks, or a list with the host of each rank, like [0, 1, 1]"
+    wanted = "must be round-robin, blocks, or a list of the host of each rank, like [0, 1, 1]"
     if not isinstance(value, list | tuple) or not value:
         raise complaint(wanted, suggestion=closest(value, list(RULES)))
     for index, host in enumerate(value):
         if type(host) is not int or not 0 <= host < MOST_HOSTS:
-            raise complaint("must be a host: a whole number from 0", at=index)
+            raise complaint("must be the number of a host, 0 or more", at=index)
     return tuple(value)
 
 
@@ -126,14 +126,15 @@ class Matrix(Model):
     hosts: Distinct[Annotated[int, Field(ge=1, le=MOST_MACHINES)]] | None = Field(
         None,
         description=(
-            "On how many machines of a hostfile (--hosts) the ranks of a world are; without one,"
-            " cells of more than 1 are SKIPPED. Default: wherever the run has them."
+            "Number of machines of a hostfile (--hosts) that the ranks of a world are spread"
+            " over; without a hostfile, cells with more than 1 are SKIPPED. Default: as the run"
+            " places them."
         ),
     )
     exclude: Listed[Annotated[dict[str, Scalar], Field(min_length=1)]] = Field(
         (),
         description=(
-            "Combinations that are left out: mappings from axis to value, all of which must match."
+            "Combinations to leave out: mappings from axis to value, all of which must match."
         ),
     )
 
@@ -157,8 +158,8 @@ class Matrix(Model):
         for name in self.__pydantic_extra__:
             if re.fullmatch(AXIS_PATTERN, name) is None:
                 raise complaint(
-                    "is not a name for an axis; use a lower-case letter, then lower-case letters,"
-                    " digits, _ or -",
+                    "is not a valid name for an axis; use a lower-case letter, then lower-case"
+                    " letters, digits, _ or -",
                     at=name,
                 )
             # An axis called "rank" would be passed to the subject as an argument, and nobody would
@@ -166,7 +167,7 @@ class Matrix(Model):
             near = closest(name, RESERVED)
             if near is not None and abs(len(near) - len(name)) <= 1:
                 raise complaint(
-                    "is too like a key of the matrix to be an axis of its own",
+                    "is too similar to a key of the matrix to be the name of an axis; rename it",
                     at=name,
                     suggestion=near,
                 )
@@ -177,7 +178,8 @@ class Matrix(Model):
         count = math.prod(len(values) for values in self.axes.values())
         if count > CELL_LIMIT:
             raise complaint(
-                f"has {count} combinations, at most {CELL_LIMIT} are allowed; split the question"
+                f"has {count} combinations, but at most {CELL_LIMIT} are allowed; split the"
+                " scenario"
             )
         return self
 

@@ -54,15 +54,16 @@ class Needs(Model):
         None, description="Operating systems it can run on."
     )
     cores: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Least number of processor cores."
+        None, description="Minimum number of processor cores."
     )
-    memory: Size | None = Field(None, description="Least main memory, with a unit: 2GiB.")
-    gpus: Annotated[int, Field(ge=0)] | None = Field(None, description="Least number of GPUs.")
-    nix: bool | None = Field(None, description="Whether Nix must be there.")
+    memory: Size | None = Field(None, description="Minimum main memory, with a unit: 2GiB.")
+    gpus: Annotated[int, Field(ge=0)] | None = Field(None, description="Minimum number of GPUs.")
+    nix: bool | None = Field(None, description="Whether Nix must be installed.")
     shared: Literal["world"] | None = Field(
         None,
         description=(
-            "world: context.shared must be one folder for all ranks, which it is not over machines."
+            "world: context.shared must be one folder for all ranks, so the ranks must be on one"
+            " machine."
         ),
     )
 
@@ -83,22 +84,22 @@ class Input(Model):
         None,
         description=(
             "Tokenizer repositories that Rankproof makes itself, by name; `rankproof lab hub"
-            " layouts` lists."
+            " layouts` lists them."
         ),
     )
     made: Line | None = Field(
         None,
         description=(
-            "A model that Rankproof makes itself, by name; `rankproof models list` tells them."
+            "A model that Rankproof makes itself, by name; `rankproof models list` lists them."
         ),
     )
     sha256: Sha256 | None = Field(
-        None, description="Digest of the content; a digest that differs stops the run."
+        None, description="Digest of the content; the run stops if it differs."
     )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        nothing = "says nothing about where it comes from; give path, hub, layouts or made"
+        nothing = "does not say where it comes from; give path, hub, layouts or made"
         return demand_one(self, "path", "hub", "layouts", "made", nothing=nothing)
 
 
@@ -109,7 +110,7 @@ class HubService(Model):
     """
 
     serve: Name = Field(
-        description="The input that holds its repositories, as folders ORGANISATION/NAME."
+        description="The input that contains its repositories, as folders ORGANISATION/NAME."
     )
 
 
@@ -145,7 +146,7 @@ class WorldSettings(Model):
     after_failure: Duration = Field(
         2.0,
         description=(
-            "How long the other ranks get to end by themselves after the first failure, with a"
+            "How long the other ranks have to exit by themselves after the first failure, with a"
             " unit."
         ),
         json_schema_extra={"default": "2s"},
@@ -153,8 +154,8 @@ class WorldSettings(Model):
     collective_timeout: Duration | None = Field(
         None,
         description=(
-            "After how long the backend itself gives up joining the group, and each collective,"
-            " with a unit. Default: longer than any deadline. For backends that have such a bound:"
+            "The backend's own timeout for joining the group and for each collective, with a"
+            " unit. Default: longer than any deadline. Only for backends with such a timeout:"
             " gloo."
         ),
     )
@@ -164,23 +165,23 @@ class WorldSettings(Model):
     home: HomeFolder | None = Field(
         None,
         description=(
-            "What ranks find in their home folder: a copy of this folder of the scenario, or with"
-            " shared the user's own. Default: a room that is empty before each world."
+            "What the ranks' home folder contains: a copy of this folder of the scenario, or with"
+            " shared, the user's own home. Default: an empty folder for each world."
         ),
     )
     artefacts: Size | None = Field(
         None,
         description=(
-            "At most so much of what ranks keep goes into the evidence of the run, with a unit, 0B"
-            " for none. Of what is beyond it holds digests and what checks made of them. Default:"
-            " 256MiB."
+            "The most bytes of kept artefacts that go into the evidence of a run, with a unit; 0B"
+            " for none. Beyond it, the evidence has only digests and the results of checks."
+            " Default: 256MiB."
         ),
     )
     hosts: Annotated[int, Field(ge=1, le=MOST_HOSTS)] = Field(
         1,
         description=(
-            "How many test hosts the ranks are on, each with a network, a name, a /tmp and a"
-            f" monotonic clock of its own, 1 to {MOST_HOSTS}; 1 is this machine as it is."
+            f"Number of test hosts for the ranks, 1 to {MOST_HOSTS}; each has its own network,"
+            " name, /tmp and monotonic clock. 1 is this machine as it is."
         ),
     )
     placement: Placement = Field(
@@ -194,14 +195,14 @@ class WorldSettings(Model):
     def _hosts_exist(self) -> Self:
         if "placement" in self.model_fields_set and self.hosts == 1:
             raise complaint(
-                "places ranks on test hosts, and there are none; add hosts", at="placement"
+                "places ranks on test hosts, but there are none; add hosts", at="placement"
             )
         if isinstance(self.placement, tuple):
             for host in self.placement:
                 if host >= self.hosts:
                     last = self.hosts - 1
                     raise complaint(
-                        f"names host {host}, and the hosts are 0 to {last}", at="placement"
+                        f"has host {host}, but the hosts are 0 to {last}", at="placement"
                     )
         return self
 
@@ -212,7 +213,7 @@ class WorldSettings(Model):
     @model_validator(mode="after")
     def _one_home(self) -> Self:
         if self.home is not None and "HOME" in self.env:
-            raise complaint("cannot stand beside env.HOME; keep one of them", at="home")
+            raise complaint("cannot be combined with env.HOME; keep one of them", at="home")
         return self
 
     @property
@@ -261,7 +262,7 @@ class Trials(Model):
     )
     max_voids: Annotated[int, Field(ge=0, le=1000)] = Field(
         2,
-        description="How many void trials of a cell are replaced; they are counted in the report.",
+        description="How many void trials of a cell are replaced; the report counts them.",
     )
 
 
@@ -273,8 +274,9 @@ class Measure(Model):
     probe: Literal["rss", "peak", "cpu", "read", "written", "requests", "received"] | None = Field(
         None,
         description=(
-            "Private memory, peak memory, processor time, bytes read or written, seen from outside;"
-            " requests to the scenario's hub, or bytes received from it, by its log."
+            "Private memory, peak memory, processor time, bytes read or written, measured from"
+            " outside; or requests to the scenario's hub, or bytes received from it, from its"
+            " log."
         ),
     )
     ranks: Ranks = Field(
@@ -288,7 +290,7 @@ class Measure(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        nothing = "says nothing about what to measure; give event or probe"
+        nothing = "does not say what to measure; give event or probe"
         return demand_one(self, "event", "probe", nothing=nothing)
 
 
@@ -308,7 +310,7 @@ class Scenario(Model):
     """
 
     schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
-    id: Id = Field(description="Name of the scenario: in results, reports and gates.")
+    id: Id = Field(description="Name of the scenario in results, reports and gates.")
     title: Title = Field(
         description=("One line that says what a PASS means; lint accepts at most 80 characters.")
     )
@@ -331,12 +333,13 @@ class Scenario(Model):
     tags: Listed[Id] = Field(
         (),
         description=(
-            "Words to select scenarios by; on-demand and sweep leave one out where it is not named."
+            "Words to select scenarios by; a scenario with on-demand or sweep runs only if it is"
+            " named."
         ),
     )
     needs: Needs = Field(default_factory=Needs, description="What a machine must have.")
     inputs: dict[Name, Input] = Field(
-        default_factory=dict, description="Files the subject reads, by name."
+        default_factory=dict, description="Files that the subject reads, by name."
     )
     hub: HubService | None = Field(
         None, description="A model hub for the ranks, with a log of every request."
@@ -352,7 +355,7 @@ class Scenario(Model):
         "0", description="Root of all seeds, a text of 1 to 64 characters, in quotes."
     )
     trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
-    faults: Listed[AnyFault] = Field((), description="What is done to the world on purpose.")
+    faults: Listed[AnyFault] = Field((), description="Faults to inject into the world.")
     checks: Annotated[Listed[AnyCheck], Field(min_length=1)] = Field(
         description="What must be true of every rank."
     )
@@ -360,8 +363,8 @@ class Scenario(Model):
         (),
         description=(
             "collectives: every rank writes a ledger of its collective and point-to-point calls."
-            " digests: with what each sends and receives, as digests. eager-digests: with those of"
-            " MLX too, which is evaluated."
+            " digests: the ledger also has digests of what each call sends and receives."
+            " eager-digests: also for MLX, which is evaluated for it."
         ),
     )
     show: Listed[EventValue] = Field(
@@ -381,7 +384,7 @@ class Scenario(Model):
         for key, (most, place) in LONGEST.items():
             length = len(getattr(self, key).strip())
             if length > most:
-                yield key, f"has {length} characters; at most {most} fit {place}: shorten it"
+                yield key, f"has {length} characters, but at most {most} fit {place}; shorten it"
 
     @model_validator(mode="after")
     def _arms_of_a_comparison(self) -> Self:

@@ -137,7 +137,7 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
                 raise _error(
                     mark,
                     key_path(path[: depth + 1]),
-                    f"names no item; the list has {len(node)}, from [0]",
+                    f"is not an item of the list, which has {len(node)}, from [0]",
                 )
         elif isinstance(node, dict):
             _known(document, here, node, part, mark)
@@ -145,7 +145,7 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
             raise _error(
                 mark,
                 key_path(path[: depth + 1]),
-                f"cannot be set: {key_path(here)} is one value, not a mapping",
+                f"cannot be set, because {key_path(here)} is one value, not a mapping",
             )
         if depth == len(path) - 1:
             break
@@ -170,7 +170,7 @@ def _known(
         raise _error(
             mark,
             key_path((*here, part)),
-            f"names no item: {key_path(here) or 'the scenario'} is not a list",
+            f"cannot be set, because {key_path(here) or 'the scenario'} is not a list",
         )
     if free or part in allowed:
         return

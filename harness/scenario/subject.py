@@ -75,8 +75,8 @@ class Compare(Model):
     b: Arm = Field(default_factory=Arm, description="What the verdict is about.")
     defect: Defects = Field(
         description=(
-            "What the harness changes of what b reports or keeps, in trials that must fail: one, or"
-            " a list."
+            "What the harness changes in b's values or artefacts, in trials that must fail: one"
+            " defect, or a list."
         )
     )
 
@@ -96,7 +96,7 @@ class SeesDefects(MustFail):
         by_check: dict[str, Expected] = {}
         for check, defect in self.pairs:
             ranks = {*check.ranks.of(size)} & {*defect.ranks.of(size)}
-            held = f"it allows {check.allows}, and an element of {defect.what} was {defect.size}"
+            held = f"it allows {check.allows}, but an element of {defect.what} was {defect.size}"
             known = by_check.get(check.id, Expected(check.id, (), held))
             by_check[check.id] = known._replace(ranks=tuple(sorted({*known.ranks, *ranks})))
         return tuple(item for item in by_check.values() if item.ranks)
@@ -174,8 +174,8 @@ class Reference(Model):
         default_factory=dict,
         alias="with",
         description=(
-            "Arguments of its function, in place of the candidate's. Further axes are added to"
-            " them."
+            "Arguments of its function, instead of the candidate's. Matrix axes other than ranks"
+            " and backend are added."
         ),
     )
     entry: Entry | None = Field(
@@ -188,23 +188,23 @@ class Reference(Model):
     backend: Literal["none", "gloo"] = Field(
         "none",
         description=(
-            "gloo: it joins a torch.distributed group of itself alone, for code that calls"
+            "gloo: it joins a torch.distributed group of one, for code that calls"
             " torch.distributed."
         ),
     )
     once: Literal["cell", "scenario"] = Field(
         "cell",
         description=(
-            "Whether each cell has a reference of its own, or all share one (with no further axes"
-            " than sharding and prefill_chunk of a ready subject, which say how ranks go about it)."
+            "Whether each cell has its own reference, or all share one (only if the other axes"
+            " are sharding and prefill_chunk of a ready subject, which do not change the answer)."
         ),
     )
     deadline: Deadline | None = Field(
         None,
         description=(
             "The longest each of its two runs may take, with a unit, at most 1h (default:"
-            " world.deadline). One that makes variants of its answers takes many times as long as a"
-            " trial."
+            " world.deadline). A reference that makes variants of its answers takes many times as"
+            " long as a trial."
         ),
     )
 
@@ -219,17 +219,17 @@ class Subject(Model):
     use: Id | None = Field(
         None,
         description=(
-            "Name of a ready subject, whose code comes with Rankproof; `rankproof list --subjects`"
-            " tells them."
+            "Name of a ready subject, whose code comes with Rankproof; `rankproof list"
+            " --subjects` lists them."
         ),
         json_schema_extra={"examples": [*READY.names]},
     )
     beside: Id | None = Field(
         None,
         description=(
-            "Name of a ready subject whose code lies beside the entry's, for it to import: a"
-            " session with an engine (package inference), so that an adapter for another engine"
-            " need not keep and tell it all by itself."
+            "Name of a ready subject whose code the entry can import: a session with an engine"
+            " (package inference), so that an adapter for another engine need not record and"
+            " report everything itself."
         ),
         json_schema_extra={"examples": ["mlx-tensor", "hf-tensor"]},
     )
@@ -239,8 +239,8 @@ class Subject(Model):
     of: Literal["installed"] | None = Field(
         None,
         description=(
-            "installed: the subject is on purpose what is installed, not the repository's code (two"
-            " released versions of a library, say). No gate takes it."
+            "installed: the subject is deliberately the installed code, not the repository's (two"
+            " released versions of a library, say). No gate accepts it."
         ),
     )
     environment: Environment | None = Field(
@@ -249,21 +249,21 @@ class Subject(Model):
     candidate: Arm = Field(default_factory=Arm, description="The arm that the verdict is about.")
     control: Control | None = Field(
         None,
-        description="The arm that is known to be broken. Required unless the role is upstream.",
+        description="The arm with the known bug. Required unless the role is upstream.",
     )
 
     reference: Reference | None = Field(
         None,
         description=(
-            "What checks compare with (against: reference); ranks find what it reported and kept in"
-            " the folder context.inputs['reference']."
+            "What checks compare with (against: reference); ranks find its values and artefacts"
+            " in the folder context.inputs['reference']."
         ),
     )
 
     compare: Compare | None = Field(
         None,
         description=(
-            "In place of candidate and control: two arms, a and b, that must give the same values."
+            "Instead of candidate and control: two arms, a and b, that must give the same values."
         ),
     )
 
@@ -276,15 +276,16 @@ class Subject(Model):
         )
         if given:
             raise complaint(
-                "cannot stand beside compare, whose a and b are what runs; remove it", at=given[0]
+                "cannot be combined with compare, which runs its own a and b; remove it",
+                at=given[0],
             )
         return self
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if self.beside is not None and self.entry is None:
-            raise complaint("is for an entry, which can import it; remove it", at="beside")
-        nothing = "says nothing about what to run; give one of entry, program or use"
+            raise complaint("needs an entry that imports it; remove it", at="beside")
+        nothing = "does not say what to run; give one of entry, program or use"
         return demand_one(self, "entry", "program", "use", nothing=nothing)
 
     @property

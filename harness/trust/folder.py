@@ -191,7 +191,7 @@ class Folder:
                     follow_symlinks=False,
                 )
                 if stat.S_ISLNK(status.st_mode):
-                    return UnreadableFile("link", f"{path!r} is a link, and links are not followed")
+                    return UnreadableFile("link", f"{path!r} is a link; links are not followed")
         except OSError:
             pass
         if isinstance(problem, FileNotFoundError | NotADirectoryError):
@@ -222,7 +222,7 @@ class Reader:
         if expected is None:
             raise Refused(
                 RefusalWord.EVIDENCE_MISSING,
-                f"the record asks for {name!r}, which the manifest does not list",
+                f"the record needs {name!r}, which the manifest does not list",
             )
         if name in self.kept:
             return self.kept[name]
@@ -230,7 +230,8 @@ class Reader:
             content = self.folder.read(name, LARGEST_FILE)
         except UnreadableFile as problem:
             raise Refused(
-                RefusalWord.EVIDENCE_MISSING, f"{problem.message}, and it was there a moment ago"
+                RefusalWord.EVIDENCE_MISSING,
+                f"{problem.message}, although it was there a moment ago",
             ) from None
         if sha256(content) != expected:
             raise Refused(
@@ -355,12 +356,12 @@ def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> 
 
 def _refuse_other(status: os.stat_result, name: str, limit: int) -> None:
     if stat.S_ISLNK(status.st_mode):
-        raise UnreadableFile("link", f"{name!r} is a link, and links are not followed")
+        raise UnreadableFile("link", f"{name!r} is a link; links are not followed")
     if not stat.S_ISREG(status.st_mode):
         raise UnreadableFile("special", f"{name!r} is not a regular file")
     if status.st_size > limit:
         raise UnreadableFile(
-            "large", f"{name!r} has {status.st_size} bytes, at most {limit} are read"
+            "large", f"{name!r} has {status.st_size} bytes, but at most {limit} are read"
         )
 
 

@@ -71,7 +71,7 @@ def signed_part(body: bytes) -> bytes:
         raise FooterError("the body of a report must end with a newline")
     if BEGIN in body or END in body:
         raise FooterError(
-            "the body of a report must not hold the first or last line of a signature"
+            "the body of a report must not contain the first or last line of a signature"
         )
     return body + SECTION
 
@@ -85,7 +85,7 @@ def attach(body: bytes, signature: bytes) -> bytes:
     """
     inner = signature.removeprefix(BEGIN + b"\n").removesuffix(END + b"\n")
     if len(inner) != len(signature) - len(BEGIN) - len(END) - 2 or BEGIN in inner or END in inner:
-        raise FooterError("the signature is not one armoured block")
+        raise FooterError("the signature is not a single armoured block")
     return signed_part(body) + signature + TAIL
 
 
@@ -108,7 +108,7 @@ def split(report: bytes) -> Footer | SignatureRefusal:
     if begins > 1:
         return SignatureRefusal(
             RefusalWord.TWO_SIGNATURES,
-            f"the file holds {begins} signature blocks; a report holds one, at its end",
+            f"the file contains {begins} signature blocks, but a report has one, at its end",
         )
     start = report.index(BEGIN)
     signed = report[:start]
@@ -119,7 +119,7 @@ def split(report: bytes) -> Footer | SignatureRefusal:
     if ends > 1 or END in signed:
         return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER,
-            "the last line of a signature stands in the file more than once",
+            "the last line of a signature is in the file more than once",
         )
     stop = block.index(END) + len(END)
     signature = block[:stop] + b"\n"
@@ -129,7 +129,7 @@ def split(report: bytes) -> Footer | SignatureRefusal:
     if not signed.endswith(SECTION) or not signature.startswith(BEGIN + b"\n"):
         return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER,
-            "the lines that introduce the signature are not the ones a report has",
+            "the lines before the signature are not those of a report",
         )
     return Footer(signed[: -len(SECTION)], signed, signature)
 
@@ -159,8 +159,8 @@ def stated_time(body: bytes) -> datetime | None:
 def _unsigned(report: bytes) -> str:
     said = re.search(rb"\n## Signature\n\nUNSIGNED: `([^`\n]*)`\n\Z", report)
     if said:
-        return f"the report says that nobody signed it: {said[1].decode(errors='replace')}"
-    return "this file holds no signature; it was never signed, or its end is missing"
+        return f"the report is unsigned: {said[1].decode(errors='replace')}"
+    return "this file has no signature; it was never signed, or its end is missing"
 
 
 def _wrong_end(rest: bytes) -> SignatureRefusal:
@@ -174,7 +174,7 @@ def _wrong_end(rest: bytes) -> SignatureRefusal:
         )
     return SignatureRefusal(
         RefusalWord.TEXT_AFTER_SIGNATURE,
-        "nothing may stand behind the signature: it is not covered by it",
+        "there is text after the signature, which the signature does not cover",
     )
 
 
@@ -213,13 +213,13 @@ def _composed(data: bytes) -> bytes:
 
 
 REPAIRS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
-    ("line endings were turned to CRLF", _without_carriage_returns),
+    ("line endings were changed to CRLF", _without_carriage_returns),
     ("a byte-order mark was added", _without_byte_order_mark),
     ("the text was saved as UTF-16", _from_utf16),
     ("UTF-8 was read as if it were Latin-1 (mojibake)", _from_latin1),
     ("UTF-8 was read as if it were cp1252 (mojibake)", _from_cp1252),
     ("newlines at the end were removed or added", _with_final_newline),
-    ("accents were taken apart (Unicode NFD)", _composed),
+    ("accents were decomposed (Unicode NFD)", _composed),
 )
 
 
@@ -253,7 +253,7 @@ def repair_of(content: bytes, digest: str) -> str:
     """
     for what, candidate in repaired(content):
         if sha256(candidate) == digest:
-            return f"; the file is good once this is undone: {what}"
+            return f"; the file verifies once this is undone: {what}"
     return ""
 
 
@@ -274,7 +274,7 @@ def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") 
     said, record = (
         "nothing" if line is None else repr(line[start : start + 120]) for line in lines
     )
-    return f"line {number + 1}: {of} says {said}, the record renders to {record}"
+    return f"line {number + 1}: {of} says {said}, but the record renders to {record}"
 
 
 def _try(repair: Callable[[bytes], bytes], data: bytes) -> bytes:

@@ -97,7 +97,8 @@ class SshSigner:
                 signature = sshsig.sign(data, public, namespace=namespace, environ=self.environ)
         if sshsig.parse(signature).fingerprint != self.fingerprint:
             raise SigningFailed(
-                f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}"
+                f"{self.origin}: ssh-keygen did not sign with {self.fingerprint}, but with another"
+                " key"
             )
         return signature
 
@@ -189,16 +190,16 @@ def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
         signer.sign(b"", namespace=_PROBE)
     except (SigningFailed, MalformedSignature) as problem:
         if key_file is not None and _has_passphrase(key_file):
-            _refuse(where, "needs a passphrase, and no agent holds it", f"ssh-add {value}")
+            _refuse(where, "needs a passphrase, and no ssh-agent has the key", f"ssh-add {value}")
         if key_file is not None and value.endswith(".pub") and key_file.with_suffix("").exists():
             _public_key(key_file.with_suffix(""), where)  # says so if others can read it
         elif key_file is None or value.endswith(".pub"):
             _refuse(
                 where,
-                "no agent holds this key, and its private half is not beside it",
+                "is not in an ssh-agent, and its private key is not next to it",
                 "ssh-add the private key",
             )
-        _refuse(where, f"cannot sign: {problem}", "name another key")
+        _refuse(where, f"cannot sign: {problem}", "give another key")
     return signer
 
 
@@ -206,12 +207,12 @@ def _public_key(path: Path, where: str) -> str:
     content = _content(path, where)
     if not content.startswith(_PRIVATE):
         if content.startswith(b"-----BEGIN "):
-            _refuse(where, "is not an OpenSSH Ed25519 key", "make one: ssh-keygen -t ed25519")
+            _refuse(where, "is not an OpenSSH Ed25519 key", "make one with ssh-keygen -t ed25519")
         return _public_line(content, where)
     mode = path.stat().st_mode
     if mode & 0o077:
         _refuse(
-            where, f"can be read by others (mode {stat.S_IMODE(mode):04o})", f"chmod 600 {path}"
+            where, f"is readable by others (mode {stat.S_IMODE(mode):04o})", f"chmod 600 {path}"
         )
     return _private_header(content, where)[1]
 
@@ -219,15 +220,19 @@ def _public_key(path: Path, where: str) -> str:
 def _content(path: Path, where: str) -> bytes:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            _refuse(where, "is not a file", "name the private key file")
+            _refuse(where, "is not a file", "give the private key file")
         with path.open("rb") as file:
             content = file.read(LARGEST_KEY + 1)
     except FileNotFoundError:
-        _refuse(where, "is not there", "name a key that exists, or make one: ssh-keygen -t ed25519")
+        _refuse(
+            where,
+            "does not exist",
+            "give a key that exists, or make one with ssh-keygen -t ed25519",
+        )
     except OSError as problem:
-        _refuse(where, f"cannot be read: {problem.strerror}", "name a key that you can read")
+        _refuse(where, f"cannot be read: {problem.strerror}", "give a key that you can read")
     if len(content) > LARGEST_KEY:
-        _refuse(where, "is too large to be a key", "name the private key file")
+        _refuse(where, "is too large to be a key", "give the private key file")
     return content
 
 
@@ -246,7 +251,7 @@ def _private_header(content: bytes, where: str) -> tuple[str, str]:
         blob = fields.string()
         return cipher, f"{Fields(blob).word()} {base64.b64encode(blob).decode()}"
     except (MalformedSignature, binascii.Error):
-        _refuse(where, "is not an OpenSSH key that can be read", "make one: ssh-keygen -t ed25519")
+        _refuse(where, "is not a readable OpenSSH key", "make one with ssh-keygen -t ed25519")
 
 
 def _public_line(content: bytes, where: str) -> str:
@@ -257,7 +262,9 @@ def _public_line(content: bytes, where: str) -> str:
             return f"{fields[0].decode()} {fields[1].decode()}"
     except (IndexError, binascii.Error, MalformedSignature):
         pass
-    _refuse(where, "is not an SSH key", "name an OpenSSH key, or make one: ssh-keygen -t ed25519")
+    _refuse(
+        where, "is not an SSH key", "give an OpenSSH key, or make one with ssh-keygen -t ed25519"
+    )
 
 
 def _refuse_type(public: str, where: str) -> None:
@@ -265,14 +272,14 @@ def _refuse_type(public: str, where: str) -> None:
     if kind.startswith("sk-"):
         _refuse(
             where,
-            "is on a security key, which wants a touch for each signature",
-            "name an Ed25519 key file",
+            "is on a security key, which needs a touch for each signature",
+            "give an Ed25519 key file",
         )
     if kind not in sshsig.KEY_TYPES:
         _refuse(
             where,
             f"is of type {kind}, which is not accepted",
-            "make an Ed25519 key: ssh-keygen -t ed25519",
+            "make an Ed25519 key with ssh-keygen -t ed25519",
         )
 
 
@@ -299,7 +306,7 @@ def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
     where = "this machine's key"
     key = _machine_key_path(environ)
     if not make and not key.exists():
-        _refuse(where, "is not made yet", "nothing: the first run makes it, and says so")
+        _refuse(where, "does not exist yet", "nothing (the first run makes it, and says so)")
     try:
         key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Two runs that start together on a new machine must agree on one key.
@@ -322,7 +329,9 @@ def _machine_key_path(environ: Mapping[str, str]) -> Path:
     home = environ.get("HOME", "")
     if not base.startswith("/"):  # the XDG specification says to ignore a relative path
         if not home.startswith("/"):
-            _refuse(where, "has no place to lie: HOME is not set", f"set {VARIABLE} or HOME")
+            _refuse(
+                where, "has no folder to be in, because HOME is not set", f"set {VARIABLE} or HOME"
+            )
         base = f"{home}/.local/share"
     return Path(base, "rankproof", "signing_key")
 

@@ -119,7 +119,7 @@ def choose(
         wanted = ", ".join(policy.fingerprints)
         return SignatureRefusal(
             RefusalWord.UNKNOWN_SIGNER,
-            f"signed by {shown}, which is not the key asked for ({wanted})",
+            f"signed by {shown}, which is not the requested key ({wanted})",
         )
     if policy.allowed is None:
         if _is_own(signature, policy) and not policy.fingerprints:
@@ -127,11 +127,11 @@ def choose(
         if not policy.fingerprints:
             return SignatureRefusal(
                 RefusalWord.UNKNOWN_SIGNER,
-                f"signed by {shown}, and nothing says who may sign. {_how(signature)}",
+                f"signed by {shown}, but there is no list of who may sign. {_how(signature)}",
             )
         if signature.certifier is not None:
             message = (
-                f"{shown} is a certificate: accept its authority with a cert-authority line in"
+                f"{shown} is a certificate; accept its authority with a cert-authority line in"
                 " allowed_signers"
             )
             return SignatureRefusal(RefusalWord.UNKNOWN_SIGNER, message)
@@ -202,9 +202,9 @@ def _nearest(
     here = [line for line in mine if NAMESPACE_REPORT in (line.namespaces or "").split(",")]
     if not here:
         where = f"{policy.allowed_from}, line {mine[0].number}"
-        for_what = f"allows {shown} for {mine[0].namespaces} only"
+        for_what = f"allows {shown} only for {mine[0].namespaces}"
         if mine[0].namespaces is None:
-            for_what = f"names no namespaces, which would allow {shown} to sign anything"
+            for_what = f"has no namespaces, which would allow {shown} to sign anything"
         message = f'{where} {for_what}: add namespaces="{NAMESPACE_REPORT}" if it may sign reports'
         return SignatureRefusal(RefusalWord.SIGNER_NOT_ALLOWED_HERE, message)
     for line in here:
@@ -216,8 +216,8 @@ def _nearest(
     since = f" from {last.after:%Y-%m-%d}" if last.after else ""
     until = f" until {last.before:%Y-%m-%d}" if last.before else ""
     message = (
-        f"{policy.allowed_from}, line {last.number} allows {last.principals}{since}{until} only; "
-        f"asked for {when:%Y-%m-%d %H:%M:%S} UTC"
+        f"{policy.allowed_from}, line {last.number} allows {last.principals} only{since}{until},"
+        f" not at {when:%Y-%m-%d %H:%M:%S} UTC"
     )
     return SignatureRefusal(RefusalWord.SIGNER_EXPIRED, message)
 
@@ -230,9 +230,8 @@ def _how(signature: SshSignature) -> str:
         )
     line = f'NAME namespaces="{NAMESPACE_REPORT},{NAMESPACE_ATTESTATION}" {signature.public_line}'
     return (
-        "If you know from elsewhere that this key is theirs, add this line to"
-        f" .rankproof/allowed_signers with their name: {line}  (or give --signer"
-        f" {signature.fingerprint})"
+        "If you know from another source whose key this is, add this line with their name to"
+        f" .rankproof/allowed_signers: {line}  (or give --signer {signature.fingerprint})"
     )
 
 
@@ -249,7 +248,7 @@ def _line(number: int, text: str) -> AllowedLine:
     try:
         key = base64.b64decode(fields[key_at + 1], validate=True)
     except (binascii.Error, ValueError):
-        _refuse(number, "holds a key that is not base64")
+        _refuse(number, "has a key that is not base64")
     return AllowedLine(
         number=number,
         text=text,

@@ -157,22 +157,24 @@ def parse(armoured: bytes) -> SshSignature:
         blob = base64.b64decode(b"".join(lines[1:-2]), validate=True)
     except binascii.Error:
         raise MalformedSignature(
-            "the signature block holds characters that are not base64"
+            "the signature block contains characters that are not base64"
         ) from None
     if armour(blob) != armoured:
         raise MalformedSignature("the signature block is not written as ssh-keygen writes it")
     fields = Fields(blob)
     if fields.take(6) != b"SSHSIG" or fields.number() != 1:
-        raise MalformedSignature("the signature block holds no SSH signature of version 1")
+        raise MalformedSignature(
+            "the signature block does not contain an SSH signature of version 1"
+        )
     public_key, namespace, reserved, algorithm, signature = (fields.string() for _ in range(5))
     fields.finish()
     if reserved or algorithm not in (b"sha256", b"sha512"):
-        raise MalformedSignature("the signature uses something this version does not know")
+        raise MalformedSignature("the signature uses a feature that this version does not know")
     key = Fields(public_key)
     key_type = key.word()
     if key_type not in KEY_TYPES:
         raise MalformedSignature(
-            f"a key of type {key_type} is not accepted: Ed25519 and ECDSA keys are"
+            f"a key of type {key_type} is not accepted; use an Ed25519 or ECDSA key"
         )
     _refuse_loose_number(signature)
     certifier = _certifier(key, key_type) if key_type.endswith(_CERTIFICATE) else None
@@ -204,7 +206,7 @@ class Fields:
 
     def expect(self, literal: bytes) -> None:
         if self.take(len(literal)) != literal:
-            raise MalformedSignature("this is another format than expected")
+            raise MalformedSignature("this is not the expected format")
 
     def number(self) -> int:
         return int.from_bytes(self.take(4), "big")
@@ -217,13 +219,15 @@ class Fields:
 
     def finish(self) -> None:
         if self._rest:
-            raise MalformedSignature("something stands behind the last field of the signature")
+            raise MalformedSignature("there is data after the last field of the signature")
 
     @staticmethod
     def text(field: bytes) -> str:
         """Field as text: printable ASCII."""
         if not field.isascii() or not field.decode().isprintable():
-            raise MalformedSignature("a name in the signature or key holds unprintable characters")
+            raise MalformedSignature(
+                "a name in the signature or key contains unprintable characters"
+            )
         return field.decode()
 
 

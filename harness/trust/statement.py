@@ -125,7 +125,7 @@ def check(
         whose = ", ".join(sorted({each.said.fingerprint for each in signed.signatures}))
         return SignatureRefusal(
             RefusalWord.STATEMENT_BY_ANOTHER_KEY,
-            f"it is signed by {whose}, the report by {fingerprint}",
+            f"it is signed by {whose}, but the report by {fingerprint}",
         )
     for each in signed.signatures:
         if each.said.namespace != NAMESPACE_ATTESTATION:
@@ -143,8 +143,8 @@ def check(
     if differs := disagreement(signed.payload, rebuilt):
         return SignatureRefusal(*differs)
     others = sorted(good - {fingerprint})
-    more = f"; signed beside it by {', '.join(others)}, whom nobody vouches for" if others else ""
-    return f"the statement is that of this report, by the same key{more}"
+    more = f"; also signed by {', '.join(others)}, which was not checked" if others else ""
+    return f"the statement belongs to this report and has the same key{more}"
 
 
 def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | None:
@@ -172,7 +172,7 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
             return (
                 word,
                 (
-                    f"its {'.'.join(place)} is {_shown(stated_value)}, the report makes it"
+                    f"its {'.'.join(place)} is {_shown(stated_value)}, but the report gives"
                     f" {_shown(own_value)}"
                 ),
             )
@@ -181,9 +181,9 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
     if stated_value != own_value:
         return (
             RefusalWord.STATEMENT_OF_ANOTHER_COMMIT,
-            f"it names {_shown(stated_value)}, the report {_shown(own_value)}",
+            f"it has {_shown(stated_value)}, but the report {_shown(own_value)}",
         )
-    return RefusalWord.STATEMENT_DIFFERS, "it is not, byte for byte, what record and report make"
+    return RefusalWord.STATEMENT_DIFFERS, "it differs from what the record and the report give"
 
 
 def _configuration(record: Record) -> list[dict[str, Any]]:

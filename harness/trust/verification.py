@@ -191,12 +191,12 @@ class Verifier:
             ) from None
         if signature.namespace != NAMESPACE_REPORT:
             message = (
-                f"the signature was made for {signature.namespace!r}, a report needs"
+                f"the signature is for {signature.namespace!r}, but a report needs"
                 f" {NAMESPACE_REPORT!r}"
             )
             raise self._refusal(RefusalWord.WRONG_NAMESPACE, message)
         if not self.ssh.fits(footer.signed, footer.signature, namespace=NAMESPACE_REPORT):
-            message = "the text is not the text that was signed" + self._repair(report)
+            message = "the text was changed after it was signed" + self._repair(report)
             raise self._refusal(RefusalWord.BAD_SIGNATURE, message)
         self._signature = signature
         self.fingerprint = signature.fingerprint
@@ -235,13 +235,12 @@ class Verifier:
                 if signature.certifier
                 else ""
             )
-            raise self._refusal(word, f"{what}, asked for {when:%Y-%m-%d %H:%M:%S} UTC{more}")
+            raise self._refusal(word, f"{what} at {when:%Y-%m-%d %H:%M:%S} UTC{more}")
         if self.policy.revoked is not None and not verify(
             principal=name, revoked=self.policy.revoked
         ):
             message = (
-                f"{signature.fingerprint} is in the list of revoked keys, or that list cannot be"
-                " read"
+                f"{signature.fingerprint} is revoked, or the list of revoked keys cannot be read"
             )
             raise self._refusal(RefusalWord.SIGNER_REVOKED, message)
         self.signer = name
@@ -258,14 +257,14 @@ class Verifier:
         """
         self._begin("manifest")
         if data is None:
-            raise self._refusal(RefusalWord.MANIFEST_MISSING, problem or f"{MANIFEST} is not there")
+            raise self._refusal(RefusalWord.MANIFEST_MISSING, problem or f"{MANIFEST} is missing")
         stated = stated_manifest(self._the_footer.body)
         if stated is None:
-            message = "the report does not state one digest of its manifest, in one line"
+            message = "the report does not state exactly one digest of its manifest"
             raise self._refusal(RefusalWord.MANIFEST_NOT_THE_SIGNED_ONE, message)
         self._digest = sha256(data)
         if self._digest != stated:
-            message = f"{MANIFEST} has sha256 {self._digest}, the report was signed with {stated}"
+            message = f"{MANIFEST} has sha256 {self._digest}, but the signed report states {stated}"
             undone = repair_of(data, stated)
             raise self._refusal(RefusalWord.MANIFEST_NOT_THE_SIGNED_ONE, message + undone)
         try:
@@ -280,7 +279,7 @@ class Verifier:
         if self._next() != "files":
             self._begin("files")
         if digest != self._digests[path]:
-            message = f"{path!r} has sha256 {digest}, the manifest says {self._digests[path]}"
+            message = f"{path!r} has sha256 {digest}, but the manifest lists {self._digests[path]}"
             raise self._refusal(
                 RefusalWord.EVIDENCE_EDITED,
                 message + repair_of(content or b"", self._digests[path]),
@@ -306,11 +305,11 @@ class Verifier:
         if extra:
             more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
             message = (
-                "not in the manifest, so not covered by the signature:"
+                "not in the manifest, so the signature does not cover it:"
                 f" {', '.join(map(repr, extra[:5]))}{more}"
             )
             raise self._refusal(RefusalWord.UNLISTED_FILE, message)
-        self._pass("the folder holds nothing else")
+        self._pass("the folder has no other files")
 
     def judge(self, replay: Replay, read: Read) -> None:
         """Rule 7."""
@@ -334,11 +333,11 @@ class Verifier:
             signature = self._the_signature
             if named not in (signature.fingerprint, signature.key_fingerprint):
                 message = (
-                    f"the record says that {named or 'nobody'} signs, and"
-                    f" {signature.fingerprint} did"
+                    f"the record names {named or 'nobody'} as its signer, but"
+                    f" {signature.fingerprint} signed"
                 )
                 raise Refused(RefusalWord.SIGNED_BY_ANOTHER_KEY, message)
-            self._pass("the text is what the record renders to, and names the key that signed it")
+            self._pass("the text matches the record, and names the key that signed it")
 
     def check_statement(self, data: bytes | None, rebuild: Callable[[str], bytes]) -> None:
         """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload,
@@ -347,7 +346,7 @@ class Verifier:
         self._begin("statement")
         if data is None:
             self._steps.append(
-                VerificationStep("statement", "absent", "", "no statement for machines is there")
+                VerificationStep("statement", "absent", "", "there is no statement for machines")
             )
             return
         with self._replayed(
@@ -384,13 +383,13 @@ class Verifier:
             if self._steps[-1].name == "views":  # it could not be rendered, which is written down
                 return
         missing = sorted(views.keys() - there.keys())
-        lacking = f"; not there: {', '.join(missing)}" if missing else ""
+        lacking = f"; missing: {', '.join(missing)}" if missing else ""
         if not there:
             self._steps.append(
                 VerificationStep("views", "absent", "", f"there are no views{lacking}")
             )
             return
-        self._pass(f"{', '.join(there)}: what the record renders to{lacking}")
+        self._pass(f"{', '.join(there)}: match the record{lacking}")
 
     def refuse_beside(self, word: RefusalWord, message: str) -> Refused:
         """Rules 9 and 10, for a file that is there and cannot be read."""
@@ -440,7 +439,7 @@ class Verifier:
     def _begin(self, name: str) -> None:
         if self._stopped or self._next() != name:
             raise OutOfOrder(
-                f"step {name!r} was asked for, but next is"
+                f"step {name!r} was requested, but the next one is"
                 f" {'none' if self._stopped else self._next()!r}"
             )
 
@@ -483,11 +482,11 @@ class Verifier:
         stated = stated_time(footer.body)
         if stated is None:
             message = (
-                "the report does not state one time at which it was made, so `--at report` has no"
-                " answer"
+                "the report does not state exactly one time at which it was made, so `--at"
+                " report` cannot be used"
             )
             raise self._refusal(RefusalWord.SIGNER_EXPIRED, message)
-        return stated, ", which is the signer's own claim"
+        return stated, " (the signer's own claim)"
 
     def _repair(self, report: bytes) -> str:
         for what, candidate in repaired(report):
@@ -495,5 +494,5 @@ class Verifier:
             if isinstance(footer, Footer) and self.ssh.fits(
                 footer.signed, footer.signature, namespace=NAMESPACE_REPORT
             ):
-                return f"; the signature is good once this is undone: {what}"
+                return f"; the signature is valid once this is undone: {what}"
         return ""

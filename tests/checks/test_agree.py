@@ -46,7 +46,7 @@ def test_to_agree_on_nothing_is_no_agreement(nothing: Any) -> None:
     """
     finding = found(nothing, nothing)
     assert finding.failed_ranks == (0, 1)
-    assert "nothing is not agreement" in finding.ranks[0].reason
+    assert "does not count as agreement" in finding.ranks[0].reason
     allowed = found(nothing, nothing, empty="allowed")
     assert allowed.passed
     assert [part.observed for part in allowed.ranks] == [

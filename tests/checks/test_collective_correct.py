@@ -118,7 +118,7 @@ def summed(*parts: bytes) -> bytes:
         (
             "all_reduce",
             b"\x01" * 20,
-            "not all elements are right; the same call of rank 1 at try.py:7",
+            "not all elements are correct; the same call of rank 1 at try.py:7",
         ),
     ],
 )
@@ -138,18 +138,18 @@ RIGHT = coded.expected("all_reduce", None, rank=0, size=SIZE, sequence=2, **KNOW
     [
         (
             lambda one: one.update(first={"part": 0, "index": 3, "got": RIGHT}),
-            "not all elements are right",
+            "not all elements are correct",
         ),
-        (lambda one: one.update(sequence=3), "nothing is told of call 2"),
-        (lambda one: one.update(parts=[]), "nothing is told of what came"),
+        (lambda one: one.update(sequence=3), "call 2 has no report"),
+        (lambda one: one.update(parts=[]), "no report of the result"),
         (lambda one: one.update(bytes=16), "gave 16 bytes, not 20"),
         (lambda one: one.update(elements=4, bytes=16), "all_reduce #2 of 4 float32"),
-        (lambda one: one.update(operation="all_gather"), "nothing is told of what came"),
-        (lambda one: one.update(dtype="float128"), "is not one that coded payloads are made for"),
-        (lambda one: one.update(elements=-1), "is not one that coded payloads are made for"),
-        (lambda one: one.update(other=[]), "is not one that coded payloads are made for"),
-        (lambda one: one.update(parts=["x"]), "not all elements are right"),
-        (lambda one: one.clear(), "nothing is told of call 2"),
+        (lambda one: one.update(operation="all_gather"), "no report of the result"),
+        (lambda one: one.update(dtype="float128"), "coded payloads do not support call"),
+        (lambda one: one.update(elements=-1), "coded payloads do not support call"),
+        (lambda one: one.update(other=[]), "coded payloads do not support call"),
+        (lambda one: one.update(parts=["x"]), "not all elements are correct"),
+        (lambda one: one.clear(), "call 2 has no report"),
     ],
 )
 def test_what_is_told_otherwise_does_not_hold(
@@ -176,7 +176,7 @@ def test_the_ranks_have_to_make_the_same_calls_and_tell_of_all() -> None:
     right = both()
     other = [right[0], [right[1][0], told("broadcast", 2, 1)]]
     assert "and broadcast 5 float32 sum on rank 1" in judged(*other).ranks[0].reason
-    assert "it began 2 coded calls, and rank 1 1" in judged(right[0], right[1][:1]).ranks[0].reason
+    assert "it began 2 coded calls, but rank 1 1" in judged(right[0], right[1][:1]).ranks[0].reason
     assert judged(*right, ends=[2, None]).ranks[1].missing
     assert not judged(*right, ends=[2, 3]).ranks[1].passed
     skipped = [{"sequence": number, "operation": "skip"} for number in (1, 2)]

@@ -388,7 +388,7 @@ def test_an_account_whose_layer_is_taken_out_contradicts_itself() -> None:
 
     part = judged({**CHECK, "layers": 3}, reference, [answer], change=calm).ranks[0]
     assert (part.passed, part.uncompared) == (False, True)
-    assert "a layer is off, and not named" in part.reason
+    assert "a layer is off, but not named" in part.reason
 
 
 def told_to_routers(*, scores: float = 0.0) -> tuple[Reference, dict[str, Any]]:
@@ -419,7 +419,7 @@ def test_a_router_that_is_told_what_to_take_is_judged_by_its_scores() -> None:
     part = judged(CHECK, reference, [answer]).ranks[0]
     assert not part.passed
     assert part.reason.startswith(
-        "DIVERGENT: a router would choose otherwise than noise explains; first in layer 2"
+        "DIVERGENT: a router makes another choice, which noise does not explain; first in layer 2"
     )
 
 

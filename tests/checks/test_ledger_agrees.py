@@ -94,7 +94,7 @@ def test_what_shows_nothing_agrees_with_nothing(other: Ledger | bytes | None, wh
     found = noted(WHOLE, other)
     assert [(part.passed, part.uncompared) for part in found.ranks] == [(False, True)] * 2
     assert found.ranks[1].reason.startswith(why)
-    assert found.ranks[0].reason == "nothing of rank 1 could be held against its calls"
+    assert found.ranks[0].reason == "its calls could not be compared with rank 1"
 
 
 def test_a_full_ledger_is_not_a_pass() -> None:
@@ -118,7 +118,7 @@ def test_calls_of_its_own_are_no_agreement() -> None:
     alone = [ledger(rank, call(group=CallGroup("torch", "0", (rank,)))) for rank in range(2)]
     found = noted(*alone)
     assert [part.reason for part in found.ranks] == [
-        "none of its 1 calls was made together with another rank"
+        "none of its 1 calls was matched by another rank"
     ] * 2
 
 
@@ -130,7 +130,7 @@ def test_a_world_of_one_has_nobody_to_agree_with() -> None:
     for own in ((call(group=CallGroup("torch", "0", (0,))),), ()):
         found = noted(ledger(0, *own, size=1))
         assert found.passed, found
-        assert "a world of one has nobody to agree with" in str(found.ranks[0].observed)
+        assert "a world of one has no other rank to agree with" in str(found.ranks[0].observed)
     assert not noted(None).passed
     assert not noted(
         last(ledger(0, *[call(group=CallGroup("torch", "0", (0,)))] * 5, size=1), kept=2)

@@ -68,10 +68,10 @@ def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
     """
     whole = shard("w", ROWS, (0, 4), (0, 6))
     assert all(
-        "w lies on ranks 0, 1" in why for why in covered([whole, WHOLE_NORM], [whole, WHOLE_NORM])
+        "w is on ranks 0, 1" in why for why in covered([whole, WHOLE_NORM], [whole, WHOLE_NORM])
     )
     three = covered([whole, WHOLE_NORM], [WHOLE_NORM], [whole, WHOLE_NORM], [UPPER, WHOLE_NORM])
-    assert [why.startswith("w lies on ranks 0, 2, 3 (") for why in three] == [
+    assert [why.startswith("w is on ranks 0, 2, 3 (") for why in three] == [
         True,
         False,
         True,
@@ -79,25 +79,25 @@ def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
     ]
     assert covered([whole, WHOLE_NORM], [WHOLE_NORM]) == [
         "",
-        "it holds nothing that another rank does not hold too",
+        "it has nothing that no other rank has",
     ]
-    assert covered([whole, WHOLE_NORM], [])[1] == "it told of no shard"
+    assert covered([whole, WHOLE_NORM], [])[1] == "it reported no shards"
     assert covered([LEFT, WHOLE_NORM], [UPPER, WHOLE_NORM])[1].startswith(
-        "w lies on ranks 0, 1 ([0:4, 0:3] and [0:2"
+        "w is on ranks 0, 1 ([0:4, 0:3] and [0:2"
     )
-    assert covered([LEFT, WHOLE_NORM], [WHOLE_NORM])[0] == "12 of 24 elements of w lie on no rank"
+    assert covered([LEFT, WHOLE_NORM], [WHOLE_NORM])[0] == "12 of 24 elements of w are on no rank"
     assert (
         "other bytes"
         in covered([LEFT, WHOLE_NORM], [shard("w", ROWS + 1, (0, 4), (3, 6)), WHOLE_NORM])[1]
     )
     outside = ("shard", {**RIGHT[1], "slices": [[0, 4], [3, 7]]})
-    assert "lies outside of the tensor" in covered([LEFT, WHOLE_NORM], [outside, WHOLE_NORM])[1]
+    assert "is outside the tensor" in covered([LEFT, WHOLE_NORM], [outside, WHOLE_NORM])[1]
     assert (
         "has no tensor v"
         in covered([LEFT, WHOLE_NORM], [("shard", {**RIGHT[1], "tensor": "v"}), WHOLE_NORM])[1]
     )
     assert (
-        "is not that" in covered([LEFT, WHOLE_NORM], [("shard", {**RIGHT[1], "slices": None})])[1]
+        "is not valid" in covered([LEFT, WHOLE_NORM], [("shard", {**RIGHT[1], "slices": None})])[1]
     )
 
 

@@ -79,7 +79,7 @@ def test_what_a_plan_leaves_whole_lies_on_every_rank() -> None:
     assert covered(rank((0, 4))) == [""]
     listed = {"kind": "shards-cover", "replicated": ["*bias"]}
     assert all(
-        "layers.0.attn lies on ranks" in why
+        "layers.0.attn is on ranks" in why
         for why in covered(rank(UPPER), rank(LOWER), check=listed)
     )
 
@@ -89,11 +89,11 @@ def test_what_a_plan_shares_lies_nowhere_twice() -> None:
     is listed.
     """
     whole = rank((0, 4))
-    assert all("embed lies on ranks 0, 1" in why for why in covered(whole, whole))
+    assert all("embed is on ranks 0, 1" in why for why in covered(whole, whole))
     keeps = [*rank(UPPER)[:-1], piece("layers.0.experts")]
-    assert all("layers.0.experts lies on ranks 0, 1" in why for why in covered(keeps, rank(LOWER)))
+    assert all("layers.0.experts is on ranks 0, 1" in why for why in covered(keeps, rank(LOWER)))
     assert (
-        "layers.0.experts lies on rank 0 twice"
+        "layers.0.experts is on rank 0 twice"
         in covered([*rank(UPPER), rank(UPPER)[-1]], rank(LOWER))[0]
     )
     assert all(
@@ -104,7 +104,7 @@ def test_what_a_plan_shares_lies_nowhere_twice() -> None:
 
 def test_a_rank_lacks_nothing_that_is_whole() -> None:
     """Not on one rank and not in part; twice is not once either."""
-    why = "it does not hold all of layers.0.attn once, which the plan of hf-tensor leaves whole"
+    why = "it does not have all of layers.0.attn once, which the plan of hf-tensor does not split"
     lacks = [one for one in rank(LOWER) if one is not ATTENTION]
     assert covered(rank(UPPER), lacks) == ["", why]
     assert covered(rank(UPPER), [*lacks, piece("layers.0.attn", UPPER)]) == ["", why]
@@ -115,7 +115,7 @@ def test_a_plan_that_shares_nothing_of_a_layer_is_none() -> None:
     """All whole, all but the embedding, or but a vector: nothing that layers multiply by is
     shared.
     """
-    nothing = "it holds no part of any matrix that the plan of hf-tensor shares within a layer"
+    nothing = "it has no part of any matrix that the plan of hf-tensor splits within a layer"
     every = [READY, *(piece(name) for name in TENSORS)]
     assert covered(every, every, told=plan(*TENSORS)) == [nothing, nothing]
     halves = [
@@ -141,14 +141,17 @@ def test_a_plan_that_shares_nothing_of_a_layer_is_none() -> None:
 
 def test_a_plan_that_is_told_too_wide_or_too_narrow_is_wrong_of_ranks_that_share() -> None:
     """Whoever widens it has to have ranks that hold all of that."""
-    wide = "it does not hold all of layers.0.experts once, which the plan of hf-tensor leaves whole"
+    wide = (
+        "it does not have all of layers.0.experts once, which the plan of hf-tensor does not split"
+    )
     assert covered(rank(UPPER), rank(LOWER), told=plan(*WHOLE, "layers.0.experts")) == [wide, wide]
     assert all(
-        "attn lies on ranks" in why
+        "attn is on ranks" in why
         for why in covered(rank(UPPER), rank(LOWER), told=plan("layers.0.bias"))
     )
     says = (
-        "the plan of hf-tensor that the reference told says another number of tensors than it names"
+        "the plan of hf-tensor that the reference reported lists another number of tensors than it"
+        " states"
     )
     for told in (
         plan(*WHOLE, "embed", says=2),
@@ -167,13 +170,13 @@ def test_a_plan_is_that_of_the_engine_that_all_ranks_are() -> None:
     """
     other: Event = ("engine.ready", {"engine": "hf-pipeline"})
     mixed = covered(rank(UPPER), [other, *rank(LOWER)[1:]])
-    assert mixed == ["ranks say that they are different engines: hf-pipeline, hf-tensor"] * 2
+    assert mixed == ["ranks report different engines: hf-pipeline, hf-tensor"] * 2
     assert "different engines: None" in covered(rank(UPPER), rank(LOWER)[1:])[0]
     listed = {**BY_PLAN, "replicated": ["layers.0.attn"]}
     stages = covered([other, *rank(UPPER)[1:]], [other, *rank(LOWER)[1:]], check=listed)
-    assert all("layers.0.bias lies on ranks" in why for why in stages)
+    assert all("layers.0.bias is on ranks" in why for why in stages)
     assert all(
-        "bias lies on ranks" in why
+        "bias is on ranks" in why
         for why in covered(rank(UPPER), rank(LOWER), told=[], check=listed)
     )
     strange = [("engine.ready", {"engine": [ENGINE]}), *rank(UPPER)[1:]]

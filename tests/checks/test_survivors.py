@@ -124,7 +124,7 @@ CASES: dict[str, tuple[list[Event], str]] = {
         ],
         "returned as if nothing had happened",
     ),
-    "nobody saw it end": ([], "its end was not seen"),
+    "nobody saw it end": ([], "its exit was not observed"),
 }
 
 
@@ -188,8 +188,8 @@ def test_without_a_fault_there_is_nothing_to_notice(kind: str) -> None:
     )
     found = judge(kind, proved(unstruck, ends=False))
     assert found.failed_ranks == (0, 1, 2)
-    assert "did not strike" in found.ranks[0].reason
-    assert "nobody is left" in judge(kind, world(), ranks=[1]).reason
+    assert "did not take effect" in found.ranks[0].reason
+    assert "no rank is left" in judge(kind, world(), ranks=[1]).reason
 
 
 @BOTH

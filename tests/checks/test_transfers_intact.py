@@ -61,7 +61,7 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
     ]
     found = of(noted(*most)).ranks[1].reason
     assert found.startswith(
-        "rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 another result than what the"
+        "rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 a result that differs from"
     )
 
 
@@ -74,10 +74,10 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
             digested(ledger(1, receive(0), undigested=1, undigested_why="recv: so")),
             "a call of it was not digested: recv: so",
         ),
-        (digested(ledger(1, receive(0))), "1 of its calls were not held against the other end"),
+        (digested(ledger(1, receive(0))), "1 of its calls were not compared with the other end"),
         (
             digested(ledger(1, call("barrier"))),
-            "none of its 1 calls was held against another rank's",
+            "none of its 1 calls was compared with another rank's",
         ),
     ],
 )

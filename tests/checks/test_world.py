@@ -86,19 +86,19 @@ def test_each_fault_is_found_on_its_rank(
     [
         ([], [], "it was stopped"),
         ([1], [], "it was stopped"),
-        ([0], [], "it did not end after another rank had failed"),
+        ([0], [], "it did not exit in time after another rank had failed"),
         (
             [],
             [("machine.lost", {"machine": "b", "why": "x"})],
-            "it did not end after a machine of its world was lost",
+            "it did not exit in time after a machine of its world was lost",
         ),
         (
             [],
             [("machine.ended", {"machine": "b", "why": "x"})],
-            "it did not end after a machine of its world was lost",
+            "it did not exit in time after a machine of its world was lost",
         ),
-        ([], [("world.deadline", {"after": 5.0})], "it had not ended at the deadline"),
-        ([0], [("world.deadline", {"after": 5.0})], "it had not ended at the deadline"),
+        ([], [("world.deadline", {"after": 5.0})], "it was still running at the deadline"),
+        ([0], [("world.deadline", {"after": 5.0})], "it was still running at the deadline"),
     ],
 )
 def test_why_a_rank_was_stopped(

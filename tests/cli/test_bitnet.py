@@ -31,7 +31,7 @@ def test_the_guides_names_run(
     assert main(["compat-check", str(model), "--show-kv", "--kv-limit", "20", "--strict"]) == PASS
     said = capsys.readouterr().out
     assert "general.architecture" in said
-    assert said.endswith("nothing wrong was found\n")
+    assert said.endswith("no problems found\n")
     model.write_bytes(model.read_bytes()[:200])
     assert main(["compat-check", str(model)]) == DAMAGED
     monkeypatch.delenv("BITNET_GGUF", raising=False)

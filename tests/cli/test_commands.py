@@ -130,9 +130,7 @@ def test_the_shipped_scenarios_lint_clean() -> None:
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
     stops = [line for line in done.stdout.splitlines() if "would stop" in line]
     assert [
-        line
-        for line in stops
-        if not line.endswith("; --repo PATH takes it from another repository")
+        line for line in stops if not line.endswith("; to use another repository, give --repo PATH")
     ] == []
 
 
@@ -174,7 +172,7 @@ def test_code_that_cannot_be_read(tmp_path: Path) -> None:
     )
     (tmp_path / "subject.py").write_text("def run(context): pass\n")
     (tmp_path / "secret.py").touch(mode=0)
-    said = "subject.path: secret.py cannot be read (Permission denied): make it readable"
+    said = "subject.path: secret.py cannot be read (Permission denied); make it readable"
     lint = ours("lint", str(tmp_path), before=humble)
     assert (lint.returncode, lint.stderr) == (0, "")
     assert f"note: a run would stop: {said}" in lint.stdout
@@ -233,7 +231,7 @@ def test_show_and_verify_of_what_is_not_there(tmp_path: Path) -> None:
     """A missing run is one line for `show`, and NO REPORT for `verify`."""
     shown = ours("show", str(tmp_path))
     assert shown.returncode == 64
-    assert "name the folder of a run" in shown.stderr
+    assert "give the folder of a finished run" in shown.stderr
     verified = ours("verify", str(tmp_path / "report.md"), "--signer", "SHA256:" + "x" * 43)
     assert verified.returncode == 3
     assert "NO REPORT" in verified.stdout
@@ -312,7 +310,7 @@ def test_a_folder_that_was_removed_is_no_bug_of_ours(tmp_path: Path) -> None:
         command, capture_output=True, text=True, cwd=gone, env=environment, check=False
     )
     assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr == "rankproof: the folder you are in was removed: change to another one\n"
+    assert done.stderr == "rankproof: the current folder was removed; change to another one\n"
 
 
 def test_an_override_that_is_no_text_is_told(tmp_path: Path) -> None:

@@ -96,10 +96,10 @@ def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
         (code, given) for code, given in zip(codes, words, strict=True) if code not in (2, 3, 64)
     ] == []
     assert (
-        "rankproof show: locked/x: Permission denied: give yourself the right to it, or name"
-        " another path" in said
+        "rankproof show: locked/x: Permission denied: change its permissions, or give another"
+        " path" in said
     )
-    assert f"rankproof show: {LONG}: File name too long: name another path" in said
+    assert f"rankproof show: {LONG}: File name too long: give another path" in said
     assert "Traceback" not in said
 
 
@@ -136,7 +136,7 @@ def test_a_scenario_that_names_a_loop_of_links(
         main(["run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned"]) == code
     )
     said = capsys.readouterr()
-    assert "is not there" in said.err or "is not a folder" in said.err
+    assert "does not exist" in said.err or "is not a folder" in said.err
     assert main(["bundle", str(tmp_path / "loop")]) == 64
 
 
@@ -171,7 +171,7 @@ def test_too_few_descriptors_are_told(tmp_path: Path) -> None:
     )
     codes, said = ours(limited, [["run", ".", "--key", "key"]], tmp_path)
     assert codes == [2]
-    assert "rankproof run: Too many open files: `rankproof doctor` tells the limits" in said
+    assert "rankproof run: Too many open files; `rankproof doctor` shows the limits" in said
 
 
 def test_a_user_whom_the_machine_does_not_know(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow  # each is short; together they take longer than t
 
 HIDDEN = "\u202egnp.exe\u202c \u2066\u200b\u200d \x1b]0;owned\x07 \x9b31m"
 SEEN = r"\u202egnp.exe\u202c \u2066\u200b\u200d \x1b]0;owned\x07 \x9b31m"
-LEFT = "rankproof: the reader of this output has left: going on without\n"
+LEFT = "rankproof: the reader closed this output; continuing without it\n"
 
 
 def in_a_shell(words: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -188,7 +188,7 @@ def test_a_page_is_never_written_into_a_run(
     for out in places:
         done, _ = view(str(results), "--out", str(out))
         assert done.code == 64
-        assert "inside of the run" in done.err
+        assert "inside the run" in done.err
         assert not out.exists()
     done, _ = view(str(run))
     assert done.code == 64
@@ -267,7 +267,7 @@ def test_runs_are_found_without_following_links(tmp_path: Path) -> None:
     found = [str(path.relative_to(tmp_path)) for path in run_places(tmp_path, unread=unread)]
     assert found == ["a/1", "b", "x.rankproof.tar.xz"]
     (deep,) = unread
-    assert deep.endswith("deeper than 8 folders")
+    assert deep.endswith("nested more than 8 folders deep")
 
 
 def test_a_report_that_somebody_left_among_runs_hides_none(tmp_path: Path) -> None:

@@ -61,12 +61,12 @@ SLIPS = {
     "a slice is missing": (
         "context.group.native",
         f"{OTHERS}held.remove(next(one for one in held if 'experts' in one.tensor))",
-        ["elements of model.layers.0.block_sparse_moe.experts.gate_up_proj lie on no rank"] * 2,
+        ["elements of model.layers.0.block_sparse_moe.experts.gate_up_proj are on no rank"] * 2,
     ),
     "a rank lacks what is whole": (
         "context.group.native",
         f"{OTHERS}held.remove(next(one for one in held if 'q_proj' in one.tensor))",
-        ["", "it does not hold all of model.layers.0.self_attn.q_proj.weight once"],
+        ["", "it does not have all of model.layers.0.self_attn.q_proj.weight once"],
     ),
 }
 

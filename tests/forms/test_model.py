@@ -17,7 +17,7 @@ class Point(Model):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b'{"x": 1, "x": 1}', "the key 'x' stands twice"),
+        (b'{"x": 1, "x": 1}', "the key 'x' appears twice"),
         (b'{"x": 1, "z": 1}', "z: Extra inputs are not permitted"),
         (b'{"x": "1"}', "x: Input should be a valid integer"),
         (b'{"x": 1, "y": NaN}', "NaN is not a JSON number"),

@@ -68,9 +68,9 @@ def test_json_survives(value: object) -> None:
 def test_constants_are_read_where_the_caller_allows_them() -> None:
     """Published model configurations hold NaN and Infinity.
 
-    A key that stands twice is refused there too, by name.
+    A key that appears twice is refused there too, by name.
     """
     assert math.isnan(strict_json(b'{"a": NaN}', constants=True)["a"])
     assert strict_json("[-Infinity, 1e999]", constants=True) == [-math.inf, math.inf]
-    with pytest.raises(NotStrict, match="the key 'k' stands twice"):
+    with pytest.raises(NotStrict, match="the key 'k' appears twice"):
         strict_json(b'{"k": 1, "k": NaN}', constants=True)

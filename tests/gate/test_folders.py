@@ -29,7 +29,7 @@ def test_thousands_of_folders(place: Place, copy: Make) -> None:
         (folder.parent / "report.md").write_text("# not read\n")
     found = place.gate()
     assert not_met(found) == {}
-    assert "Left aside: 1000 reports of 1000 other commits." in found.notes
+    assert "Not counted: 1000 reports of 1000 other commits." in found.notes
 
 
 def test_folders_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_folders_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("harness.gate.reports.MOST_FOLDERS", 50)
     for number in range(60):
         (place.results / f"{number}").mkdir()
-    with pytest.raises(GateError, match="name the runs"):
+    with pytest.raises(GateError, match="give the runs"):
         place.gate()
 
 
@@ -120,5 +120,5 @@ def test_no_folder(place: Place) -> None:
     with pytest.raises(GateError, match="No such file"):
         place.gate(place.results / "nowhere")
     (place.results / "file").write_text("")
-    with pytest.raises(GateError, match="is not a folder"):
+    with pytest.raises(GateError, match="not a folder"):
         place.gate(place.results / "file")

@@ -48,7 +48,7 @@ def test_a_mistake_is_named_with_its_place(line: str) -> None:
 
 def test_a_scenario_that_is_named_twice() -> None:
     """Two entries for one scenario contradict each other; they are refused."""
-    with pytest.raises(ScenarioError, match="names words twice"):
+    with pytest.raises(ScenarioError, match="lists words twice"):
         parse_policy(f"{POLICY}  - {{scenario: words}}\n".encode(), name="p.yaml")
 
 
@@ -56,7 +56,7 @@ def test_a_role_that_nobody_has() -> None:
     """A policy that asks for a signature nobody can give is a mistake, not a gate that never
     opens.
     """
-    with pytest.raises(ScenarioError, match="asks for a signature by ci or release"):
+    with pytest.raises(ScenarioError, match="requires a signature by ci or release"):
         parse_policy(
             POLICY.replace("ci: [ci, ci-two], release: [release]", "ci: []").encode(), name="p.yaml"
         )
@@ -106,7 +106,7 @@ def test_files_that_the_trusted_branch_lacks(place: Place) -> None:
 def test_a_scenario_of_another_name(place: Place) -> None:
     """A file that holds another scenario than the policy names is a mistake of the policy."""
     place.trust({"scenarios/words/scenario.yaml": SCENARIO.replace("id: words", "id: other")})
-    with pytest.raises(ScenarioError, match="is scenario other, the policy names it as words"):
+    with pytest.raises(ScenarioError, match="is scenario other, but the policy calls it words"):
         place.gate()
 
 
@@ -119,4 +119,4 @@ def test_scenarios_that_never_count(place: Place, copy: Callable[[], Copy]) -> N
     place.trust({"scenarios/words/scenario.yaml": text})
     found = {one.name: one for one in place.gate().requirements}
     assert found["verdict"].word == "REFUSED"
-    assert "self-test that must end FAIL" in found["verdict"].reason
+    assert "self-test that must end with FAIL" in found["verdict"].reason

@@ -261,7 +261,7 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     out = ann.folder / "bundle"
     done = ann("bundle", str(ran.folder), "--out", str(out), "--inputs-limit", "1", cwd=place)
     assert done.code == 0, done.out
-    assert "input large is named by its digest only" in done.out
+    assert "input large is not included, only its digest" in done.out
     with out.open("rb") as file:
         index = unpack(file, tmp_path / "unpacked")
     assert [(one.name, one.carried) for one in index.inputs] == [("small", True), ("large", False)]
@@ -269,8 +269,8 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     (place / WORDS / "data" / "a" / "b").write_text("c")
     changed = ann("bundle", str(ran.folder), "--out", str(ann.folder / "more"), cwd=place)
     assert (
-        "input small is named by its digest only: what lies there is not what the run was given"
-        in changed.out
+        "input small is not included, only its digest: what lies there is not what the run was"
+        " given" in changed.out
     )
 
 
@@ -311,8 +311,8 @@ def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_
     elsewhere.write_text("changed")
     (place / "words.txt").unlink()
     found, _ = carried("less")
-    assert found["far"] == "what lies there is not what the run was given"
-    assert "it was not found here; --input NAME=PATH" in found["words"]
+    assert found["far"] == "the files there are not those that the run used"
+    assert "it was not found here; give its path with --input NAME=PATH" in found["words"]
     assert (found["own"], found["made"]) == ("", "")
     found, _ = carried("another-user", XDG_CACHE_HOME=str(tmp_path / "empty"))
     assert all("it was not found here" in why for why in found.values())

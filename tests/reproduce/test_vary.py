@@ -34,7 +34,7 @@ if CONDITION && [ "$fixed" = yes ]; then
 fi
 """
 START = "read -r _ <&4\n"
-ALIKE = "(both runs had it alike)"
+ALIKE = "(it was the same in both runs)"
 
 
 def odd(project: Project, condition: str, *, rank: str = RANK, scenario: str = SCENARIO) -> Path:
@@ -103,7 +103,7 @@ def test_the_variable_that_makes_the_difference_is_named(
         left = set(lines(out, "not varied: "))
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             (one,) = [line for line in left if f"variable {name}: " in line]
-            assert "ranks do not get it from whoever runs them: they have 1" in one
+            assert "ranks do not inherit it: they have 1" in one
 
     first, *others = runs(bob)
     assert answer_of(first) == "NOT REPRODUCED"
@@ -171,11 +171,14 @@ def test_where_nothing_flips_it_that_is_said(ann: Person, bob: Person, project: 
     report = ann.send(bob, made(ann, place))
     done = bob("reproduce", str(report), "--vary")
     assert done.code == 1, done.out
-    assert "none of 2 single changes is shown to make it REPRODUCED" in done.out
+    assert (
+        "2 single changes tried; this does not show that any of them makes it REPRODUCED"
+        in done.out
+    )
     assert [answer_of(folder) for folder in runs(bob)] == ["NOT REPRODUCED"] * 3
     few = bob("reproduce", str(report), "--vary", "--trials", "1")
     assert few.code == 2, few.out
-    assert "vary: nothing is varied: CANNOT TELL, so nothing is excluded yet" in few.out
+    assert "vary: skipped: CANNOT TELL, so nothing is excluded yet" in few.out
     assert len(runs(bob)) == 4
 
 
@@ -215,9 +218,9 @@ def test_the_number_of_usable_processors_is_varied(
         on_two = bob.send(ann, Ran(done.code, done.out, _only(runs(bob)[0])))
     with usable(1):
         planned = ann("reproduce", str(on_two), "--vary", "--dry-run")
-    assert "not varied: affinity: 2 then, 1 here: fewer can be used here" in planned.out, (
-        planned.out
-    )
+    assert (
+        "not varied: affinity: 2 then, 1 here: fewer can be used on this machine" in planned.out
+    ), planned.out
 
 
 def _only(folder: Path) -> Path:
@@ -279,7 +282,7 @@ def test_where_the_seeds_do_not_decide_both_passes_are_reproduced(
         " DECIDE"
     )
     assert told in done.out
-    assert "vary: nothing is varied: REPRODUCED, so nothing is to be explained" in done.out
+    assert "vary: skipped: REPRODUCED, so there is nothing to explain" in done.out
     assert len(runs(bob)) == 2
 
 

@@ -137,8 +137,8 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert why["cut.npy"] == "it is not a file of NumPy's format (.npy)"
     assert "the limit is" in why["hole.bin"]
     assert "its dtype is |O" in why["objects.npy"]
-    assert why["NOT A NAME"].startswith("it is not named as an artefact")
-    assert why[""] == "the rank left 8308 files, of which 8192 are looked at"
+    assert why["NOT A NAME"].startswith("its name is not that of an artefact")
+    assert why[""] == "the rank left 8308 files, but only 8192 are read"
     assert why["total.npy"] is None
     found = artefacts.look(linked(tmp_path))
     assert [one.values for one in found] == [{"file": "", "why": "the rank's folder is a link"}]
@@ -193,7 +193,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(
         ),
         (
             "total = total if not (stale and context.rank) else b'bytes'",
-            "total.bin holds bytes, not an array",
+            "total.bin contains bytes, not an array",
         ),
     ],
 )

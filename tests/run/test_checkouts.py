@@ -63,7 +63,7 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
         return provide(wanted, found(wanted, tmp_path), says=told.append), told
 
     (head, told), (old, _) = make(None), make("v1")
-    caution = "what is not committed in its repository has no part in it"
+    caution = "uncommitted changes in its repository are not built"
     assert told[0] == f"own from own at HEAD (commit {second[:12]}): {caution}"
     assert told[1].endswith(f"own at commit {second[:12]}")
     assert told[2].startswith("installing 2 packages, ")
@@ -112,7 +112,7 @@ def test_a_checkout_beside_a_file_of_requirements(offered: dict[str, str], tmp_p
     greeting = sha256(Path(offered["PIP_FIND_LINKS"]) / "greeting-1.0-py3-none-any.whl")
     other = supplied(f"greeting==1.0 --hash=sha256:{greeting}\n".encode(), name="r.txt")
     with pytest.raises(
-        EnvironmentProblem, match=r"the file of requirements lacks word\S*, which (own|greeting)"
+        EnvironmentProblem, match=r"the requirements file lacks word\S*, which (own|greeting)"
     ):
         provide(wanted, replace(other, checkouts=built))
 
@@ -134,9 +134,9 @@ def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -
         return str(refused.value)
 
     assert problem(path="gone").startswith("repo gone is not a folder")
-    assert problem(path="own", rev="v9").startswith("rev v9 names no commit of own")
+    assert problem(path="own", rev="v9").startswith("rev v9 is not a commit of own")
     assert problem(path="own/own").startswith(
-        "own/own holds no pyproject.toml and no setup.py at HEAD"
+        "own/own has no pyproject.toml and no setup.py at HEAD"
     )
     said = problem(path="own")
     assert said.startswith("own from own at HEAD (commit ")
@@ -264,7 +264,7 @@ def test_two_commits_of_a_package_are_compared(
     again = rankproof("reproduce", str(bundle), *signer, "--jobs", "1", env=offered)
     assert (again.code, "REPRODUCED" in again.out) == (0, True), again.out + again.err
     dry = rankproof("reproduce", str(bundle), *signer, "--dry-run", env=offered)
-    assert f", own at commit {head[:12]}: in the cache already" in dry.out
+    assert f", own at commit {head[:12]}: already in the cache" in dry.out
 
 
 @pytest.mark.slow
@@ -356,8 +356,8 @@ def test_a_package_that_was_never_built_cannot_be_brought_along(
     (cell,) = ran.record.judgement.cells
     assert [str(reason) for reason in cell.reasons] == [
         (
-            "environment of the candidate: nowhere cannot be had: it is not in the cache, and pip finds"
-            " no version of it"
+            "environment of the candidate: nowhere is not available: it is not in the cache, and"
+            " pip finds no version of it"
         )
     ]
     signer = ("--signer", fingerprint(ran), "--results", str(tmp_path / "again"))

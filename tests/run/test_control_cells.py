@@ -122,7 +122,7 @@ def test_a_try_says_that_the_control_held(tmp_path: Path) -> None:
     (folder / "scenario.yaml").write_text(SCENARIO)
     (folder / "subject.py").write_text(SUBJECT)
     for ranks, words in (
-        (2, "control: held, as stated of this cell"),
+        (2, "control: passed, as stated for this cell"),
         (3, "control: failed as stated"),
     ):
         tried = run_command(

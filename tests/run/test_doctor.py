@@ -39,7 +39,7 @@ def test_it_makes_nothing(rankproof: Run, tmp_path: Path) -> None:
     """
     ran = rankproof("doctor", "--quick")
     assert ran.code == 0, ran.out + ran.err
-    assert "is not made yet" in ran.out
+    assert "does not exist yet" in ran.out
     assert "yes   gloo" in ran.out
     assert not (tmp_path / "home" / ".local" / "share" / "rankproof" / "signing_key").exists()
     assert not (tmp_path / "results").exists()

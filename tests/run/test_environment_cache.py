@@ -231,7 +231,7 @@ def test_who_waits_says_so_and_makes_it_where_the_other_could_not(
         second = make_elsewhere("stuck", "1.0", env)
         assert second.stderr is not None
         assert second.stderr.readline().startswith(
-            "another process makes an environment with Python 3."
+            "waiting for another process that is making the environment with Python 3."
         )
         wheel.unlink()
         wheels.write(wheel.parent, "stuck", "1.0", "")
@@ -269,7 +269,10 @@ def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=60)
         nobody_reads(writer)
-    assert (running.returncode, "is marked unfinished, nothing was signed" in err) == (2, True), err
+    assert (running.returncode, "is marked unfinished, and nothing was signed" in err) == (
+        2,
+        True,
+    ), err
     assert not list((tmp_path / "cache").glob("*/*"))
 
 
@@ -311,7 +314,7 @@ def test_who_is_killed_while_making_leaves_nothing_that_counts(
     wheels.write(pipe.parent, "stuck", "1.0", "")
     told: list[str] = []
     made = provide(asked(stuck="1.0"), says=told.append)
-    assert told[0] == "an environment in the cache was never finished: it is made again"
+    assert told[0] == "an environment in the cache was never finished; making it again"
     assert not half.exists()
     assert [one.description for one in cache.cached()] == [f"Python {made.facts.python}, stuck 1.0"]
 
@@ -378,7 +381,7 @@ def test_words_of_pip_are_told_without_addresses() -> None:
         word for word in ("example", "secret", "443", "somebody", "/home") if word in str(found)
     ]
     assert scrubbed("see file:///opt/things/x.whl") == "see <address>"
-    assert str(problem("", requirements=["six==1"], python="3.13.0")).endswith("it said nothing")
+    assert str(problem("", requirements=["six==1"], python="3.13.0")).endswith("it printed nothing")
 
 
 @pytest.mark.slow

@@ -160,7 +160,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
     assert offline.code == 2
     (cell,) = offline.record.judgement.cells
     assert (cell.verdict, cell.candidate) == ("SKIPPED", None)
-    why = "greeting==2.0 cannot be had: it is not in the cache, and pip finds no version of it"
+    why = "greeting==2.0 is not available: it is not in the cache, and pip finds no version of it"
     assert [str(one) for one in cell.reasons] == [f"environment of the candidate: {why}"]
 
 
@@ -332,7 +332,7 @@ def test_ranks_that_change_their_environment_spoil_the_run(
         env=offered,
     )
     assert ran.code == 2
-    assert "changed while the run was going on; run it again" in ran.err
+    assert "changed during the run; run it again" in ran.err
     again = rankproof("run", str(scenario(FILES)), env=offered)
     assert again.code == 0, again.err
     assert "has changed since it was made" in again.err
@@ -372,7 +372,7 @@ def test_the_backends_library_must_be_in_the_environment(
     ran = rankproof("run", folder, "--set", "matrix.backend=[gloo]", env=offered)
     assert ran.code == 2
     why = (
-        "backend gloo: torch is not in the environment of the candidate: name it in"
+        "backend gloo: torch is not in the environment of the candidate; add it to"
         " environment.packages"
     )
     assert ran.record.judgement.cells[0].reasons == [Skip(SkipCode.BACKEND_LIBRARY, why)]

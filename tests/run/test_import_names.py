@@ -281,7 +281,7 @@ def refused(workshop: Workshop) -> str:
     assert ran.code == 2, ran.out + ran.err
     found = workshop.gate()
     assert found.answer != "OPEN"
-    assert word(found).startswith("REFUSED: it is not proved that the commit's code ran")
+    assert word(found).startswith("REFUSED: this does not prove that the commit's code ran")
     return reasons(ran)
 
 
@@ -328,7 +328,7 @@ def test_what_the_commit_removed_was_not_written_by_its_build(
     """
     prepare(workshop, REMOVED[what])
     assert workshop.run().code == 0
-    assert "of origin/main is not in the commit any more" in word(workshop.gate())
+    assert "of origin/main is no longer in the commit" in word(workshop.gate())
 
 
 def test_a_table_in_an_egg(workshop: Workshop) -> None:

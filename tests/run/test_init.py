@@ -120,7 +120,7 @@ def test_results_are_ignored_where_nothing_says_so(tmp_path: Path, before: str |
     if before is not None:
         file.write_text(before)
     assert ignore_results(tmp_path) == file
-    assert file.read_text().startswith(before or "# What")
+    assert file.read_text().startswith(before or "# The results")
     assert "\n/results/\n" in file.read_text()
     text = file.read_text()
     assert ignore_results(tmp_path) is None
@@ -174,10 +174,10 @@ def test_a_name_stays_a_text(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ({"error": "torch.OutOfMemoryError"}, "its last part alone"),
+        ({"error": "torch.OutOfMemoryError"}, "only its last part"),
         ({"error": "class"}, "not the name of an exception"),
         ({"error": "SystemExit"}, "without an error"),
-        ({"title": "\udcff"}, "no UTF-8"),
+        ({"title": "\udcff"}, "not UTF-8"),
         ({"title": "t" * 81}, "--title has 81 characters"),
         ({"question": "q" * 201}, "--question has 201 characters"),
     ],
@@ -256,7 +256,7 @@ def test_two_releases_of_a_package_are_written_and_run(
         (("--program", "--source", "x"), "--source is for a bug that raises"),
         (
             ("--hang", "--failing", "every"),
-            "--failing is for a bug that ends the ranks it shows on",
+            "--failing is for a bug that ends the ranks where it shows",
         ),
         (("--control", "1.0"), "--control is for --package; leave it out\n"),
         (("--package", "filelock"), "--package filelock needs --control VERSION"),

@@ -68,5 +68,6 @@ def test_a_file_is_named_from_its_package_down(
     bare = SCENARIO.replace("source: assert thing", "message: x, file: yaml/parser.py")
     linted = rankproof("lint", str(scenario({"scenario.yaml": bare})))
     assert (
-        "must_fail.file: is not enough: name the line in it too (source)" in linted.out + linted.err
+        "must_fail.file: is not enough; also give the line in it (source)"
+        in linted.out + linted.err
     )

@@ -75,6 +75,6 @@ def test_fewer_worlds_run_side_by_side_where_that_is_too_much(tmp_path: Path) ->
     said, skipped = run(tmp_path, descriptors=700)
     assert set(skipped.values()) == {None}
     assert (
-        "2 worlds side by side are too many here: 2 worlds of 64 ranks take 1,104 descriptors, and "
-        in said
+        "2 worlds at a time are too many for this machine: 2 worlds of 64 ranks take 1,104"
+        " descriptors, and " in said
     )

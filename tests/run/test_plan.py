@@ -103,9 +103,9 @@ def test_the_first_pip_that_tells_before_it_downloads_is_taken(
         with zipfile.ZipFile(bundled / name, "w") as wheel:
             wheel.writestr("pip/_internal/commands/install.py", source)
 
-    with pytest.raises(Unavailable, match="install pip beside Rankproof"):
+    with pytest.raises(Unavailable, match="install it next to Rankproof"):
         pip.caution(base)
     bundle("pip-1-py3-none-any.whl", "requirement_set = resolver.resolve(reqs)\n")
-    assert "downloads wheels to tell what it would install" in pip.caution(base)
+    assert "has to download wheels to list them" in pip.caution(base)
     bundle("pip-2-py3-none-any.whl", "preparer.prepare_linked_requirements_more(requirement_set)\n")
     assert pip.caution(base) == ""

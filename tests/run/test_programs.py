@@ -112,13 +112,13 @@ def test_a_program_is_an_arm_from_a_revision(tmp_path: Path, rankproof: Run) -> 
             "matrix: {ranks: [2], backend: [gloo]}",
             "a program joins no group",
         ),
-        ("deadline: 20s", "deadline: 20s, start: warm", "a program is always started anew"),
+        ("deadline: 20s", "deadline: 20s, start: warm", "a program is always started fresh"),
         (
             "kind: exit, ranks: every, code: 0",
             "kind: within, ranks: every, event: said, limit: 1s",
-            "name the event",
+            "give the event",
         ),
-        ("program: [", "entry: a:b\n  program: [", "cannot stand beside entry"),
+        ("program: [", "entry: a:b\n  program: [", "cannot be combined with entry"),
     ],
 )
 def test_what_a_program_cannot_have_is_named(old: str, new: str, said: str) -> None:

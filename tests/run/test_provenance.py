@@ -241,7 +241,7 @@ def test_a_copy_installed_from_main_is_not_the_branch(workshop: Workshop) -> Non
     found = workshop.gate()
     assert found.answer != "OPEN"
     assert word(found).startswith(
-        "REFUSED: it is not proved that the commit's code ran: candidate: engine.py"
+        "REFUSED: this does not prove that the commit's code ran: candidate: engine.py"
     )
 
 
@@ -274,7 +274,7 @@ def test_a_copy_whose_files_are_the_commits_is_proof(workshop: Workshop, way: st
     found = workshop.gate()
     assert found.answer == "OPEN", found.requirements
     ran = "the candidate ran the commit's code, as far as ranks report what they loaded"
-    assert word(found) == f"MET: {ran}; other packages are held against their own RECORD"
+    assert word(found) == f"MET: {ran}; other packages are compared with their own RECORD"
 
 
 def test_a_program_is_never_told(workshop: Workshop) -> None:
@@ -315,7 +315,7 @@ def test_what_is_installed_on_purpose_passes_and_no_gate_takes_it(workshop: Work
     assert found.answer == "CLOSED"
     assert (
         word(found)
-        == "REFUSED: the subject is what is installed (subject.of), not the commit's code"
+        == "REFUSED: the subject is the installed code (subject.of), not the commit's code"
     )
 
 
@@ -356,7 +356,7 @@ def test_a_gate_does_not_believe_what_a_record_says_of_the_commit(workshop: Work
     copy = Copy(ran.folder, Place(workshop.repo, workshop.results, Keys(workshop.root), head))
     copy.facts(source={"commit": head}).sign("key")
     refused = (
-        "REFUSED: it is not proved that the commit's code ran: candidate: engine.py came from an"
+        "REFUSED: this does not prove that the commit's code ran: candidate: engine.py came from an"
         " installed copy"
     )
     assert word(workshop.gate()).startswith(refused)

@@ -112,7 +112,7 @@ def test_noise_without_chunks_is_not_measured_in_chunks() -> None:
     file = ROOT / "scenarios" / "chunk-boundary-prefill" / "scenario.yaml"
     text = file.read_bytes()
     parse_scenario(text, name=str(file))
-    with pytest.raises(ScenarioError, match="unchunked cannot stand beside a prefill_chunk"):
+    with pytest.raises(ScenarioError, match="unchunked cannot be combined with a prefill_chunk"):
         parse_scenario(
             text.replace(b"envelope: unchunked", b"envelope: unchunked, prefill_chunk: 8"),
             name=str(file),

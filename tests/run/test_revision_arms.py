@@ -213,15 +213,15 @@ def test_the_working_tree_can_be_compared_with_a_revision(
         (
             "0123456",
             (
-                "names no commit of the scenario's repository; --repo PATH takes it from another"
-                " repository"
+                "is not a commit of the scenario's repository; to use another repository, give"
+                " --repo PATH"
             ),
         ),
-        ("fixed:proj.py", "names no commit"),
-        ("broken..fixed", "names no commit"),
+        ("fixed:proj.py", "is not a commit"),
+        ("broken..fixed", "is not a commit"),
         (
             "twice",
-            "ambiguous in the scenario's repository: write refs/heads/twice or refs/tags/twice",
+            "ambiguous in the scenario's repository; write refs/heads/twice or refs/tags/twice",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_submodules_and_pointers_of_lfs_are_named(
     folder = scenario_in(repo / "meet")
     for rev, said in (
         ("submodule", "third is a submodule"),
-        ("lfs", "weights.bin .* pointer of git-lfs"),
+        ("lfs", "weights.bin .* git-lfs pointer"),
     ):
         with pytest.raises(ArmError, match=said):
             staged(folder, f"subject.control.rev={rev}")
@@ -327,7 +327,7 @@ def test_a_name_that_cannot_be_written_down_is_refused(
     """A file whose name would break a line of the evidence stops the run, with the name escaped."""
     repo = make(tmp_path / "proj")
     commit(repo, {name: "x = 1\n"}, tag="odd")
-    with pytest.raises(ArmError, match="cannot be laid out"):
+    with pytest.raises(ArmError, match="cannot be checked out"):
         staged(scenario_in(repo / "meet"), "subject.candidate.rev=odd")
 
 
@@ -338,7 +338,7 @@ def test_too_much_code_says_what_to_do(
     is read.
     """
     monkeypatch.setattr("harness.run.arms.code.FILES_LIMIT", 1)
-    with pytest.raises(ArmError, match=r"subject\.path: the repository holds more than"):
+    with pytest.raises(ArmError, match=r"subject\.path: the repository contains more than"):
         staged(scenario_in(make(tmp_path / "proj") / "meet"))
 
 
@@ -347,7 +347,7 @@ def test_a_file_in_both_places_is_no_guess(tmp_path: Path, staged: Callable[...,
     repo = make(tmp_path / "proj")
     folder = scenario_in(repo / "meet")
     write(folder, {"proj.py": "another\n"})
-    with pytest.raises(ArmError, match=r"proj\.py lies both"):
+    with pytest.raises(ArmError, match=r"proj\.py is both"):
         staged(folder)
 
 

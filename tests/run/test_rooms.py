@@ -180,7 +180,7 @@ def test_a_model_that_only_the_user_has_is_named(
         ("a/../b", "must stay inside"),
         ("./", "must be a folder inside the scenario's folder, or shared for the user's own"),
         ("[shared]", "must be a text"),
-        ('house, env: {HOME: "/x"}', "cannot stand beside env.HOME"),
+        ('house, env: {HOME: "/x"}', "cannot be combined with env.HOME"),
     ],
 )
 def test_a_home_that_cannot_be_is_named(home: str, said: str) -> None:

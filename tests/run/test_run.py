@@ -72,14 +72,15 @@ def test_a_report_that_no_key_could_sign_is_no_pass(
     ran = rankproof("run", str(scenario()), "--set", "trials.candidate=5", env=nowhere)
     assert (ran.code, ran.record.judgement.verdict) == (2, "PASS"), ran.out + ran.err
     assert ran.err.endswith(
-        "UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned\n"
+        "UNSIGNED (exit code 2), because there was no key to sign with. Name one with --key, or"
+        " accept this with --unsigned\n"
     )
     places = (str(ran.folder), "--results", str(tmp_path / "more"))
     again = ("reproduce", *places, "--i-trust-this-file", "--from-evidence")
     assert rankproof(*again, env=nowhere).code == 2
     wanted = rankproof(*again, "--unsigned", env=nowhere)
     assert wanted.code == 0, wanted.out + wanted.err
-    assert "for want of a key" not in wanted.err
+    assert "no key to sign with" not in wanted.err
 
 
 def test_the_first_run_in_a_repository_is_of_a_clean_tree(

@@ -123,15 +123,15 @@ SLIPS = {
     ),
     "context": (
         {"subject.py": SUBJECT.replace("context, *, broken", "*, broken")},
-        ["the first parameter of an entry is the rank's context"],
+        ["the first parameter of an entry must be the rank's context"],
     ),
     "coroutine": (
         {"subject.py": SUBJECT.replace("def meet", "async def meet")},
-        ["scenario.yaml:7:10: subject.entry: is a coroutine function: calling it runs nothing"],
+        ["scenario.yaml:7:10: subject.entry: is a coroutine function, so calling it runs nothing"],
     ),
     "generator": (
         {"subject.py": SUBJECT + "    yield\n"},
-        ["subject.entry: is a generator function: calling it runs nothing"],
+        ["subject.entry: is a generator function, so calling it runs nothing"],
     ),
     "behind a decorator": (
         {
@@ -163,8 +163,8 @@ SLIPS = {
     "no module": (
         {"scenario.yaml": SCENARIO.replace("subject:meet", "sbject:meet")},
         [
-            "scenario.yaml:7:10: subject.entry: sbject:meet names no file of the subject's folder",
-            "(sbject.py is not there)",
+            "scenario.yaml:7:10: subject.entry: sbject:meet is not in the subject's folder",
+            "which has no sbject.py",
         ],
     ),
     "no folder": (
@@ -205,7 +205,7 @@ def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Sli
     (problem,) = told(repo / "meet")
     assert problem == (
         "scenario.yaml:10:10: subject.control.rev: subject.py as the control has it "
-        f'(v1, commit {old[:12]}) has no function "meet"; it has join. Name a revision that has it'
+        f'(v1, commit {old[:12]}) has no function "meet"; it has join. Give a revision that has it'
     )
 
 
@@ -278,8 +278,8 @@ def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankpro
         "meet",
     ]
     assert 'typo.yaml:7:10: subject.entry: subject.py has no function "meat"' in ran.err
-    assert "typo: nothing was run, and nothing signed" in ran.err
-    assert "gone.yaml:7:10: subject.entry: sbject:meet names no file" in ran.err
+    assert "typo: not run, and nothing was signed" in ran.err
+    assert "gone.yaml:7:10: subject.entry: sbject:meet is not in the subject's folder" in ran.err
     assert "Traceback" not in ran.err
 
 
@@ -443,13 +443,17 @@ def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
         ),
         ("def f(c, **kw): pass", ["anything"], []),
         ("def f(*args, **kw): pass", ["anything"], []),
-        ("def f(c): pass", ["c"], [("c", "takes the rank's context as")]),
+        ("def f(c): pass", ["c"], [("c", "gives to the rank's context")]),
         (
             "def f(c, a, /): pass",
             ["a"],
-            [("a", "is not a parameter of"), (None, "takes a by place only")],
+            [("a", "is not a parameter of"), (None, "takes a only by position")],
         ),
-        ("def f(): pass", [], [(None, "the first parameter of an entry is the rank's context")]),
+        (
+            "def f(): pass",
+            [],
+            [(None, "the first parameter of an entry must be the rank's context")],
+        ),
     ],
 )
 def test_each_misfit_says_what_to_do(

@@ -55,7 +55,7 @@ def test_a_run_writes_a_statement_that_verifies(signed: Signed) -> None:
     assert found.ok, found
     assert step(found, "statement") == (
         "passed",
-        "the statement is that of this report, by the same key",
+        "the statement belongs to this report and has the same key",
     )
     said = json.loads(signed.payload())
     assert said["_type"] == "https://in-toto.io/Statement/v1"
@@ -159,7 +159,7 @@ def test_a_statement_is_not_needed(signed: Signed) -> None:
     signed.envelope.unlink()
     found = signed.verify()
     assert found.ok
-    assert step(found, "statement") == ("absent", "no statement for machines is there")
+    assert step(found, "statement") == ("absent", "there is no statement for machines")
 
 
 def _predicate(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
@@ -282,7 +282,7 @@ def test_two_keys_in_one_envelope(signed: Signed, stranger: Path) -> None:
     signed.write(payload, [signed.sign(payload, key=stranger), signed.sign(payload)])
     found = signed.verify()
     assert found.ok, found
-    assert "whom nobody vouches for" in step(found, "statement")[1]
+    assert "which was not checked" in step(found, "statement")[1]
     bad = (b"x" + payload, stranger)
     signed.write(payload, [signed.sign(payload), signed.sign(bad[0], key=bad[1])])
     assert signed.verify().word == "STATEMENT BADLY SIGNED"

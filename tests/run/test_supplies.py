@@ -56,7 +56,7 @@ def test_an_extra_brings_what_it_stands_for(offered: dict[str, str]) -> None:
     made = provide(Environment(packages={"able[more]": "1.0"}))
     assert (made.facts.versions, made.named) == ({"able": "1.0", "word": "1.2"}, ("able",))
     with pytest.raises(
-        EnvironmentProblem, match=r"^able 1\.0 has no extra moar: write one that it has, or none$"
+        EnvironmentProblem, match=r"^able 1\.0 has no extra moar; use one that it has, or none$"
     ):
         provide(Environment(packages={"able[moar]": "1.0"}))
 
@@ -113,10 +113,10 @@ def test_torch_that_would_bring_cuda_is_refused(offered: dict[str, str]) -> None
         with pytest.raises(EnvironmentProblem) as refused:
             provide(Environment(packages=wanted, torch="cpu"), says=told.append)
         assert str(refused.value).startswith(
-            "torch 9.0 would bring nvidia-cublas 13.0, triton 3.0 to a run on the CPU; nothing was"
-            " installed. Have pip"
+            "torch 9.0 would install nvidia-cublas 13.0, triton 3.0 for a run on the CPU; nothing"
+            " was installed. Let pip"
         )
-        assert str(refused.value).endswith("or take what there is: environment.torch: any")
+        assert str(refused.value).endswith("Or accept this build with environment.torch: any")
         assert [text.partition(" ")[0] for text in told] == ["making"]
     assert all(one.description is None for one in cache.cached())
     anything = provide(Environment(packages={"torch": "9.0"}, torch="any"))
@@ -180,7 +180,7 @@ def test_a_file_of_requirements_is_evidence(
     other = pinned["new.txt"].replace("word==1.2", "word==1.3")
     assert "is not the scenario's, or not the one that is kept" in judged(other, told=False)
     assert "word 1.3 was asked for, 1.2 is there" in judged(other, told=True)
-    assert "word 1.2 is there, which nobody asked for" in judged(
+    assert "word 1.2 is installed, but was not requested" in judged(
         pinned["new.txt"].splitlines()[0], told=True
     )
     assert "cannot be read again" in judged("own>=1\n", told=True)

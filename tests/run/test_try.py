@@ -61,7 +61,7 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     assert not ran.results.exists()
     assert list(temporary.glob("rankproof-[!p]*")) == []
     candidate, _, control = ran.out.partition("  control: failed as stated")
-    assert "tried once in ranks=3,backend=none; nothing is kept, and nothing signed" in candidate
+    assert "tried once in ranks=3,backend=none; nothing is kept or signed" in candidate
     assert "  candidate: passed, in " in candidate
     rank = candidate.partition("    rank 1:\n")[2].partition("    rank 2:")[0]
     names = re.findall(r"^ +[0-9.]+ s  (\S+)", rank, re.MULTILINE)
@@ -79,13 +79,13 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
             "float32 [4], sha256 " + digest(kept, "sums") + "...: -0.1 to 1.5, 1 NaN, 1 infinite",
         ),
     ]
-    assert "      stray.txt is not an artefact: it is not named as an artefact" in kept
+    assert "      stray.txt is not an artefact: its name is not that of an artefact" in kept
     assert digest(candidate.partition("rank 0 kept")[2], "sums") != digest(kept, "sums")
     assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
     assert re.search(r"    FAILS  met +rank 1: no met: AssertionError at 'assert thing'\n", control)
     assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
     worlds = r"5 \+ 2 trials in 2 cells, \d+ worlds? at a time"
-    assert re.search(rf"a run would take about \d+ s, if each took as long: {worlds}\n", control)
+    assert re.search(rf"a run would take about \d+ s at this speed: {worlds}\n", control)
 
 
 @pytest.mark.slow
@@ -101,11 +101,13 @@ def test_a_page_is_enough_to_see_what_happened(scenario: Write, rankproof: Run) 
     assert ran.code == 0, ran.out + ran.err
     lines = ran.out.splitlines()
     assert len(lines) <= 40
-    assert "    held: met, ended, nobody-left; and 6 of the harness's own checks" in lines
+    assert "    passed: met, ended, nobody-left; and 6 of the harness's own checks" in lines
     assert "    ranks 0-4: met" in lines
-    assert "    ranks 1-4: no event of its own; raised AssertionError at 'assert thing'" in lines
+    assert (
+        "    ranks 1-4: no event from the subject; raised AssertionError at 'assert thing'" in lines
+    )
     assert re.search(r"FAILS +met +rank 1: no met: AssertionError at 'assert thing'", ran.out)
-    assert re.search(r"last lines that rank [1-4] printed:\n(.*\n){2}.*AssertionError", ran.out)
+    assert re.search(r"last output of rank [1-4]:\n(.*\n){2}.*AssertionError", ran.out)
     assert lines[-1] == "  --all prints every event, check, log and array of these trials"
 
 
@@ -165,10 +167,10 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
     whole = str(folder / "scenario.yaml")
     unknown = rankproof("run", whole, "--try", "--cell", "ranks=9")
     assert (unknown.code, unknown.out.count("candidate:")) == (64, 0)
-    assert "no cell is called ranks=9; the cells are ranks=2,backend=none" in unknown.err
+    assert "there is no cell ranks=9; the cells are ranks=2,backend=none" in unknown.err
     alone = rankproof("run", whole, "--cell", "ranks=2,backend=none")
     assert alone.code == 64
-    assert "--cell is for --try" in alone.err
+    assert "--cell needs --try" in alone.err
     refused = rankproof("run", whole, "--try", "--set", "matrix.backend=[nccl]")
     assert refused.code == 2
     assert re.search(

@@ -187,8 +187,8 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
             2,
             VerdictCode.CONTROL_NOT_AS_STATED,
             (
-                "check loss held on every rank: it allows atol 0.125, and an element of score.loss"
-                " was changed by 0.0625"
+                "check loss held on every rank: it allows atol 0.125, but an element of"
+                " score.loss was changed by 0.0625"
             ),
         ),
         (
@@ -196,7 +196,7 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
             "ulp: 2",
             2,
             VerdictCode.CONTROL_NOT_AS_STATED,
-            "it allows 2 ulp, and an element of logits was",
+            "it allows 2 ulp, but an element of logits was",
         ),
         # nothing in the value can be changed so
         (

@@ -52,7 +52,7 @@ def test_each_kind_is_read(good: str, problems: Any, check: str) -> None:
         (PROGRESS.replace("1s", "0s"), "limit", "more than 0s"),
         (PROGRESS.replace("event: step", "event: step, at_least: 0"), "at_least", "at least 1"),
         (NOTICED.replace("dies", "dyes"), "fault", "must be the id of a fault"),
-        (NOTICED.replace("1s", "2min"), "limit", "nobody is late"),
+        (NOTICED.replace("1s", "2min"), "limit", "no rank can be late"),
         (ENDS.replace("2s", "3s"), "limit", "world.after_failure (2s)"),
         (
             "kind: environment-agrees, ranks: every, but: [TZ]",
@@ -100,7 +100,8 @@ def test_a_program_has_no_runtime_that_tells(good: str, problems: Any) -> None:
         for one in problems(with_check(text, "kind: environment-agrees, ranks: every"))
     ]
     assert any(
-        key == "checks[0].kind" and "nothing of ours inside" in message for key, message in words
+        key == "checks[0].kind" and "which a program does not have" in message
+        for key, message in words
     )
 
 
@@ -108,8 +109,8 @@ def test_a_program_has_no_runtime_that_tells(good: str, problems: Any) -> None:
     ("backend", "timeout", "words"),
     [
         ("[gloo]", "5s", ""),
-        ("[mlx-ring]", "5s", "cannot be had with mlx-ring: MLX gives its ring no bound"),
-        ("[nccl]", "5s", "cannot be had with nccl"),
+        ("[mlx-ring]", "5s", "cannot be used with mlx-ring: MLX gives its ring no bound"),
+        ("[nccl]", "5s", "cannot be used with nccl"),
         ("[gloo]", "60s", "less than world.deadline"),
         ("[gloo]", "0s", "more than 0s"),
     ],
@@ -148,7 +149,7 @@ REFERENCE = "  reference: {with: {}}\n"
             "layers",
             "allows 4 times the reference's noise (layers",
         ),
-        ("kind: equivalent", "", "states no size of defect that has to be seen (sees)"),
+        ("kind: equivalent", "", "has no size of defect that it must detect (sees)"),
         ('kind: shards-cover, replicated: [norm, "*"]', "replicated[1]", "matches every tensor"),
         ('kind: shards-cover, replicated: ["?*"]', "replicated[0]", "matches every tensor"),
     ],

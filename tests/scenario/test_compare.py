@@ -52,7 +52,7 @@ def test_a_comparison_is_a_candidate_a_control_and_a_reference(problems: Problem
     )
     assert found.subject.control is not None
     expected = found.subject.control.must_fail.expected(3)
-    held = "it allows atol 0.125, and an element of score.loss was changed by 0.25 (absolute)"
+    held = "it allows atol 0.125, but an element of score.loss was changed by 0.25 (absolute)"
     assert expected == (("loss", (1, 2), held),)
     plan = reference_of(found, cells(found)[1])
     assert plan is not None
@@ -88,37 +88,37 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
             "fast: true",
             "fast: false",
             "subject.compare",
-            "a and b are the same code with the same arguments",
+            "has the same code, arguments and environment for a and b",
         ),
         (
             "  compare:",
             "  candidate: {}\n  compare:",
             "subject.candidate",
-            "cannot stand beside compare",
+            "cannot be combined with compare",
         ),
         (
             "  compare:",
             "  reference: {}\n  compare:",
             "subject.reference",
-            "cannot stand beside compare",
+            "cannot be combined with compare",
         ),
         (
             "  entry: subject:score",
             "  program: [sh, rank.sh]",
             "subject.compare",
-            "nothing of ours inside",
+            "which a program does not have",
         ),
         (
             "value: score.loss, ranks",
             "value: score.los, ranks",
             "subject.compare.defect.value",
-            "no check could see",
+            "no check could detect",
         ),
         (
             "value: score.loss, ranks",
             "artefact: loss, ranks",
             "subject.compare.defect.artefact",
-            "no check could see",
+            "no check could detect",
         ),
         ("absolute: 0.25", "one: character", "subject.compare.defect.one", "is for texts"),
         ("absolute: 0.25", "absolute: 0", "subject.compare.defect.absolute", "is not allowed"),
@@ -127,7 +127,7 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
             "absolute: 0.25",
             "absolute: 0.25, ulp: 1",
             "subject.compare.defect.ulp",
-            "beside absolute",
+            "cannot be combined with absolute",
         ),
         ("absolute: 0.25", "absolut: 0.25", "subject.compare.defect.absolut", "not a known key"),
         (
@@ -146,25 +146,25 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
             "close, ranks: every",
             "close, ranks: [0]",
             "subject.compare.defect.ranks",
-            "are none of those that",
+            "are not covered by",
         ),
         (
             "value: score.loss, against: a",
             "value: score.loss, against: reference",
             "checks[0].against",
-            "called a",
+            "must be a",
         ),
         (
             "checks:",
             "faults: [{id: x, kind: kill, ranks: [1], at: score}]\nchecks:",
             "faults",
-            "cannot stand beside",
+            "cannot be combined with",
         ),
         (
             "checks:",
             "measure: [{id: m, probe: rss, against: control}]\nchecks:",
             "measure[0].against",
-            "b again",
+            "is b with the defect",
         ),
         (
             "b: {with: {fast: true}}",
@@ -199,7 +199,7 @@ def test_a_comparison_of_nothing_is_refused(problems: Problems) -> None:
         GOOD[: GOOD.index("checks:")] + "checks: [{id: ended, kind: exit, ranks: every, code: 0}]\n"
     )
     assert [one.message for one in problems(text) if one.key == "subject.compare"] == [
-        "compares nothing: no check says against: a"
+        "compares nothing, because no check has against: a"
     ]
 
 
@@ -210,7 +210,7 @@ def test_a_check_says_whom_it_is_compared_with(problems: Problems) -> None:
     )
     plain = plain.replace("    defect: {value: score.loss, ranks: nonzero, absolute: 0.25}\n", "")
     found = [one for one in problems(plain) if one.key == "checks[0].against"]
-    assert [one.message for one in found] == ["is for subject.compare, which is not there"]
+    assert [one.message for one in found] == ["needs a subject.compare section"]
     both = problems(GOOD.replace("score.ids, against: a", "score.ids, against: a, to: [1]"))
     assert [one.key for one in both] == ["checks[1].to"]
     neither = problems(GOOD.replace("score.ids, against: a", "score.ids"))
@@ -224,6 +224,6 @@ def test_a_defect_within_the_tolerance_is_noted(tmp_path: Any) -> None:
     (tmp_path / "scenario.yaml").write_text(GOOD.replace("absolute: 0.25", "absolute: 0.125"))
     notes = [str(one) for one in load_scenario(tmp_path).notes]
     assert any(
-        "is within what the check loss allows (atol 0.125), so it cannot be seen" in one
+        "is within the tolerance of the check loss (atol 0.125), so it cannot be detected" in one
         for one in notes
     ), notes

@@ -65,10 +65,10 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
-        ("{}", "environment: names neither python nor packages"),
+        ("{}", "environment: is empty"),
         ("{python: 3.13}", "environment.python: must be a text; put it in quotes"),
-        ('{python: "3.10"}', "from 3.11 on"),
-        ('{python: ">=3.12"}', "from 3.11 on"),
+        ('{python: "3.10"}', "Python 3.11 or newer"),
+        ('{python: ">=3.12"}', "Python 3.11 or newer"),
         ("{packages: {it: 1.0}}", "environment.packages.it: must be a text; put it in quotes"),
         ('{packages: {it: "1.*"}}', "one exact version"),
         ('{packages: {it: ">=1"}}', "one exact version"),
@@ -79,7 +79,7 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
         ('{packages: {"it[]": "1"}}', "must be the name of a package"),
         ('{packages: {"it[a,,b]": "1"}}', "must be the name of a package"),
         ('{packages: {"it[a] @ file:///x": "1"}}', "must be the name of a package"),
-        ('{packages: {it: "1", "it[cpu]": "1"}}', "is named twice"),
+        ('{packages: {it: "1", "it[cpu]": "1"}}', "is given twice"),
         ("{packages: {it: [1]}}", "environment.packages.it: must be a text"),
         ("{packages: {it: {rev: v1}}}", "environment.packages.it.path: is missing; add it here"),
         (
@@ -87,13 +87,16 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
             "environment.packages.it.rv: is not a known key here",
         ),
         ("{packages: {it: {path: /it}}}", "must be a path relative to the scenario's folder"),
-        ('{packages: {it: {path: ../it, rev: "--all"}}}', "none begins with a hyphen"),
-        ('{requirements: r.txt, packages: {it: "1"}}', "names it beside a file of requirements"),
+        ('{packages: {it: {path: ../it, rev: "--all"}}}', "cannot begin with a hyphen"),
+        (
+            '{requirements: r.txt, packages: {it: "1"}}',
+            "has it, but requirements lists every package",
+        ),
         ("{requirements: ../r.txt}", "must stay inside the scenario's folder"),
         ('{packages: {torch: "2.13.0"}, torch: cuda}', "environment.torch: must be cpu or any"),
-        ("{torch: cpu}", "names neither python nor packages"),
+        ("{torch: cpu}", "is empty"),
         ('{packages: {"it @ file:///x": "1"}}', "must be the name of a package"),
-        ('{packages: {hf_hub: "1", hf-hub: "2"}}', "is named twice"),
+        ('{packages: {hf_hub: "1", hf-hub: "2"}}', "is given twice"),
         ('{pakages: {it: "1"}}', "known key"),
     ],
 )
@@ -169,7 +172,7 @@ def test_programs_have_no_environment() -> None:
         b"entry: subject:check", b"program: [sh, x.sh]"
     )
     (found,) = messages(given)
-    assert found.startswith("subject.control.environment: is for functions of Python")
+    assert found.startswith("subject.control.environment: is only for Python subjects")
 
 
 def test_names_and_versions_are_compared_by_meaning() -> None:
@@ -194,11 +197,11 @@ def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
         return list(asked.unmet(python=python, packages=packages))
 
     assert unmet(it="1", own="0") == []
-    assert unmet("3.1", it="1", own="0") == ["Python 3.13 was asked for, 3.1 is there"]
-    assert unmet(it="1.1", own="0") == ["it 1.0 was asked for, 1.1 is there"]
+    assert unmet("3.1", it="1", own="0") == ["Python 3.13 was requested, but 3.1 is installed"]
+    assert unmet(it="1.1", own="0") == ["it 1.0 was requested, but 1.1 is installed"]
     assert unmet() == [
-        "it 1.0 was asked for, and no it is there",
-        "own was asked for, from a checkout, and no own is there",
+        "it 1.0 was requested, but it is not installed",
+        "own was requested from a checkout, but own is not installed",
     ]
     assert unmet(it="1", own="0", torch="2.13.0+cpu", numpy="2") == []
     brought = {
@@ -210,12 +213,12 @@ def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
     }
     assert unmet(it="1", own="0", **brought) == [
         (
-            "torch for the CPU was asked for, and cuda-toolkit 13, nvidia-cublas 13, nvidia-nvtx 1 and"
-            " 1 more is there"
+            "torch for the CPU was requested, but cuda-toolkit 13, nvidia-cublas 13, nvidia-nvtx"
+            " 1 and 1 more is installed"
         )
     ]
     assert unmet(it="1", own="0", torch="2.13.0+cu126") == [
-        "torch for the CPU was asked for, and torch 2.13.0+cu126 is there"
+        "torch for the CPU was requested, but torch 2.13.0+cu126 is installed"
     ]
     del brought["torch"]
     assert unmet(it="1", own="0", **brought) == []

@@ -90,7 +90,7 @@ def test_calls_that_run_later_do_not_change_places(good: str, problems: Any) -> 
     (problem,) = problems(with_faults(observed, "id: f, ranks: [1], kind: reorder-calls"))
     assert problem.key == "faults[0].kind"
     assert (
-        "cannot be done to calls of mlx-ring: MLX runs a call when something is evaluated"
+        "cannot act on calls of mlx-ring: MLX runs a call when something is evaluated"
         in problem.message
     )
 
@@ -156,14 +156,14 @@ def test_a_link_fault_that_could_do_nothing_is_told(
         (
             "hosts: 2, placement: [0, 1, 2, 0]",
             "world.placement",
-            "names host 2, and the hosts are 0 to 1",
+            "has host 2, but the hosts are 0 to 1",
         ),
         (
             "hosts: 2, placement: [0, 1, 1]",
             "world.placement",
             "has no host for rank 3 of a world of 4",
         ),
-        ("hosts: 2, placement: [0, one]", "world.placement[1]", "must be a host"),
+        ("hosts: 2, placement: [0, one]", "world.placement[1]", "must be the number of a host"),
     ],
 )
 def test_a_rank_without_a_host_is_told(
@@ -189,17 +189,17 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: kill, ranks: [1], at: Tokenizer.Load"],
             "at",
-            "is not an event a rank can emit",
+            "is not a valid name of an event",
         ),
         (
             ["id: f, kind: kill, ranks: [1], at: a, arm: control"],
             "arm",
-            "its control must fail for its code",
+            "the control of a claim must fail because of its code",
         ),
         (
             ["id: f, kind: kill, ranks: [1], at: rank.exited"],
             "at",
-            "is told about a rank, not by it",
+            "is emitted by the harness, not by a rank",
         ),
         (
             ["id: f, kind: kill, ranks: [1], at: world.start"],
@@ -257,7 +257,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
                 "id: g, kind: pause, ranks: every, at: a, for: 1s",
             ],
             "at",
-            "meets the fault f",
+            "conflicts with the fault f",
         ),
         (
             [
@@ -270,7 +270,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: kill, ranks: [0], at: a", "id: f, kind: kill, ranks: [1], at: a"],
             "id",
-            "is the id of another one",
+            "is also the id of another one",
         ),
         (
             [
@@ -283,7 +283,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: perturb, ranks: [1], value: a.b, ulp: 1, one: token"],
             "one",
-            "cannot stand beside ulp",
+            "cannot be combined with ulp",
         ),
         (["id: f, kind: env, ranks: [1], set: {RANKPROOF_X: a}"], "set.RANKPROOF_X", "is reserved"),
         (["id: f, kind: starve, ranks: [1], at: a, for: 1s, burners: 1"], "burners", "at least 2"),
@@ -364,7 +364,7 @@ def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(
     assert problems(with_faults(good, f"id: f, {fault}", f"id: g, {fault}") + hub) == ()
     (found,) = problems(with_faults(good, f"id: f, {fault}", f"id: f, {fault}") + hub)
     assert (found.key, found.kind) == ("faults[1].id", "error")
-    assert "is the id of another one" in found.message
+    assert "is also the id of another one" in found.message
 
 
 def test_a_program_is_struck_at_an_event_of_its_own(good: str, problems: Any) -> None:
@@ -383,4 +383,4 @@ def test_a_program_is_struck_at_an_event_of_its_own(good: str, problems: Any) ->
         for event in ("ready", "rank.begin")
     ]
     assert at[0] == []
-    assert "which a program lacks" in at[1][0]
+    assert "which a program does not have" in at[1][0]

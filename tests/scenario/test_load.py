@@ -149,10 +149,10 @@ def test_a_checkout_given_on_the_command_line_starts_at_the_current_folder(
         ("trial.candidate=3", 1, "trial", "trials", "not a known key"),
         ("matrix.rank=[2]", 1, "matrix.rank", "ranks", "not a known key"),
         ("inputs.tokeniser=x", 1, "inputs.tokeniser", "tokenizer", "not a known key"),
-        ("checks[9].id=x", 1, "checks[9]", None, "names no item"),
+        ("checks[9].id=x", 1, "checks[9]", None, "is not an item"),
         ("title[0]=x", 1, "title[0]", None, "not a mapping"),
         ("title.x=x", 1, "title.x", None, "not a mapping"),
-        ("checks.id=x", 1, "checks.id", None, "names no item"),
+        ("checks.id=x", 1, "checks.id", None, "is not an item"),
         ("needs[0]=x", 1, "needs[0]", None, "not a list"),
         ("world.deadline=60", 16, "world.deadline", "60s", "unit"),
         ("world.start=wrm", 13, "world.start", "warm", "warm or fresh"),
@@ -223,7 +223,10 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
     notes = load_scenario(folder).notes
     assert [(note.key, note.message.partition(":")[0]) for note in notes] == [
         ("matrix.ranks[0]", "a world of one rank tests nothing distributed"),
-        ("faults[0].at", "comes when the subject has returned"),
+        (
+            "faults[0].at",
+            "comes after the subject returned; no check needs a later event, so it has no effect",
+        ),
         ("checks", "no check asks rank 1 of 2 about anything but how it ended"),
     ]
     wide = (
@@ -246,7 +249,7 @@ def test_of_two_ranks_that_differ_both_do(
     text = text.replace("check: tokenizer-ready", "check: same-identity")
     (folder / "scenario.yaml").write_text(text)
     notes = load_scenario(folder, overrides=["matrix.ranks=[2]", "matrix.exclude=[]"]).notes
-    assert any("names one of two ranks" in note.message for note in notes) is told
+    assert any("compares two ranks" in note.message for note in notes) is told
 
 
 @pytest.mark.parametrize(

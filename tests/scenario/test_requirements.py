@@ -42,24 +42,24 @@ def test_what_a_compiler_writes_is_read() -> None:
         ("numpy", "does not pin one version of numpy"),
         (f"numpy>=2 --hash=sha256:{ONE}", "does not pin one version of numpy"),
         (f"numpy==2.* --hash=sha256:{ONE}", "does not pin one version of numpy"),
-        (f"numpy==2,<3 --hash=sha256:{ONE}", "cannot be read"),
+        (f"numpy==2,<3 --hash=sha256:{ONE}", "is not a requirement"),
         (f"numpy~=2.0 --hash=sha256:{ONE}", "does not pin one version of numpy"),
         ("numpy==2.0", "has no hash; write numpy==2.0 --hash=sha256:"),
         ("numpy==2.0 --hash=md5:abc", "not sha256"),
         (f"numpy==2.0 --hash=sha256:{ONE.replace('1', 'A')}", "not sha256"),
-        (f"numpy @ https://example.org/numpy.whl --hash=sha256:{ONE}", "is an address or a folder"),
-        ("./numpy-2.0-py3-none-any.whl", "is an address or a folder"),
-        ("git+https://example.org/numpy", "is an address or a folder"),
-        ("-r other.txt", "names another file"),
-        ("--constraint=other.txt", "names another file"),
+        (f"numpy @ https://example.org/numpy.whl --hash=sha256:{ONE}", "is a URL or a folder"),
+        ("./numpy-2.0-py3-none-any.whl", "is a URL or a folder"),
+        ("git+https://example.org/numpy", "is a URL or a folder"),
+        ("-r other.txt", "includes another file"),
+        ("--constraint=other.txt", "includes another file"),
         ("-e ../numpy", "is an editable install"),
-        ("--index-url https://example.org/simple", "says where pip looks"),
-        ("--find-links=/wheels", "says where pip looks"),
+        ("--index-url https://example.org/simple", "sets where pip looks"),
+        ("--find-links=/wheels", "sets where pip looks"),
         ("--pre", "is an option"),
         (f"numpy==2.0 --config-settings=x --hash=sha256:{ONE}", "has the option --config-settings"),
         (f"numpy==2.0 --hash=sha256:{ONE} -i x", "has the option -i"),
-        (f"numpy==${{VERSION}} --hash=sha256:{ONE}", "holds a variable"),
-        (f"numpy=={'2' * 3} && rm --hash=sha256:{ONE}", "cannot be read"),
+        (f"numpy==${{VERSION}} --hash=sha256:{ONE}", "contains a variable"),
+        (f"numpy=={'2' * 3} && rm --hash=sha256:{ONE}", "is not a requirement"),
     ],
 )
 def test_all_else_is_refused_with_its_line(line: str, why: str) -> None:
@@ -81,7 +81,7 @@ def test_every_wrong_line_is_told_at_once() -> None:
     with pytest.raises(ScenarioError) as found:
         parse_requirements(b"numpy\ntorch\n", name="r.txt")
     assert [problem.line for problem in found.value.problems] == [1, 2]
-    for text, why in ((b"# nothing\n", "names no package"), (b"ok\n\xff", "is not UTF-8")):
+    for text, why in ((b"# nothing\n", "has no packages"), (b"ok\n\xff", "is not UTF-8")):
         with pytest.raises(ScenarioError, match=why):
             parse_requirements(text, name="r.txt")
 
@@ -99,9 +99,9 @@ def test_what_was_installed_is_held_against_the_file() -> None:
         return list(unmet_requirements(wanted, there, built=["own"]))
 
     assert told() == told(numpy=None) == told(own=("1", "x")) == []
-    assert told(uvicorn=None) == ["uvicorn 0.30 was asked for, and no uvicorn is there"]
-    assert told(numpy=("2.3.2", ONE)) == ["numpy 2.3.1 was asked for, 2.3.2 is there"]
+    assert told(uvicorn=None) == ["uvicorn 0.30 was requested, but uvicorn is not installed"]
+    assert told(numpy=("2.3.2", ONE)) == ["numpy 2.3.1 was requested, but 2.3.2 is installed"]
     assert told(numpy=("2.3.1", "3" * 64)) == [
-        "numpy 2.3.1 is there, from a file whose sha256 333333333333 was not asked for"
+        "numpy 2.3.1 is installed from a file whose sha256 333333333333 was not requested"
     ]
-    assert told(extra=("1", ONE)) == ["extra 1 is there, which nobody asked for"]
+    assert told(extra=("1", ONE)) == ["extra 1 is installed, but was not requested"]

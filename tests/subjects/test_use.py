@@ -71,9 +71,10 @@ def test_one_reference_stands_for_axes_that_change_nothing_of_what_comes_out() -
     for axis in ("sharding: [tensor, pipeline]", "prefill_chunk: [0, 3]"):
         assert problems(SHARED.replace("AXIS", axis)) == []
     (found,) = problems(SHARED.replace("AXIS", "max_new_tokens: [4, 8]"))
-    assert "subject.reference.once: one reference cannot stand for the axis max_new_tokens" in str(
-        found
-    )
+    assert (
+        "subject.reference.once: cannot be scenario, because the reference depends on the axis"
+        " max_new_tokens"
+    ) in str(found)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_an_arm_that_is_asked_something_else_than_its_reference_is_a_mistake(
         )
     (found,) = problems(text)
     assert f"subject.{arm}" in found.key
-    assert "is asked something else than the reference" in str(found)
+    assert "differs from the reference" in str(found)
     assert name in str(found)
 
 
@@ -139,7 +140,7 @@ def test_a_scenario_needs_no_python() -> None:
             "torch-allreduce",
             "torch-alreduce",
             "subject.use",
-            "is not a ready subject; there are",
+            "is not a ready subject; known:",
             "torch-allreduce",
         ),
         (
@@ -192,19 +193,19 @@ def test_a_scenario_needs_no_python() -> None:
             "not a backend that torch-allreduce",
             None,
         ),
-        ("  use:", "  path: code\n  use:", "subject.path", "is for code of your own", None),
+        ("  use:", "  path: code\n  use:", "subject.path", "is only for your own code", None),
         (
             "candidate: {",
             "candidate: {rev: main, ",
             "subject.candidate.rev",
-            "is for code of your own",
+            "is only for your own code",
             None,
         ),
         (
             "candidate: {",
             "candidate: {file: a.py, ",
             "subject.candidate.file",
-            "is for code of your own",
+            "is only for your own code",
             None,
         ),
         (
@@ -225,7 +226,7 @@ def test_a_scenario_needs_no_python() -> None:
             "torch-allreduce",
             "tokenizer-load",
             "inputs",
-            "holds no tokenizer, which the candidate reads",
+            "has no tokenizer, which the candidate reads",
             None,
         ),
     ],
@@ -392,7 +393,7 @@ def test_a_report_of_a_ready_subject_is_reproduced(
 
     elsewhere = ann("reproduce", report, "--source", str(project), cwd=project)
     assert elsewhere.code == 64, elsewhere.out
-    assert "comes with Rankproof: no other source holds its candidate" in elsewhere.out
+    assert "comes with Rankproof, so its candidate has no other source" in elsewhere.out
 
     bundle = ann("bundle", report, "--out", str(tmp_path / "sums.tar.xz"))
     assert bundle.code == 0, bundle.out

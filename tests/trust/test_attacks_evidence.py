@@ -34,7 +34,7 @@ def test_evidence_with_other_line_ends(run: Run) -> None:
     run.edit(lambda b: b.replace(b"\n", b"\r\n"), LOG)
     found = run.verify()
     assert found.word == "EVIDENCE EDITED"
-    assert "good once this is undone: line endings were turned to CRLF" in found.message
+    assert "once this is undone: line endings were changed to CRLF" in found.message
 
 
 def test_evidence_swapped_between_ranks(run: Run) -> None:

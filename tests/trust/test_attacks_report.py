@@ -140,7 +140,7 @@ def test_mangled_report(run: Run, mangle: Callable[[bytes], bytes], undone: str)
     run.edit(mangle)
     found = run.verify()
     assert not found.ok
-    assert "the signature is good once this is undone" in found.message
+    assert "the signature is valid once this is undone" in found.message
     assert undone in found.message
 
 
@@ -221,12 +221,12 @@ def test_latest_link_leads_to_the_folder(run: Run) -> None:
 
 
 def test_attach_refuses_what_is_no_signature() -> None:
-    """Only one armoured block can be attached."""
+    """Only single armoured block can be attached."""
     for signature in (
         b"",
         BEGIN + b"\n",
         BEGIN + b"\nAAAA\n" + END,
         (BEGIN + b"\nAAAA\n" + END + b"\n") * 2,
     ):
-        with pytest.raises(ValueError, match="one armoured block"):
+        with pytest.raises(ValueError, match="single armoured block"):
             attach(b"# Body\n", signature)

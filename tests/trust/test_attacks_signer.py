@@ -67,7 +67,7 @@ def test_key_allowed_for_something_else(run: Run) -> None:
     """A key that may sign commits may not sign reports."""
     found = run.verify(run.keys.line("ci", 'namespaces="git"'))
     assert found.word == "SIGNER NOT ALLOWED HERE"
-    assert "git only" in found.message
+    assert "only for git" in found.message
 
 
 @pytest.mark.parametrize(

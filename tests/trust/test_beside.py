@@ -52,20 +52,20 @@ def test_views_that_are_there_are_drawn_again(run: Run) -> None:
     known = views(report_html=b"<p>\n", junit_xml=b"<x/>\n")
     ok, _, word, message = outcome(run, views=known)
     assert (ok, word) == (True, "absent")
-    assert message == "there are no views; not there: junit.xml, report.html"
+    assert message == "there are no views; missing: junit.xml, report.html"
     (run.folder / "report.html").write_bytes(b"<p>\n")
     ok, _, word, message = outcome(run, views=known)
     assert (ok, word, message) == (
         True,
         "passed",
-        "report.html: what the record renders to; not there: junit.xml",
+        "report.html: match the record; missing: junit.xml",
     )
     (run.folder / "junit.xml").write_bytes(b"<x/>\n")
     ok, _, word, message = outcome(run, views=known)
     assert (ok, word, message) == (
         True,
         "passed",
-        "report.html, junit.xml: what the record renders to",
+        "report.html, junit.xml: match the record",
     )
     (run.folder / "junit.xml").write_bytes(b"<y/>\n")
     ok, refusal, word, message = outcome(run, views=known)
@@ -119,7 +119,7 @@ def test_a_finished_verification_has_no_further_step(run: Run) -> None:
     with pytest.raises(OutOfOrder):
         made.check_views({}, lambda *_: b"")
     made._steps = [VerificationStep(name, "passed") for name in STEPS]
-    with pytest.raises(OutOfOrder, match="next is ''"):
+    with pytest.raises(OutOfOrder, match="the next one is ''"):
         made.take_report(b"")
 
 
@@ -212,7 +212,7 @@ def make(path: Path, *, words: str = "") -> Path:
 
 def test_a_key_is_not_made_where_that_is_not_wanted(home: dict[str, str]) -> None:
     """Nothing is written; once the key is there it is used."""
-    with pytest.raises(KeyProblem, match="is not made yet"):
+    with pytest.raises(KeyProblem, match="does not exist yet"):
         find_signer(environ=home, make=False)
     assert list(Path(home["HOME"]).iterdir()) == []
     made = find_signer(environ=home)
@@ -231,7 +231,7 @@ def test_the_public_half_of_a_key_with_a_passphrase(tmp_path: Path, home: dict[s
 def test_a_key_that_no_agent_holds(tmp_path: Path, home: dict[str, str]) -> None:
     """A literal key has no private half here, whatever lies in the folder."""
     public = make(tmp_path / "key").with_suffix(".pub").read_text()
-    with pytest.raises(KeyProblem, match="no agent holds this key"):
+    with pytest.raises(KeyProblem, match="is not in an ssh-agent"):
         find_signer(explicit=public, environ=home)
 
 

@@ -212,10 +212,13 @@ def test_the_last_line_of_a_signature_twice() -> None:
 @pytest.mark.parametrize(
     ("stated", "words"),
     [
-        (b"a\nb", "line 2: the report says 'b', the record renders to 'c'"),
-        (b"a", "line 2: the report says nothing, the record renders to 'c'"),
-        (b"a\nc\nd", "line 3: the report says 'd', the record renders to nothing"),
-        (b"a\n" + b"x" * 60, f"line 2: the report says '{'x' * 60}', the record renders to 'c'"),
+        (b"a\nb", "line 2: the report says 'b', but the record renders to 'c'"),
+        (b"a", "line 2: the report says nothing, but the record renders to 'c'"),
+        (b"a\nc\nd", "line 3: the report says 'd', but the record renders to nothing"),
+        (
+            b"a\n" + b"x" * 60,
+            f"line 2: the report says '{'x' * 60}', but the record renders to 'c'",
+        ),
     ],
 )
 def test_the_first_line_that_differs(stated: bytes, words: str) -> None:
@@ -230,7 +233,7 @@ def test_a_long_line_is_shown_from_shortly_before_the_difference() -> None:
     """Forty characters before the place in it where the two begin to differ."""
     same = "a" * 100
     said = first_difference(f"{same}b".encode(), f"{same}c".encode())
-    assert said == f"line 1: the report says '{'a' * 40}b', the record renders to '{'a' * 40}c'"
+    assert said == f"line 1: the report says '{'a' * 40}b', but the record renders to '{'a' * 40}c'"
 
 
 def test_a_file_of_just_the_size_that_is_read(tmp_path: Path) -> None:
@@ -340,7 +343,7 @@ def test_a_record_that_does_not_name_its_signer(run: Run, named: str | None, who
     """A record that says nobody signs it, or another key, is not the record of this signature."""
     found = run.verify(signer=lambda _read: named)
     assert (found.ok, found.word) == (False, "SIGNED BY ANOTHER KEY")
-    assert f"the record says that {whose} signs" in found.message
+    assert f"the record names {whose} as its signer" in found.message
 
 
 def test_what_a_good_verification_says(run: Run) -> None:
@@ -385,6 +388,6 @@ def test_the_step_after_a_refused_one_does_not_run(run: Run) -> None:
     made.check_signature(report)
     with pytest.raises(Refused):
         made.check_signer()
-    with pytest.raises(OutOfOrder, match="next is 'none'"):
+    with pytest.raises(OutOfOrder, match="the next one is 'none'"):
         made.take_manifest((run.folder / "MANIFEST.sha256").read_bytes())
     assert made.result().word == "UNKNOWN SIGNER"

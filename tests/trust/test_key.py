@@ -172,15 +172,15 @@ def test_key_file_that_is_none(tmp_path: Path, home: dict[str, str]) -> None:
     _make(tmp_path / "alone")
     (tmp_path / "alone").unlink()
     said = {
-        "missing": "is not there",
+        "missing": "does not exist",
         "folder": "is not a file",
         "pipe": "is not a file",
         "garbage": "is not an SSH key",
-        "half": "is not an OpenSSH key",
+        "half": "is not a readable OpenSSH key",
         "large": "too large",
         "open": "mode 0644",
         "shown.pub": "mode 0640",
-        "alone.pub": "no agent holds this key",
+        "alone.pub": "is not in an ssh-agent",
     }
     for name, words in said.items():
         with pytest.raises(KeyProblem, match=words):

@@ -51,10 +51,10 @@ def checked(
 
 def test_a_statement_of_the_report_is_accepted_and_others_may_sign_beside() -> None:
     """Whoever signs beside the key of the report is named, and counts for nothing."""
-    assert checked(b"{}") == "the statement is that of this report, by the same key"
+    assert checked(b"{}") == "the statement belongs to this report and has the same key"
     both = checked(b"{}", b"k", b"o")
     assert isinstance(both, str)
-    assert both.endswith(f"; signed beside it by {OTHER}, whom nobody vouches for")
+    assert both.endswith(f"; also signed by {OTHER}, which was not checked")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_rank_that_hangs_is_a_failure_with_stacks(live: Live, prompt: Prompt, 
     assert not lived.void
     assert prompt(lived, after=0.7)
     assert lived.findings["finished"].failed_ranks == (0, 1)
-    assert lived.findings["finished"].reason == "the world was not done after 0.7 s"
+    assert lived.findings["finished"].reason == "the world was still running after 0.7 s"
     stopped = lived.history.noted("world.stopped")[0].event.values
     assert stopped == {"ranks": [0, 1], "why": "deadline", "failed": []}
     assert sorted(lived.capture.stacks) == [0, 1]
@@ -131,7 +131,8 @@ def test_the_others_are_stopped_after_the_first_failure(live: Live) -> None:
     stopped = lived.history.noted("world.stopped")[0].event.values
     assert stopped == {"ranks": [0], "why": "after-failure", "failed": [1]}
     assert (
-        lived.findings["finished"].ranks[0].reason == "it did not end after another rank had failed"
+        lived.findings["finished"].ranks[0].reason
+        == "it did not exit in time after another rank had failed"
     )
     assert b"waiting_for_nobody" in lived.capture.stacks[0]
     assert lived.error(1)["message"] == "broken"
@@ -451,12 +452,12 @@ def test_a_channel_that_is_closed_before_the_last_word_is_not(live: Live) -> Non
         (
             "hanging:silent_socket",
             Hang(window=0.6, within=6.0),
-            "it was stopped: its world stood still",
+            "it was stopped because its world made no progress",
         ),
         (
             "hanging:computes",
             Hang(window=0.6, within=1.4),
-            "it was stopped: a hang was looked for, and could not be shown any more",
+            "it was stopped because a hang could no longer be proved",
         ),
     ],
 )

@@ -262,7 +262,7 @@ def decided(options: argparse.Namespace) -> None:
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in READ:
             print(
-                f"rankproof: the variable {name} is not read; these are: {', '.join(READ)}",
+                f"rankproof: the variable {name} is ignored; these are read: {', '.join(READ)}",
                 file=sys.stderr,
             )
 
@@ -271,7 +271,7 @@ def _seconds(text: str) -> float:
     if not text:
         return DEADLINE
     if not re.fullmatch(r"[1-9][0-9]{0,4}", text) or int(text) > 86_400:
-        raise Undecided(f"{TIMEOUT} is {text[:40]!r}: write a number of seconds, at most 86400")
+        raise Undecided(f"{TIMEOUT} is {text[:40]!r}; set it to a number of seconds, at most 86400")
     return float(text)
 
 
@@ -287,22 +287,26 @@ T = TypeVar("T")
 
 def cache_argument(parser: argparse.ArgumentParser) -> None:
     """Where snapshots are kept."""
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where snapshots are kept")
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="folder of the cached snapshots"
+    )
 
 
 def asking(parser: argparse.ArgumentParser) -> None:
     """Which hub is asked, for how long, or that none is."""
     parser.add_argument(
-        "--endpoint", metavar="URL", help="the hub (default: HF_ENDPOINT, else the public one)"
+        "--endpoint",
+        metavar="URL",
+        help="URL of the hub (default: HF_ENDPOINT, else the public hub)",
     )
     cache_argument(parser)
     parser.add_argument(
         "--deadline",
         type=duration,
         metavar="TIME",
-        help="for everything that waits (default: 2min)",
+        help="time limit for everything that waits (default: 2min)",
     )
-    parser.add_argument("--offline", action="store_true", help="make no request")
+    parser.add_argument("--offline", action="store_true", help="make no network requests")
 
 
 def hub(parser: argparse.ArgumentParser) -> None:
@@ -313,13 +317,13 @@ def hub(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=60.0,
         metavar="TIME",
-        help="for another process (default: 1min)",
+        help="time to wait for another process (default: 1min)",
     )
     parser.add_argument(
         "--no-hub-cache",
         action="store_false",
         dest="hub_cache",
-        help="do not copy files with the promised digest from huggingface_hub's cache",
+        help="do not reuse files from huggingface_hub's cache, even if their digests match",
     )
 
 

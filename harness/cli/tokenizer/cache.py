@@ -31,39 +31,43 @@ DAY = 86_400
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    cache_argument(actions.add_parser("path", help="print where it is"))
-    ls = actions.add_parser("ls", help="list the snapshots, the newest first")
+    cache_argument(actions.add_parser("path", help="print the path of the cache"))
+    ls = actions.add_parser("ls", help="list the snapshots, newest first")
     check = actions.add_parser(
-        "verify", help="read every byte; exits 1 if something is not as its manifest says"
+        "verify", help="check every byte against its manifest; exits 1 if one differs"
     )
     check.add_argument(
-        "--huggingface", action="store_true", help="read the blobs of huggingface_hub's cache too"
+        "--huggingface", action="store_true", help="also check the blobs of huggingface_hub's cache"
     )
     prune = actions.add_parser(
-        "prune", help="remove what is old and not among the newest; passes over what is in use"
+        "prune", help="remove old snapshots that are not among the newest; skips those in use"
     )
     prune.add_argument(
         "--older-than", type=duration, default=30.0 * DAY, metavar="TIME", help="(default: 30d)"
     )
     prune.add_argument(
-        "--keep-newest", type=_count, default=10, metavar="N", help="so many stay (default: 10)"
+        "--keep-newest",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="number of newest snapshots to keep (default: 10)",
     )
-    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
+    prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     aside = actions.add_parser(
-        "quarantine", help="put damaged snapshots aside, where nothing is loaded from"
+        "quarantine", help="move damaged snapshots to a folder that nothing is loaded from"
     )
     for action in (ls, prune, aside):
         cache_argument(action)
     asking(check)
     for action in (ls, check):
         action.add_argument(
-            "--json", action="store_true", help="one line of JSON for each, for machines"
+            "--json", action="store_true", help="print one line of JSON for each snapshot"
         )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 6:
-        raise argparse.ArgumentTypeError("must be a number, 0 or more")
+        raise argparse.ArgumentTypeError("must be a whole number, 0 or more")
     return int(text)
 
 
@@ -156,15 +160,15 @@ def _verify(store: SnapshotStore, options: argparse.Namespace) -> int:
             else None
         )
         known = (
-            "every byte is as the hub lists it" if wire else "every byte is as its manifest says"
+            "every byte matches the hub's listing" if wire else "every byte matches its manifest"
         )
         say(snapshot.words, snapshot_harm(store, snapshot, wire=wire), known)
     if options.huggingface:
         for blob in HubCache.of_user().blobs():
             known = (
-                "every byte is as its name says"
+                "every byte matches its name"
                 if len(blob.name) in DIGESTS
-                else "its name is no digest: not compared"
+                else "not compared, because its name is not a digest"
             )
             say(str(blob), harm_of_blob(blob), known)
     return worst
@@ -176,11 +180,11 @@ def _prune(store: SnapshotStore, options: argparse.Namespace) -> int:
     went = prune(
         store, older_than=options.older_than, keep_newest=options.keep_newest, dry=options.dry_run
     )
-    outcome = "would go" if options.dry_run else "gone"
+    outcome = "would be removed" if options.dry_run else "removed"
     for snapshot in went:
-        print(f"{snapshot.place}: {f'stays: {snapshot.why_not}' if snapshot.why_not else outcome}")
+        print(f"{snapshot.place}: {f'kept: {snapshot.why_not}' if snapshot.why_not else outcome}")
     if not went:
-        print("nothing is older than that, but for the newest that stay")
+        print("nothing to prune")
     return PASS
 
 
@@ -195,7 +199,7 @@ def _quarantine(store: SnapshotStore, _options: argparse.Namespace) -> int:
         count += 1
         done = put_aside(store, snapshot, why)
         print(
-            f"{snapshot.words}: {'stays: ' + done.why_not if done.why_not else 'put aside'}: {why}"
+            f"{snapshot.words}: {'kept: ' + done.why_not if done.why_not else 'put aside'}: {why}"
         )
     if not count:
         print("nothing is damaged")
@@ -205,9 +209,9 @@ def _quarantine(store: SnapshotStore, _options: argparse.Namespace) -> int:
 CACHE = TokenizerCommand(
     help="list, check, prune or repair the cache of fetched files",
     description=(
-        "Says what the cache of fetched files holds, whether every byte is as its manifest "
-        "says, and makes room. It may run beside loads and fetches: what is in use is passed "
-        "over, and what is damaged is put aside."
+        "Lists the cache of fetched files, checks every byte against its manifest, and frees"
+        " space. It can run during loads and fetches: it skips snapshots in use, and moves"
+        " damaged ones aside."
     ),
     arguments=arguments,
     main=main,

@@ -44,30 +44,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         dest="files",
         metavar="NAME",
         help=(
-            "this file, such as a model's; several times for several (default: all of the"
-            " tokenizer)"
+            "fetch this file, such as a model's (repeatable; default: all files of the tokenizer)"
         ),
     )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit (default: main)")
     parser.add_argument(
-        "--lock", type=Path, metavar="FILE", help="fetch exactly what a lock file says, models too"
+        "--lock",
+        type=Path,
+        metavar="FILE",
+        help="fetch exactly the files of a lock file, including models",
     )
     parser.add_argument(
         "--for-models",
         type=Path,
         metavar="FOLDER",
-        help="find the tokenizer of each GGUF model, and fetch what is not here",
+        help="find the tokenizer of each GGUF model, and fetch the missing ones",
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="a tokenizer that only the model itself holds is not enough (exit code 4)",
+        help="do not accept a tokenizer that is only inside the model (exit code 4)",
     )
     parser.add_argument(
-        "--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)"
+        "--max-bytes", type=bytes_, metavar="SIZE", help="largest download (default: 1GiB)"
     )
     parser.add_argument(
-        "--json", action="store_true", help="one line of JSON for each snapshot, for machines"
+        "--json", action="store_true", help="print one line of JSON for each snapshot"
     )
     hub(parser)
 
@@ -110,21 +112,27 @@ def _wanted(
 
     if lock is None:
         if options.source is None:
-            raise SourceRefused("name a SOURCE, as in org/model, or a --lock")
+            raise SourceRefused("give a SOURCE, such as org/model, or --lock")
         source, _, revision = options.source.partition("@")
         if revision and options.revision:
-            raise SourceRefused(f"{options.source} names a revision, and --revision another")
+            raise SourceRefused(
+                f"{options.source} and --revision name different revisions; give one"
+            )
         yield source, revision or options.revision, options.files, None
         return
     if options.files or options.revision or options.source not in {None, lock.repository}:
-        raise SourceRefused("a lock says what is fetched: leave the other names out")
+        raise SourceRefused(
+            "--lock already says what to fetch; leave out SOURCE, --file and --revision"
+        )
     if lock.repository is None:
-        raise SourceRefused(f"{options.lock} was made from a folder, which no hub has")
+        raise SourceRefused(
+            f"{options.lock} was made from a folder, so there is no hub to fetch it from"
+        )
     yield lock.repository, None, [], None
     for record in lock.models:
         if record.repository is None:
             print(
-                f"{record.path}: the lock has its digest, and no repository to fetch it from",
+                f"{record.path}: the lock has its digest, but no repository to fetch it from",
                 file=sys.stderr,
             )
         else:
@@ -142,12 +150,11 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
 
     if options.source is not None or options.files or options.revision:
         raise SourceRefused(
-            "--for-models finds out by itself what to fetch: leave SOURCE, --file and"
-            " --revision out"
+            "--for-models decides what to fetch; leave out SOURCE, --file and --revision"
         )
     models = models_below(options.for_models)
     if not models:
-        raise SourceRefused(f"{options.for_models} holds no GGUF file")
+        raise SourceRefused(f"{options.for_models} contains no GGUF files")
     if lock is None and (lock_file := options.for_models / LOCK_FILE).is_file():
         lock = read_lock(lock_file)
     worst = PASS
@@ -194,14 +201,11 @@ def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
     for said in served.said:
         print(f"rankproof tokenizer fetch: {model}: {said}", file=sys.stderr)
     if chosen is None:
-        print(
-            f"{model}: no tokenizer of it was found; `rankproof tokenizer resolve --explain`"
-            " says why"
-        )
+        print(f"{model}: no tokenizer found; `rankproof tokenizer resolve --explain` shows why")
     elif served.resolution.proven:
         print(f"{model}: {chosen.path}: {chosen.reasons[0]}")
     else:
-        print(f"{model}: only the tokenizer inside it: {chosen.reasons[0]}")
+        print(f"{model}: found only the tokenizer inside it: {chosen.reasons[0]}")
     return code
 
 
@@ -262,7 +266,7 @@ def say(snapshot: Fetched, *, as_json: bool, stream: TextIO | None = None) -> No
     how = (
         f"{received:,} bytes in {len(snapshot.requests)} requests"
         if snapshot.requests
-        else "all of it was here"
+        else "all of it was cached"
     )
     print(
         f"{snapshot.repository.name}@{snapshot.commit}: {len(snapshot.files)} files, {total:,}"
@@ -303,11 +307,11 @@ def progress(stream: TextIO) -> Iterator[Progress | None]:
 
 
 FETCH = TokenizerCommand(
-    help="fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped",
+    help="fetch a tokenizer's or a model's files into the cache; resumes an interrupted fetch",
     description=(
-        "Fetches the files of a tokenizer, or files by name such as a model's, into a "
-        "verified snapshot, and prints where it lies. A fetch that was ended goes on where it "
-        "stopped. Nothing is built from the files, and no library is needed."
+        "Fetches the files of a tokenizer, or named files such as a model's, into a verified"
+        " snapshot, and prints its path. An interrupted fetch resumes where it stopped. Nothing"
+        " is loaded from the files, and no library is needed."
     ),
     arguments=arguments,
     main=main,

@@ -44,7 +44,7 @@ def identity_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a folder with a tokenizer.json, or a file of any format",
     )
-    parser.add_argument("--json", action="store_true", help="one line of JSON, for machines")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
 def identity_main(options: argparse.Namespace) -> int:
@@ -70,11 +70,11 @@ def identity_main(options: argparse.Namespace) -> int:
 
 
 IDENTITY = TokenizerCommand(
-    help="say what a tokenizer is: two digests and their parts",
+    help="print the identity of a tokenizer: two digests and their parts",
     description=(
-        "Says what a tokenizer is: two digests, and the parts they were made from. The "
-        "fingerprint is equal where files of different formats describe one encoder. Exits 3 "
-        "if it is not there, 5 if it is refused, 15 if it may not be read."
+        "Prints the identity of a tokenizer: two digests, and the parts they are made from. Files"
+        " of different formats that describe the same encoder have the same fingerprint. Exits 3"
+        " if the file is not found, 5 if it is refused, 15 if it is not readable."
     ),
     arguments=identity_arguments,
     main=identity_main,
@@ -93,9 +93,9 @@ def diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--semantic",
         action="store_true",
-        help="only what can change ids, names of special tokens or chat templates",
+        help="show only what can change ids, names of special tokens or chat templates",
     )
-    parser.add_argument("--json", action="store_true", help="a list as JSON, for machines")
+    parser.add_argument("--json", action="store_true", help="print a JSON list")
 
 
 def diff_main(options: argparse.Namespace) -> int:
@@ -129,7 +129,10 @@ def diff_main(options: argparse.Namespace) -> int:
             else "the same ids for every text, the same names and chat templates"
         )
     elif code == INCONCLUSIVE:
-        print("not decided: what both say is the same; `rankproof tokenizer parity` tries texts")
+        print(
+            "undecided: everything that both formats contain is the same; try texts with"
+            " `rankproof tokenizer parity`"
+        )
     return code
 
 
@@ -145,14 +148,13 @@ def _print_diff(difference: Difference) -> None:
 
 
 DIFF = TokenizerCommand(
-    help="say what differs between two tokenizers, with a text that shows it",
+    help="show how two tokenizers differ, each difference with an example text",
     description=(
-        "Says what differs between two tokenizers, in words, with a text that shows it. A "
-        "star marks what can change ids, names of special tokens or chat templates. A and B "
-        "may be of any format; a question mark marks what one of the formats cannot say. "
-        "Exits 0 if nothing differs, 1 if something does, 2 if the two cannot be compared or "
-        "that is not decided, 3 if one is not there, 5 if one cannot be read, 15 if it may "
-        "not be."
+        "Shows how two tokenizers differ, in words, with example texts. A star marks what can"
+        " change ids, names of special tokens or chat templates. A and B may be of any format; a"
+        " question mark marks what one of the formats cannot express. Exits 0 if nothing differs,"
+        " 1 if something does, 2 if the two cannot be compared or the result is undecided, 3 if"
+        " one is not found, 5 if one is damaged, 15 if one is not readable."
     ),
     arguments=diff_arguments,
     main=diff_main,
@@ -168,13 +170,19 @@ def parity_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("second", metavar="B", help="another")
     parser.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="more texts: the lines of a file"
+        "--corpus", type=Path, metavar="FILE", help="also use the lines of this file as texts"
     )
     parser.add_argument(
-        "--texts", type=int, default=2000, metavar="N", help="how many to generate (default: 2000)"
+        "--texts",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="number of texts to generate (default: 2000)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the generated texts (default: 0)")
-    parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the generated texts (default: 0)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def parity_main(options: argparse.Namespace) -> int:
@@ -192,7 +200,7 @@ def parity_main(options: argparse.Namespace) -> int:
             except OSError as error:
                 raise refused(options.corpus, error) from None
             except UnicodeDecodeError as error:
-                raise Unreadable(f"{options.corpus}: is not UTF-8 at byte {error.start}") from None
+                raise Unreadable(f"{options.corpus}: not UTF-8 at byte {error.start}") from None
         with Engine(options.first) as first, Engine(options.second) as second:
             outcome = parity(first, second, corpus=lines, count=options.texts, seed=options.seed)
     except Unreadable as error:
@@ -216,8 +224,8 @@ def _print_parity(outcome: EngineParity) -> None:
         print(f"the same ids for {asked}")
         return
     print(
-        f"{outcome.differing} differ of {asked}; the shortest, mode {mismatch.mode}, from id number"
-        f" {mismatch.at} on:"
+        f"{outcome.differing} of {asked} differ; the shortest one, in mode {mismatch.mode},"
+        f" differs from id number {mismatch.at}:"
     )
     shown = repr(mismatch.text) if mismatch.text.isprintable() else ascii(mismatch.text)
     print(f"    {visible(shown)}")
@@ -226,13 +234,13 @@ def _print_parity(outcome: EngineParity) -> None:
 
 
 PARITY = TokenizerCommand(
-    help="ask two engines for the ids of the same texts, and shorten what differs",
+    help="compare the ids of two engines on the same texts, and shorten a text that differs",
     description=(
-        "Asks two engines for the ids of the same texts: fixed ones, generated ones, and the "
-        "lines of a file. A and B are files or folders (tokenizers, sentencepiece or "
-        "llama.cpp run them) or the address of a server that has /tokenize. Prints the "
-        "shortest text that differs. Exits 0 if none does, 1 if one does, 2 if an engine is "
-        "missing or failed, 3 if a file is not there, 5 or 15 if it is refused."
+        "Compares the ids of two engines on the same texts: fixed ones, generated ones, and the"
+        " lines of a file. A and B are files or folders (run by tokenizers, sentencepiece or"
+        " llama.cpp), or the URL of a server with /tokenize. Prints the shortest text with"
+        " different ids. Exits 0 if no text differs, 1 if one does, 2 if an engine is missing or"
+        " failed, 3 if a file is not found, 5 or 15 if it is refused."
     ),
     arguments=parity_arguments,
     main=parity_main,
@@ -242,21 +250,27 @@ PARITY = TokenizerCommand(
 def contract_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "tokenizer", metavar="TOKENIZER", help="as A of parity: files, folders, http://…"
+        "tokenizer",
+        metavar="TOKENIZER",
+        help="a file, a folder or http://…, as for `tokenizer parity`",
     )
     parser.add_argument(
         "--golden", type=Path, required=True, metavar="FILE", help="the golden file"
     )
     parser.add_argument(
-        "--record", action="store_true", help="write the golden file; it must not be there"
+        "--record", action="store_true", help="write the golden file, which must not exist yet"
     )
     parser.add_argument(
-        "--texts", type=int, default=500, metavar="N", help="how many to generate (default: 500)"
+        "--texts",
+        type=int,
+        default=500,
+        metavar="N",
+        help="number of texts to generate (default: 500)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the generated texts (default: 0)")
     parser.add_argument(
-        "--json", action="store_true", help="a list of what differs as JSON, for machines"
+        "--seed", type=int, default=0, help="seed of the generated texts (default: 0)"
     )
+    parser.add_argument("--json", action="store_true", help="print a JSON list of the differences")
 
 
 def contract_main(options: argparse.Namespace) -> int:
@@ -275,7 +289,7 @@ def contract_main(options: argparse.Namespace) -> int:
     if options.record and options.golden.exists():
         return give_up(
             "tokenizer contract",
-            f"{options.golden}: is there already; remove it to make it anew",
+            f"{options.golden}: already exists; remove it to write a new one",
             USAGE,
         )
     try:
@@ -312,7 +326,7 @@ def contract_main(options: argparse.Namespace) -> int:
         print(f"{plural(len(contract.texts), 'text')}: the ids are those of {contract.made_with}")
         return PASS
     print(
-        f"{len(rows)} of {plural(len(contract.texts), 'text')} have other ids than with"
+        f"{len(rows)} of {plural(len(contract.texts), 'text')} have ids that differ from those of"
         f" {contract.made_with}"
     )
     for row, now in sorted(rows, key=lambda item: len(item[0].text))[:SHOWN]:
@@ -324,11 +338,11 @@ def contract_main(options: argparse.Namespace) -> int:
 
 
 CONTRACT = TokenizerCommand(
-    help="hold a tokenizer against a golden file of texts and ids, or make one",
+    help="check a tokenizer against a golden file of texts and ids, or write one",
     description=(
-        "Holds a tokenizer against a golden file of texts and ids; --record makes the file. "
-        "Exits 0 if every text still has its ids, 1 if one has others, 2 if the engine is "
-        "missing or failed, 3 if a file is not there, 5 or 15 if it is refused."
+        "Checks a tokenizer against a golden file of texts and ids; --record writes the file."
+        " Exits 0 if every text still has its ids, 1 if one has different ids, 2 if the engine is"
+        " missing or failed, 3 if a file is not found, 5 or 15 if it is refused."
     ),
     arguments=contract_arguments,
     main=contract_main,

@@ -30,7 +30,9 @@ MODEL_BYTES = 1 << 42
 def lock_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "source", metavar="SOURCE", help="org/model on the hub, or a folder (./, / or ~ first)"
+        "source",
+        metavar="SOURCE",
+        help="org/model on the hub, or a folder (starting with ./, / or ~)",
     )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit (default: main)")
     parser.add_argument(
@@ -46,7 +48,8 @@ def lock_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a model file it is for: FILE, or org/model@COMMIT:FILE for one that was fetched",
+        help="model file that uses it: FILE, or org/model@COMMIT:FILE if it was fetched"
+        " (repeatable)",
     )
     sources(parser)
 
@@ -56,7 +59,7 @@ def sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="run code beside the tokenizer; a hub's only at a commit",
+        help="run the tokenizer's own code (from a hub, only at a given commit)",
     )
     asking(parser)
 
@@ -145,10 +148,10 @@ def undecided(command: str, error: LoadError) -> int:
 LOCK = TokenizerCommand(
     help="write a lock file that pins a tokenizer by commit, file digests and identity",
     description=(
-        "Loads a tokenizer and writes down exactly what it is: commit, sha256 of every file, "
-        "identity, and the versions it was made with. Exits 0 when the file is written, 1 if "
-        "a --model has another tokenizer, 2 if the hub, the cache or transformers failed, 64 "
-        "if the source may not be used."
+        "Loads a tokenizer and records exactly what it is: commit, sha256 of every file,"
+        " identity, and the library versions. Exits 0 when the file is written, 1 if a --model"
+        " has a different tokenizer, 2 if the hub, the cache or transformers failed, 64 if the"
+        " source may not be used."
     ),
     arguments=lock_arguments,
     main=lock_main,
@@ -159,7 +162,9 @@ LOCK = TokenizerCommand(
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "source", metavar="SOURCE", help="a folder (./, / or ~ first), or org/model as in the lock"
+        "source",
+        metavar="SOURCE",
+        help="a folder (starting with ./, / or ~), or org/model as in the lock",
     )
     parser.add_argument(
         "--lock",
@@ -174,7 +179,7 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a model file that the lock must hold",
+        help="model file that the lock must contain",
     )
     sources(parser)
 
@@ -211,12 +216,12 @@ def verify_main(options: argparse.Namespace) -> int:
 
 
 VERIFY = TokenizerCommand(
-    help="say whether a tokenizer is the locked one, and what differs",
+    help="check that a tokenizer is the locked one, and show what differs",
     description=(
-        "Says whether a folder, or a repository at the locked commit, still is the locked "
-        "tokenizer, and in words what differs. Exits 0 if it is the same, 1 if it differs, 2 "
-        "if that could not be decided, 64 if the lock or the source may not be used. Code "
-        "beside the tokenizer is run only if its bytes are the locked ones."
+        "Checks whether a folder, or a repository at the locked commit, is still the locked"
+        " tokenizer, and shows what differs. Exits 0 if it is the same, 1 if it differs, 2 if"
+        " undecided, 64 if the lock or the source may not be used. The tokenizer's own code is"
+        " run only if it matches the lock."
     ),
     arguments=verify_arguments,
     main=verify_main,

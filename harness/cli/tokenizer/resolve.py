@@ -30,7 +30,7 @@ def resolve_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="the model file")
     parser.add_argument(
-        "--tokenizer", type=Path, metavar="PATH", help="the only candidate: a file or a folder"
+        "--tokenizer", type=Path, metavar="PATH", help="file or folder to use as the only candidate"
     )
     parser.add_argument(
         "--explain", action="store_true", help="print every candidate with every reason"
@@ -38,16 +38,16 @@ def resolve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="take only what is proven by another file (exit code 4)",
+        help="accept only a tokenizer that another file proves (exit code 4)",
     )
     parser.add_argument(
         "--cache",
         type=Path,
         action="append",
         metavar="FOLDER",
-        help="look here, not in the usual caches (repeatable)",
+        help="search this cache instead of the usual ones (repeatable)",
     )
-    parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def resolve_main(options: argparse.Namespace) -> int:
@@ -113,26 +113,25 @@ def _code(resolution: Resolution, *, strict: bool) -> int:
 
 def _refusal(code: int, resolution: Resolution) -> str:
     said = {
-        FAIL: "the named tokenizer is not the model's",
+        FAIL: "the given tokenizer is not the model's",
         STRICT: "no candidate is proven to be the model's tokenizer (strict)",
-        INCONCLUSIVE: "whether a candidate is the model's tokenizer is not decided",
-        ABSENT: "no tokenizer of this model was found",
+        INCONCLUSIVE: "undecided whether a candidate is the model's tokenizer",
+        ABSENT: "no tokenizer found for this model",
     }
     return f"{visible(str(resolution.model))}: {said[code]}; {_asked(resolution.candidates)}"
 
 
 def _asked(candidates: tuple[Candidate, ...]) -> str:
-    return f"{len(candidates)} {'place was' if len(candidates) == 1 else 'places were'} asked:"
+    return f"searched {len(candidates)} {'place' if len(candidates) == 1 else 'places'}:"
 
 
 RESOLVE = TokenizerCommand(
-    help="say which tokenizer belongs to a GGUF model, and why",
+    help="find the tokenizer that belongs to a GGUF model, and explain why",
     description=(
-        "Says which tokenizer belongs to a GGUF model: every candidate (inside the model, "
-        "beside it, in the caches) is compared with the one inside, id by id. Exits 0 if one "
-        "is chosen, 1 if the named one differs, 2 if that could not be decided, 3 if none is "
-        "there, 4 if --strict refuses what is not proven, 5 if the model is damaged, 15 if it "
-        "may not be read."
+        "Finds the tokenizer that belongs to a GGUF model: compares every candidate (inside the"
+        " model, next to it, in the caches) with the one inside, id by id. Exits 0 if one is"
+        " chosen, 1 if the given one differs, 2 if undecided, 3 if none is found, 4 if --strict"
+        " refuses an unproven one, 5 if the model is damaged, 15 if it is not readable."
     ),
     arguments=resolve_arguments,
     main=resolve_main,
@@ -142,17 +141,19 @@ RESOLVE = TokenizerCommand(
 def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "--models", type=Path, required=True, metavar="PATH", help="a folder of GGUF files, or one"
+        "--models",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="a GGUF file, or a folder of them",
     )
     parser.add_argument(
-        "--tokenizer", type=Path, metavar="PATH", help="the tokenizer of all of them"
+        "--tokenizer", type=Path, metavar="PATH", help="use this tokenizer for all of them"
     )
     parser.add_argument(
-        "--strict", action="store_true", help="what could not be tried is a finding too"
+        "--strict", action="store_true", help="treat a model that could not be tried as a finding"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="one line of JSON for each model, for machines"
-    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON for each model")
 
 
 def doctor_main(options: argparse.Namespace) -> int:
@@ -164,7 +165,7 @@ def doctor_main(options: argparse.Namespace) -> int:
         decided(options)
         models = [options.models] if options.models.is_file() else models_below(options.models)
         if not models:
-            raise SourceRefused(f"{options.models} holds no GGUF file")
+            raise SourceRefused(f"{options.models} contains no GGUF files")
     except Undecided as error:
         return refused("tokenizer doctor", error)
     except LoadError as error:
@@ -196,12 +197,12 @@ def _say_doctor(state: Health, *, as_json: bool) -> None:
 
 DOCTOR = TokenizerCommand(
     help=(
-        "say of each GGUF model of a folder whether its tokenizer is there, loads, and keeps texts"
+        "check that each GGUF model in a folder has a tokenizer that loads and round-trips texts"
     ),
     description=(
-        "For each GGUF model of a folder: looks for what is wrong in the file, finds its "
-        "tokenizer, loads that in a process with limits and sends texts there and back. Exits "
-        "0 if all are well, 1 if something is wrong, 2 if something could not be tried."
+        "For each GGUF model in a folder: checks the file, finds its tokenizer, loads the"
+        " tokenizer in a process with limits, and encodes and decodes texts. Exits 0 if all is"
+        " well, 1 if something is wrong, 2 if something could not be tried."
     ),
     arguments=doctor_arguments,
     main=doctor_main,

@@ -106,8 +106,8 @@ def _read(root: Path, path: str) -> bytes:
         return (root / path).read_bytes()
     except OSError as error:
         raise CodeUnreadable(
-            f"subject.path: {path} cannot be read ({error.strerror}): make it readable, or keep it"
-            " elsewhere; every file of the folder is the arm's code"
+            f"subject.path: {path} cannot be read ({error.strerror}); make it readable or move it,"
+            " because every file in this folder is part of the arm's code"
         ) from None
 
 
@@ -119,8 +119,8 @@ def demand_limits(sizes: Mapping[str, int], *, name: str) -> None:
     """
     if sum(sizes.values()) > BYTES_LIMIT or len(sizes) > FILES_LIMIT:
         raise TooMuchCode(
-            f"subject.path: {name} holds more than {BYTES_LIMIT // 2**20} MiB or {FILES_LIMIT}"
-            " files of code: point it at the folder of the code, and name data under inputs"
+            f"subject.path: {name} contains more than {BYTES_LIMIT // 2**20} MiB or {FILES_LIMIT}"
+            " files of code; set it to the folder of the code, and list data in inputs"
         )
 
 
@@ -196,12 +196,12 @@ class GitRepository:
         if twice := re.search(r"refname '(.+?)' is ambiguous", said):
             same = [ref for ref in self._refs() if ref.split("/", 2)[-1] == twice[1]]
             raise RevisionError(
-                f"rev {shown} is ambiguous in {self._given}: write"
+                f"rev {shown} is ambiguous in {self._given}; write"
                 f" {' or '.join(same) or 'the full id of the commit'}"
             )
         if "is ambiguous" in said:
             raise RevisionError(
-                f"rev {shown} is ambiguous in {self._given}: more than one object's id begins with"
+                f"rev {shown} is ambiguous in {self._given}, because several object ids begin with"
                 " it; write more of it"
             )
         if done.returncode:
@@ -209,11 +209,8 @@ class GitRepository:
             meant = closest(rev, names)
             hint = f"; did you mean {printable(meant)}?" if meant else ""
             if self._ask("rev-parse", "--is-shallow-repository") == b"true\n":
-                hint += (
-                    " (it is a shallow clone: what lies before its first commit must be fetched"
-                    " before the run)"
-                )
-            raise RevisionError(f"rev {shown} names no commit of {self._given}{hint}")
+                hint += " (it is a shallow clone; fetch older commits before the run)"
+            raise RevisionError(f"rev {shown} is not a commit of {self._given}{hint}")
         return done.stdout.decode().strip()
 
     def tree(self, commit: str) -> str:
@@ -236,27 +233,27 @@ class GitRepository:
                 part.lower() in ("", ".", "..", ".git") for part in path.split("/")
             ):
                 raise RevisionError(
-                    f"{self._given} holds a file that cannot be laid out: {os.fsencode(path)!r}"
+                    f"{self._given} contains a file that cannot be checked out:"
+                    f" {os.fsencode(path)!r}"
                 )
             if entry.mode == SUBMODULE:
                 raise RevisionError(
-                    f"{path} is a submodule of {self._given}, whose code lies in another"
-                    " repository: point subject.path at a folder without it, or make the submodule"
-                    " itself the repo"
+                    f"{path} is a submodule of {self._given}, so its code is in another"
+                    " repository; set subject.path to a folder without it, or use the submodule"
+                    " as the repo"
                 )
         blobs = [entry.blob for entry in entries.values()]
         content = contents(self._demand("cat-file", "--batch", given=batch(blobs)), blobs)
         for path, entry in entries.items():
             if entry.blob not in content:
                 raise RevisionError(
-                    f"{path} is not in this copy of {self._given} (a partial clone?): fetch it"
-                    " before the run; nothing is fetched here"
+                    f"{path} is not in this clone of {self._given} (a partial clone?); fetch it"
+                    " before the run, which fetches nothing"
                 )
             if content[entry.blob].startswith(LFS):
                 raise RevisionError(
-                    f"{path} of {self._given} is only a pointer of git-lfs, its content is stored"
-                    " elsewhere: name data under inputs, or point subject.path at a folder"
-                    " without it"
+                    f"{path} of {self._given} is a git-lfs pointer without its content; list data"
+                    " in inputs, or set subject.path to a folder without it"
                 )
         return {path: content[entry.blob] for path, entry in entries.items()}
 
@@ -338,8 +335,8 @@ class GitRepository:
         done = self._run(*arguments, given=given)
         if b"promisor remote" in done.stderr:
             raise RevisionError(
-                f"{self._given} is a partial clone that lacks objects of this revision: fetch them"
-                " before the run (git fetch --refetch --no-filter); nothing is fetched here"
+                f"{self._given} is a partial clone that lacks objects of this revision; fetch them"
+                " before the run (git fetch --refetch --no-filter), which fetches nothing"
             )
         if done.returncode:
             raise RevisionError(

@@ -85,7 +85,7 @@ def _stated(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[tup
 
 
 def _not_there(entry: SubjectEntry, function: str, where: str) -> str:
-    there = f"it has {listed(entry.names)}" if entry.names else "it has no function at all"
+    there = f"it has {listed(entry.names)}" if entry.names else "it has no functions"
     return f'{where} has no function "{function}"; {there}'
 
 
@@ -118,7 +118,7 @@ def _problems(
             else ("subject", "entry")
         )
         if given.rev is not None:
-            message = f"{message}. Name a revision that has it"
+            message = f"{message}. Give a revision that has it"
         return [loaded.problem(place, message, suggestion=closest(function, entry.names))]
     if entry.late:
         return [loaded.problem(("subject", "entry"), f"{syntax.LATE[entry.late]} ({where})")]
@@ -157,8 +157,7 @@ def _swallowed(
         given = (*loaded.scenario.subject.place(name), "with", argument)
         place: Place = ("matrix", argument) if argument in axes else given
         message = (
-            "is not a parameter of the entry, which takes it among others in **: where it does not"
-            " look for it there, "
+            "is not a parameter of the entry, which takes it in **; if the entry does not use it, "
         )
         what = "these cells are all the same" if argument in axes else "it changes nothing"
         yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
@@ -176,7 +175,7 @@ def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterato
     if hang.function is not None and not hang.function.startswith("<"):
         names = sorted({name for text in texts for name in DEFINED.findall(text)})
         if hang.function not in names:
-            message = "is the name of no function in the code of the control"
+            message = "is not a function in the code of the control"
             yield loaded.problem(
                 (*place, "function"), message, suggestion=closest(hang.function, names)
             )
@@ -207,9 +206,7 @@ def _no_line(
 ) -> Iterator[Problem]:
     lines = sorted({line.strip() for text in texts for line in text.splitlines()})
     if source is not None and source not in lines:
-        message = (
-            "is no line of the code of the control: give a whole line, without its indentation"
-        )
+        message = "is not a line of the control's code; give a whole line, without its indentation"
         yield loaded.problem((*place, "source"), message, suggestion=closest(source, lines))
 
 
@@ -244,7 +241,8 @@ def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator
         meant = closest(stem, emitted)
         if not is_there and meant is not None:
             message = (
-                "no file of the subject names this event: no rank emits it, unless a package does"
+                "no file of the subject mentions this event, so no rank emits it, unless a"
+                " package does"
             )
             yield loaded.problem(place, message, suggestion=meant, kind="note")
     control = scenario.subject.control
@@ -253,7 +251,7 @@ def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator
     if error is None or error in known or any(error.rpartition(".")[2] in text for text in texts):
         return
     if meant := closest(error, known):
-        message = "is no exception of Python, and no file of the subject names it"
+        message = "is not a built-in exception, and no file of the subject mentions it"
         yield loaded.problem((*MUST_FAIL, "error"), message, suggestion=meant, kind="note")
 
 

@@ -237,7 +237,7 @@ class _Staging:
         except RevisionError as error:
             if arm.repo is not None:
                 raise
-            raise RevisionError(f"{error}; --repo PATH takes it from another repository") from None
+            raise RevisionError(f"{error}; to use another repository, give --repo PATH") from None
         text = None
         if arm.patch is not None:
             try:
@@ -377,11 +377,11 @@ class _Staging:
             return read_files(root / base, listed)
         if base is not None and self._subject.path == ".":
             raise ArmError(
-                "one arm is a revision of a repository that the scenario does not lie in, and the"
-                " other names none: give it a rev too"
+                "one arm is a revision of a repository that does not contain the scenario, so the"
+                " other arm needs a rev too"
             )
         if not code.is_dir():
-            message = f"{self._subject.path} is not a folder (looked from {self._folder.name})"
+            message = f"{self._subject.path} is not a folder (looked in {self._folder.name})"
             raise NotThere(("subject", "path"), message)
         return read_folder(code, leave_out=self._inputs)
 
@@ -419,8 +419,8 @@ class _Staging:
             return code
         if both := sorted(path for path in files if code.get(path, files[path]) != files[path]):
             raise ArmError(
-                f"{both[0]} lies both beside the scenario and in the code under test, and they"
-                " differ: rename the scenario's"
+                f"{both[0]} is both next to the scenario and in the code under test, and the two"
+                " differ; rename the scenario's"
             )
         return files | code
 
@@ -431,8 +431,9 @@ class _Staging:
         lent = READY[self._subject.beside].files() if self._subject.beside is not None else {}
         if both := sorted(path for path in lent if code.get(path, lent[path]) != lent[path]):
             raise ArmError(
-                f"{both[0]} lies in the code under test and in that of {self._subject.beside}"
-                " (subject.beside): give subject.path a folder below it, or remove subject.beside"
+                f"{both[0]} is both in the code under test and in that of {self._subject.beside}"
+                " (subject.beside); set subject.path to a folder below it, or remove"
+                " subject.beside"
             )
         return code | lent
 
@@ -448,8 +449,8 @@ class _Staging:
             return f"{place}.py"
         raise NotThere(
             ("subject", "entry"),
-            f"{self._subject.entry} names no file of the subject's folder{of} ({place}.py is not"
-            " there): code that is loaded from elsewhere proves nothing about this folder",
+            f"{self._subject.entry} is not in the subject's folder{of}, which has no {place}.py;"
+            " code from elsewhere proves nothing about this folder",
             alternatives=[path for path in files if path.endswith(".py")],
         )
 
@@ -457,7 +458,7 @@ class _Staging:
         if not self._holds_subject(files):
             raise NotThere(
                 ("subject", "program"),
-                f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from"
+                f"no word of {' '.join(words)!r} is a file in the subject's folder; a program from"
                 " elsewhere proves nothing about this folder",
                 alternatives=files,
             )
@@ -467,7 +468,7 @@ class _Staging:
             return (self._folder / file).read_bytes()
         except OSError as error:
             message = (
-                f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
+                f"{file} cannot be read ({error.strerror}); give a file in the scenario's folder"
             )
             others = [path.name for path in self._folder.glob("*.py")]
             raise NotThere(

@@ -22,10 +22,12 @@ from harness.world.below.preload import EVERYTHING, MODULES, OF_MODELS, Preload
 
 LATE = {
     "coroutine": (
-        "is a coroutine function: calling it runs nothing; call asyncio.run inside a plain function"
+        "is a coroutine function, so calling it runs nothing; call asyncio.run inside a plain"
+        " function"
     ),
     "generator": (
-        "is a generator function: calling it runs nothing; let a plain function walk through it"
+        "is a generator function, so calling it runs nothing; iterate over it inside a plain"
+        " function"
     ),
 }
 
@@ -149,7 +151,7 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
     takes = f"{called}, which takes {shown(signature)}"
     first = parameters[0] if parameters else None
     if first is None or first.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
-        why = f"is {takes}: the first parameter of an entry is the rank's context; add it"
+        why = f"is {takes}; the first parameter of an entry must be the rank's context, so add it"
         return [Misfit(None, why, of_the_function=True)]
     named = [
         parameter
@@ -160,7 +162,9 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
     if first in named and first.name in arguments:
         wrong.append(
             Misfit(
-                first.name, f"is what {called} takes the rank's context as; rename one of the two"
+                first.name,
+                f"is also the name that {called} gives to the rank's context; rename one of"
+                " the two",
             )
         )
     if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in parameters):
@@ -175,8 +179,8 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
         parameter.name for parameter in rest if parameter.kind is Parameter.POSITIONAL_ONLY
     ]:
         why = (
-            f"is {called}, which takes {', '.join(by_place)} by place only, and arguments are given"
-            " by name"
+            f"is {called}, which takes {', '.join(by_place)} only by position, but arguments are"
+            " passed by name"
         )
         wrong.append(Misfit(None, why, of_the_function=True))
     lacking = (

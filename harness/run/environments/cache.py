@@ -134,7 +134,7 @@ def provide(
                 stamp = _make(place, wanted, supply, base, says=says)
     except OSError as error:
         raise EnvironmentProblem(
-            f"the environment with {words} cannot be kept in the cache: {error.strerror}"
+            f"cannot write the environment with {words} to the cache: {error.strerror}"
         ) from None
     folder = place / stamp.folder
     facts = stamp.facts.model_copy(
@@ -166,7 +166,7 @@ def planned(wanted: Environment, supply: Supply, *, says: Says) -> str | Environ
     base = _base(wanted)
     with contextlib.suppress(OSError):
         if _whole(cache() / key(wanted, supply, base), says=says) is not None:
-            return f"{description(wanted, supply, base)}: in the cache already"
+            return f"{description(wanted, supply, base)}: already in the cache"
     return preview(wanted, supply, base=base, says=says)
 
 
@@ -296,7 +296,7 @@ def _locked(place: Path, *, words: str, says: Says) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        says(f"another process makes an environment with {words}: waiting for it")
+        says(f"waiting for another process that is making the environment with {words}")
         lock.acquire()
     try:
         yield
@@ -364,15 +364,13 @@ def _whole(place: Path, *, says: Says) -> Stamp | None:
     """
     if (stamp := _read(place)) is None:
         if any(place.iterdir()):
-            says("an environment in the cache was never finished: it is made again")
+            says("an environment in the cache was never finished; making it again")
         return None
     folder = place / stamp.folder
     now = _same(folder, stamp)
     if now is None:
         name = changed(folder, folder.with_suffix(".files"))
-        says(
-            f"an environment in the cache has changed since it was made ({name}): it is made again"
-        )
+        says(f"an environment in the cache has changed since it was made ({name}); making it again")
         return None
     if now != stamp.seen:
         stamp = stamp.model_copy(update={"seen": now})
@@ -424,7 +422,7 @@ def changed(folder: Path, listing: Path) -> str:
         before = {line[66:]: line[:64] for line in lines}
         now = digests(folder)
     except OSError:
-        return "its list of files is gone"
+        return "its list of files is missing"
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if not names:
         return "its list of files"

@@ -153,10 +153,10 @@ def _cpu_build(wanted: Environment) -> str:
 def _refusal(chosen: Sequence[Resolved], brought: Sequence[str], base: Interpreter) -> str:
     torch = next(package.version for package in chosen if package.name == "torch").partition("+")[0]
     return (
-        f"torch {torch} would bring {listing(brought)} to a run on the CPU; nothing was installed."
-        f" Have pip find a build for the CPU of Python {base.version} (torch {torch}+cpu or another"
-        " version, in a folder that PIP_FIND_LINKS names, or on PyTorch's own index for the CPU as"
-        " PIP_EXTRA_INDEX_URL) and name its version under packages; or take what there is:"
+        f"torch {torch} would install {listing(brought)} for a run on the CPU; nothing was"
+        f" installed. Let pip find a CPU build for Python {base.version} (torch {torch}+cpu or"
+        " another version, in a folder in PIP_FIND_LINKS, or on PyTorch's CPU index in"
+        " PIP_EXTRA_INDEX_URL), and give its version in packages. Or accept this build with"
         " environment.torch: any"
     )
 
@@ -215,7 +215,7 @@ def make(
         resolved = pip.install(laid.python, laid.plan.chosen, laid.plan.request, base=base)
         if different := set(map(str, resolved)) ^ set(map(str, laid.plan.chosen)):
             raise EnvironmentProblem(
-                f"pip installed other packages than it had chosen: {min(different)}"
+                f"pip installed packages that differ from its own plan: {min(different)}"
             )
     facts = ArmEnvironmentFacts(
         python=base.version,
@@ -229,7 +229,7 @@ def make(
         files = {package.name: (package.version, package.wheel) for package in facts.packages}
         lacking += unmet_requirements(supply.requirements, files, built=supply.checkouts)
     if lacking:
-        raise EnvironmentProblem(f"pip did not install what was asked for: {'; '.join(lacking)}")
+        raise EnvironmentProblem(f"pip did not install what was requested: {'; '.join(lacking)}")
     return facts
 
 
@@ -277,10 +277,12 @@ def _venv(folder: Path, base: Interpreter) -> None:
         stdin=subprocess.DEVNULL,
     )
     if done.returncode:
-        words = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        words = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[
+            -1
+        ]
         if "No space left" in done.stderr:
             raise pip.problem(done.stderr, requirements=[], python=base.version)
-        message = f"Python {base.version} makes no virtual environment: {pip.scrubbed(words)}"
+        message = f"Python {base.version} cannot make a virtual environment: {pip.scrubbed(words)}"
         raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
 
 

@@ -263,9 +263,9 @@ def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str
             or [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
             or lines
         )[-1:]
-        why = scrubbed(last[0] if last else "it said nothing").replace(str(folder), "")
+        why = scrubbed(last[0] if last else "it printed nothing").replace(str(folder), "")
         hint = (
-            "; its version comes from git, which is not there: give a released version"
+            "; its version comes from git, which is not available here; give a released version"
             if _ASKS_GIT in text
             else ""
         )
@@ -312,14 +312,14 @@ def _install(
             # Packages that ask each other for extras that are gone are nobody's slip here.
             if (normal(name), normal(extra)) in asked_for:
                 raise EnvironmentProblem(
-                    f"{name} {version} has no extra {extra}: write one that it has, or none"
+                    f"{name} {version} has no extra {extra}; use one that it has, or none"
                 )
         try:
             items = json.loads(report.read_text())["install"]
             return sorted((_resolved(item) for item in items), key=lambda package: package.name)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise EnvironmentProblem(
-                f"pip's report cannot be read ({error}): use a newer pip, 22.3 or later"
+                f"cannot read pip's report ({error}); use pip 22.3 or newer"
             ) from None
 
 
@@ -339,7 +339,7 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
     """Return what pip's words mean."""
     if "No space left on device" in text:
         return EnvironmentProblem(
-            "no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk"
+            "no space left; free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk"
         )
     if match := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
         wanted = match[1]
@@ -347,11 +347,11 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
         if versions and versions != ["none"]:
             there = ", ".join(versions[-NEWEST:])
             return EnvironmentProblem(
-                f"{wanted} does not exist, or has no wheel for Python {python} here (there are:"
+                f"{wanted} does not exist, or has no wheel for Python {python} here (available:"
                 f" {there})"
             )
         return Unavailable(
-            f"{wanted} cannot be had: it is not in the cache, and pip finds no version of it"
+            f"{wanted} is not available: it is not in the cache, and pip finds no version of it"
         )
     if "--require-hashes mode" in text:
         lacking = re.search(
@@ -360,14 +360,12 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
         what = "a package" if lacking is None else lacking[1]
         who = f", which {lacking[2]} needs" if lacking is not None and lacking[2] else ""
         return EnvironmentProblem(
-            f"the file of requirements lacks {what}{who}: add it, with its version and hash"
+            f"the requirements file lacks {what}{who}; add it with its version and hash"
         )
     if "DO NOT MATCH THE HASHES" in text:
         match = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
         what = scrubbed(match[1]) if match else "a package"
-        return EnvironmentProblem(
-            f"{what} is offered here as another file than was pinned: its sha256 differs"
-        )
+        return EnvironmentProblem(f"{what} has a sha256 here that differs from the pinned one")
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
         lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
         return EnvironmentProblem(
@@ -375,7 +373,7 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    last = (errors or lines or ["it said nothing"])[-1]
+    last = (errors or lines or ["it printed nothing"])[-1]
     return Unavailable(f"pip could not install {listing(requirements, most=6)}: {scrubbed(last)}")
 
 
@@ -397,8 +395,8 @@ def caution(base: Interpreter) -> str:
     if _chosen(base)[1]:
         return ""
     return (
-        "the pip that is here downloads wheels to tell what it would install, also those that are"
-        " refused then; put a newer one beside Rankproof (python -m pip install --upgrade pip)"
+        "this version of pip has to download wheels to list them, including ones that are then"
+        " rejected; install a newer one next to Rankproof (python -m pip install --upgrade pip)"
     )
 
 
@@ -420,7 +418,7 @@ def _chosen(base: Interpreter) -> tuple[Path, bool]:
             return runner, True
         first = first or runner
     if first is None:
-        message = "no pip of 22.3 or later is here: install pip beside Rankproof"
+        message = "pip 22.3 or newer is not installed; install it next to Rankproof"
         raise Unavailable(message, code=SkipCode.MACHINE_INTERPRETER)
     return first, False
 
@@ -474,7 +472,7 @@ def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tupl
         )
     except OSError as error:
         raise Unavailable(
-            f"pip cannot be started: {error.strerror}", code=SkipCode.MACHINE_INTERPRETER
+            f"cannot start pip: {error.strerror}", code=SkipCode.MACHINE_INTERPRETER
         ) from None
     try:
         text, _ = process.communicate()

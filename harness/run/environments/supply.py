@@ -81,11 +81,11 @@ class Found:
                     *sorted(there.keys() - entries.keys()),
                 ]
             except (RevisionError, OSError) as error:
-                raise EnvironmentProblem(f"{self._words} cannot be laid out: {error}") from None
+                raise EnvironmentProblem(f"cannot check out {self._words}: {error}") from None
             if left:
                 says(
-                    f"{self._words} is built without {listing(left)}: git-lfs, a submodule or a"
-                    " partial clone keeps them elsewhere"
+                    f"{self._words} is built without {listing(left)}, which git-lfs, a submodule"
+                    " or a partial clone keeps elsewhere"
                 )
             wheel = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
             return self._built(wheel)
@@ -102,16 +102,16 @@ class Found:
             name, version = wheel_identity(files) if files else ("", "")
         except WheelError as error:
             raise EnvironmentProblem(
-                f"{self._words} was built, and {error} (at most {most} MiB)"
+                f"{self._words} was built, but {error} (at most {most} MiB)"
             ) from None
         if not files or len(packed) > LARGEST_FILE:
             raise EnvironmentProblem(
-                f"{self._words} is larger than the {most} MiB that evidence may have in one file:"
-                " name a release of it"
+                f"{self._words} is larger than {most} MiB, the limit for one file of evidence; use"
+                " a release of it"
             )
         if name != self.name:
             raise EnvironmentProblem(
-                f"{self._words} is {name} {version}: name it {name} in environment.packages"
+                f"{self._words} is {name} {version}; call it {name} in environment.packages"
             )
         wanted = {path for path in files if path.endswith(MODULE_SUFFIXES)}
         known = self.facts.model_copy(
@@ -130,7 +130,7 @@ class Found:
         """
         if not self.facts.changed:
             return ""
-        return f"{self._words}: what is not committed in its repository has no part in it"
+        return f"{self._words}: uncommitted changes in its repository are not built"
 
     @property
     def _words(self) -> str:
@@ -185,11 +185,11 @@ def find(name: str, given: Checkout, *, folder: Path) -> Found:
     beginning = f"{inside}/" if inside else ""
     if not any(f"{beginning}{file}" in entries for file in ("pyproject.toml", "setup.py")):
         raise RevisionError(
-            f"{repo} holds no pyproject.toml and no setup.py at {given.rev or HEAD}: path must be"
+            f"{repo} has no pyproject.toml and no setup.py at {given.rev or HEAD}; path must be"
             " the folder of a package"
         )
     if entries.get(inside) is not None and entries[inside].mode == LINK:
-        raise RevisionError(f"{repo} is a link at {given.rev or HEAD}: name the folder itself")
+        raise RevisionError(f"{repo} is a link at {given.rev or HEAD}; give the folder itself")
     facts = CheckoutFacts(
         repo=repo,
         rev=given.rev or HEAD,
@@ -273,7 +273,8 @@ def requirements(given: str, *, folder: Path) -> Supply:
         text = read_regular(file, limit=LARGEST)
     except OSError as error:
         raise refusal(
-            str(file), f"cannot be read ({error.strerror}); environment.requirements names it"
+            str(file),
+            f"cannot be read ({error.strerror}); it is the file in environment.requirements",
         ) from None
     return supplied(text, name=str(file))
 

@@ -91,19 +91,19 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
         "it compares with a reference, which runs here": (
             scenario.subject.reference or scenario.subject.compare
         ),
-        "it has a hub, which listens here": scenario.hub,
+        "it has a hub, which listens on this machine": scenario.hub,
         "its checks compare what ranks keep": (
             compares_arrays(scenario.checks) or accounted(scenario.checks)
         ),
-        "it observes collectives, whose ledgers stay where the rank is": scenario.observe,
-        "it needs GPUs, which are not asked of Ray: ranks there would see none": (
+        "it observes collectives, and their ledgers stay on the node": scenario.observe,
+        "it needs GPUs, but Ray is not asked for them, so ranks would not have any": (
             scenario.needs.gpus or "nccl" in scenario.matrix.backend
         ),
         "its world is on test hosts": scenario.world.hosts > 1,
-        "its ranks have the user's own home folder, which is another one on each node": (
+        "its ranks use the user's own home folder, which differs on each node": (
             scenario.world.home_is == "shared"
         ),
-        "an arm has an environment of its own, which is made here": environments,
+        "an arm has its own environment, which is made on this machine": environments,
     }
     return next((why for why, holds in reasons.items() if holds), None)
 
@@ -170,7 +170,7 @@ class Farm:
         """
         if not (places := self._cluster.places()):
             raise FarmError(
-                "the cluster has no node with a processor to deal out: start one with `ray start`"
+                "the cluster has no node with a free processor; start one with `ray start`"
             )
         code = own_code()
         for number, place in enumerate(places):
@@ -200,8 +200,8 @@ class Farm:
             raise FarmError(problems[0] + more)
         if not self._facts:
             raise FarmError(
-                "no node of the cluster could be used; wait until processors are free there, or use"
-                " others"
+                "no node of the cluster could be used; wait until processors are free, or use"
+                " other nodes"
             )
 
     def _ready(self, node: Node, place: ClusterNode) -> str | None:
@@ -211,7 +211,7 @@ class Farm:
             there = EnvironmentFacts.model_validate(description.get("environment"))
             pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
-            raise AnswerRefused("it does not say what it is as our process does") from None
+            raise AnswerRefused("it does not identify itself as our process does") from None
         if why := _unlike(there, self._order.machine):
             return f"node {node.number}: {why}"
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))
@@ -220,7 +220,7 @@ class Farm:
             isinstance(digest_asked, str) and digest_asked in self._order.sources
             for digest_asked in wanted
         ):
-            raise AnswerRefused("it asks for a file that nobody offered")
+            raise AnswerRefused("it asked for a file that was not offered")
         for digest in dict.fromkeys(wanted):
             self._bring(node, digest, self._order.sources[digest])
         lanes = self._settings.jobs or max(1, place.cores // 2)
@@ -230,7 +230,7 @@ class Farm:
             return f"node {node.number}: {printable(str(why), limit=300)}"
         if prepared.get("start") != self._order.start:
             start = printable(str(prepared.get("start")))
-            return f"node {node.number}: ranks start {start} there, and {self._order.start} here"
+            return f"node {node.number}: ranks start {start} there, but {self._order.start} here"
         facts = NodeFacts(
             number=node.number,
             name=printable(place.name, limit=100) if self._settings.named else None,
@@ -282,9 +282,7 @@ class Farm:
                 raise AnswerRefused(f"it did not answer within {within:g} s, and is there")
         message, content = asked.result()
         if (failed := message.get("failed")) is not None:
-            raise FarmError(
-                f"a node could not do what it was asked for: {printable(str(failed), limit=500)}"
-            )
+            raise FarmError(f"a node failed: {printable(str(failed), limit=500)}")
         return message, content
 
     def make(self, cell: Cell, arm: str, index: int, *, hang: Hang | None) -> Capture:
@@ -321,7 +319,9 @@ class Farm:
         except (NodeLost, ActorGone) as error:
             return _left(about, error, began=began)
         except AnswerRefused as error:
-            raise FarmError(f"node {number} is not believed: {error}. Nothing was signed") from None
+            raise FarmError(
+                f"node {number} gave a wrong answer: {error}. Nothing was signed"
+            ) from None
         except FarmError as error:
             raise FarmError(f"node {number}: {error}. Nothing was signed") from None
         finally:
@@ -334,7 +334,7 @@ class Farm:
                 if self._free:
                     return self._free.pop(0)
                 if all(self._nodes[number].ended is not None for number in self._facts):
-                    raise FarmError(f"no node is left: {self._nodes[max(self._facts)].ended}")
+                    raise FarmError(f"no nodes are left: {self._nodes[max(self._facts)].ended}")
                 if select.select([self._cancel], [], [], 0)[0]:
                     raise Cancelled
                 self._lanes.wait(LOOKS_EVERY)
@@ -351,9 +351,7 @@ class Farm:
             FarmError: an input was changed on a node.
         """
         if changed := self.close():
-            raise FarmError(
-                f"{changed[0]} was changed by a rank while the run was going on. Nothing was signed"
-            )
+            raise FarmError(f"a rank changed {changed[0]} during the run. Nothing was signed")
         nodes = [facts for _, facts in sorted(self._facts.items())]
         return FarmFacts(starter="ray", version=self._cluster.version, nodes=nodes)
 
@@ -401,8 +399,8 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
         if expected != other:
             shown = printable(str(other), limit=60)
             return (
-                f"its {key} is {shown}, and {expected} here: start Ray there from an environment of"
-                " the same lock"
+                f"its {key} is {shown}, but {expected} here; start Ray there from an environment"
+                " of the same lock file"
             )
     packages = (
         {normal(package.name): (package.version, package.record or "") for package in of.packages}
@@ -412,8 +410,8 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
         return None
     more = len(differing) - MOST_NAMED
     some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    what = f"{plural(len(differing), 'package')} not as here: {some}"
-    return f"{what}: install from the same lock there, and start Ray from that environment"
+    what = f"{plural(len(differing), 'package')} other than here: {some}"
+    return f"{what}; install from the same lock file there, and start Ray from that environment"
 
 
 def _pids(answer: Mapping[str, Any]) -> list[int]:
@@ -465,7 +463,7 @@ def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worl
     """
     preparation = plan.preparation
     if why := refusal(plan.scenario, environments=preparation.environments):
-        raise FarmError(f"its trials cannot be farmed: {why}: run it with --on local")
+        raise FarmError(f"its trials cannot run on the nodes: {why}; run it with --on local")
 
     def expects(cell: Cell, arm: str, index: int) -> Mapping[str, JSON]:
         launch = worlds.launch(cell, arm, index)

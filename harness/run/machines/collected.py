@@ -129,11 +129,11 @@ def collect(run: Path, *, fetch: Fetch) -> LateOutcome:
             replayed = RecordReplay()
             wrong = replayed.judge(read, tuple(digests))
         except (OSError, UnreadableFile, ManifestMalformed, Refused) as error:
-            raise NotCollected(f"{run} is not a finished run as it was written: {error}") from None
+            raise NotCollected(f"{run} is not an unchanged, finished run: {error}") from None
         except (CannotJudge, EventError) as error:
             raise NotCollected(f"{run} cannot be judged again: {error}") from None
         if wrong or replayed.record is None:
-            raise NotCollected(f"{run} is not what follows from its evidence: {wrong}")
+            raise NotCollected(f"{run} does not follow from its evidence: {wrong}")
         signed = replayed.record.judgement
         parts = [_collected(part, folder, fetch) for part in missing]
         whole = [part for part in parts if part.late is not None]
@@ -159,7 +159,7 @@ def _missing(read: Reader, digests: Collection[str]) -> list[MissingPart]:
                 continue
             about: Any = events[0].values.get("machines")
             if not node_channel.JOURNAL_NAME.fullmatch(run):
-                raise NotCollected(f"{name}: its run is not named as runs are")
+                raise NotCollected(f"{name}: the name of its run is not valid")
             try:
                 share = LateShare(events, machine=about["called"].index(called))
             except (Hostile, ValueError, TypeError, KeyError) as error:
@@ -187,7 +187,7 @@ def _collected(missing: MissingPart, folder: Path, fetch: Fetch) -> Collected:
             missing=missing, late=replay(missing.share, _messages(place), scratch=scratch)
         )
     except (Hostile, OSError) as error:
-        return Collected(missing=missing, why=f"what it wrote down is not joined: {error}")
+        return Collected(missing=missing, why=f"its journal was not merged: {error}")
     finally:
         remove(scratch)
 
@@ -200,7 +200,7 @@ def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
                 raise Hostile("it is cut off")
             words, size = agent.HEAD.unpack(head)
             if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-                raise Hostile("it is not made of messages")
+                raise Hostile("it does not consist of messages")
             text = stream.read(words)
             content = stream.read(size)
             if len(text) != words or len(content) != size:
@@ -208,9 +208,9 @@ def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
             try:
                 message = strict_json(text)
             except NotStrict as error:
-                raise Hostile(f"it is not made of messages: {error}") from None
+                raise Hostile(f"it does not consist of messages: {error}") from None
             if not isinstance(message, dict):
-                raise Hostile("it is not made of messages")
+                raise Hostile("it does not consist of messages")
             yield message, content
 
 
@@ -238,7 +238,7 @@ def _judged(
             lambda name: files[name] if name in files else read(name), {*evidence, *files}
         ).judgement
     except (RecordError, Contradiction, Unknown, EventError) as error:
-        why = f"with it, the evidence does not hold together: {error}"
+        why = f"with it, the evidence contradicts itself: {error}"
         return LateOutcome(
             found=parts,
             signed=signed.verdict,
@@ -384,7 +384,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
         command = known.get(missing.share.called)
         if command is None:
             raise Unreachable(
-                "no machine of the hostfile is it: name the hostfile of the run by --hosts"
+                "no machine of the hostfile matches it; give the hostfile of the run with --hosts"
             )
         line = MachineLine(
             missing.share.machine,
@@ -405,7 +405,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
                 stream.flush()
                 os.fsync(stream.fileno())
             if not given.get("there"):
-                raise Unreachable("it has nothing of this world any more")
+                raise Unreachable("it no longer has any data of this world")
             line.send({"ask": "done", "world": missing.share.mark})
         finally:
             beating.end()
@@ -426,7 +426,9 @@ class _Taking:
         words = json.dumps(message).encode()
         self._left -= len(words) + len(content)
         if message.get("world") != self._world or self._left < 0:
-            raise Hostile("it sends what it was not asked for, or more than a journal holds")
+            raise Hostile(
+                "it sent something that was not requested, or more than a journal can contain"
+            )
         self._stream.write(agent.HEAD.pack(len(words), len(content)) + words + content)
 
 

@@ -134,9 +134,7 @@ def of_cluster(where: str, **how: Any) -> Hostfile:
     with Cluster(where) as cluster:
         places = cluster.places()
     if not places:
-        raise NoCluster(
-            "the cluster has no node with a processor to deal out: start one with `ray start`"
-        )
+        raise NoCluster("the cluster has no node with a free processor; start one with `ray start`")
     ways = (
         [place.name for place in places],
         [place.address for place in places],
@@ -183,24 +181,25 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     reasons = []
     if scenario.world.hosts > 1:
         reasons.append(
-            "its ranks are on test hosts: leave world.hosts at 1, for machines are hosts themselves"
+            "its ranks are on test hosts; leave world.hosts at 1, because machines already are"
+            " hosts"
         )
     if scenario.hub is not None or any(fault.properties.needs_a_hub for fault in scenario.faults):
-        reasons.append("a hub serves one machine: give ranks their files as inputs")
+        reasons.append("a hub serves only one machine; give ranks their files as inputs")
     if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
         reasons.append(
-            "an arm has an environment of its own: only the one that is on every machine already"
-            " can be used"
+            "an arm has its own environment, but only the environment that is already on every"
+            " machine can be used"
         )
     if getattr(control, "hang", None) is not None:
         reasons.append(
-            "a hang is proved by what the kernel of one machine says: state how the control fails"
-            " otherwise"
+            "a hang can be proved only by the kernel of one machine; state another way in which"
+            " the control fails"
         )
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
-        reasons.append("ranks have rooms of their own on machines: leave world.home out")
+        reasons.append("ranks on machines have their own home folders; leave world.home out")
     if scenario.needs.shared == "world":
-        reasons.append("needs.shared is world, and each machine has a folder of its own")
+        reasons.append("needs.shared is world, but each machine has its own folder")
     # A hub was named above, with what to do instead.
     kinds = {
         fault.kind
@@ -209,18 +208,19 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     }
     if kinds:
         reasons.append(
-            f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave"
-            " them out"
+            f"faults of kind {', '.join(sorted(kinds))} work only on one machine or test hosts;"
+            " leave them out"
         )
     timed = sorted({check.kind for check in scenario.checks if isinstance(check, SurvivorsCheck)})
     if timed:
         reasons.append(
-            f"checks of kind {', '.join(timed)} compare times of two machines: leave them out"
+            f"checks of kind {', '.join(timed)} would compare the clocks of two machines; leave"
+            " them out"
         )
     if over_ray and (scenario.needs.gpus or "nccl" in scenario.matrix.backend):
         reasons.append(
-            "GPUs are not asked of Ray, and ranks would see none: reach its nodes by ssh, with a"
-            " hostfile"
+            "Ray is not asked for GPUs, so ranks would not have any; reach its nodes by ssh, with"
+            " a hostfile"
         )
     return f"it cannot run over machines: {'; '.join(reasons)}" if reasons else ""
 
@@ -247,15 +247,15 @@ def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
     if not isinstance(hostfile.placement, str):
         room = len(hostfile.placement)
     if cell.hosts is None:
-        why = f"{cell.ranks} ranks, and the hostfile has room for {room}: give machines more slots"
+        why = f"{cell.ranks} ranks, but the hostfile has room for {room}; give machines more slots"
         return Skip(SkipCode.CELL_LIMIT, why)
     on = plural(cell.hosts, "machine")
     if cell.hosts > there:
-        why = f"its ranks are on {on}, and the hostfile has {there}: name more"
+        why = f"its ranks need {on}, but the hostfile has {there}; add more"
     elif room < cell.ranks:
-        why = f"{cell.ranks} ranks on {on}, which have room for {room}: give machines more slots"
+        why = f"{cell.ranks} ranks on {on}, which have room for {room}; give machines more slots"
     else:
-        why = f"--placement does not put its {cell.ranks} ranks on {on}: leave it out"
+        why = f"--placement does not put its {cell.ranks} ranks on {on}; leave it out"
     return Skip(SkipCode.CELL_HOSTS, why)
 
 
@@ -282,14 +282,14 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
         facts = facts_of(answer)
         problems = [f"{what}: {remedy}" for what, remedy in problems_of(facts, here=here)]
         if (lacking := unmet(needs, Offered.of(facts))) is not None:
-            problems.append(f"{lacking}: leave it out of the hostfile")
+            problems.append(f"{lacking}; leave it out of the hostfile")
         first = (
             same.setdefault(facts["machine"], machine.name) if facts["machine"] else machine.name
         )
         if first != machine.name:
             problems.append(
-                "it is another machine of the hostfile under a second name: keep one, with the"
-                " slots of both"
+                "it is another name for a machine that the hostfile already has; keep one, with"
+                " the slots of both"
             )
         if problems:
             raise Unreachable("; ".join(problems))

@@ -125,7 +125,7 @@ def _look(
             down = _rate(lambda: channel.ask("give", bytes=SAMPLE, within=within))
     except FileNotFoundError:
         return SeenMachine(
-            machine=machine, problems=(("ssh is not installed here", "install OpenSSH's client"),)
+            machine=machine, problems=(("ssh is not installed", "install OpenSSH's client"),)
         )
     except Unreachable as error:
         remedy = hostfile.ssh_remedy(error.said) or f"try `ssh {machine.name} true`"
@@ -176,7 +176,7 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         )
     )
     if not holds:
-        raise Unreachable("its agent does not speak as ours does")
+        raise Unreachable("its agent speaks a different protocol")
     return dict(answer)
 
 
@@ -184,41 +184,38 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
     """Why no rank can run on a machine of these facts, each with its remedy."""
     problems = []
     for what, remedy in (
-        ("system", "ranks of one world run on one kind of system"),
-        ("architecture", "wheels are another's there: ranks of one world run on one architecture"),
+        ("system", "all ranks of a world must run on the same system"),
+        (
+            "architecture",
+            "its wheels differ; all ranks of a world must run on the same architecture",
+        ),
         (
             "python",
-            f"name an interpreter of {here['implementation']} {here['python']} there by --python",
+            f"give an interpreter of {here['implementation']} {here['python']} there with --python",
         ),
     ):
         if facts[what] != here[what]:
             problems.append(
-                (f"its {what} is {printable(facts[what])}, and {here[what]} here", remedy)
+                (f"its {what} is {printable(facts[what])}, but {here[what]} here", remedy)
             )
     if differing := differences(facts["packages"], here["packages"]):
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        remedy = "install from the same lock there, and name that interpreter by --python"
-        problems.append((f"{plural(len(differing), 'package')} not as here: {named}", remedy))
+        remedy = "install from the same lock file there, and give that interpreter with --python"
+        problems.append((f"{plural(len(differing), 'package')} other than here: {named}", remedy))
     if facts.get("unwritable"):
         remedy = "make it writable for this user, and free some space there"
         problems.append(
             (
-                (
-                    "nothing can be written in its cache"
-                    f" {printable(str(facts['unwritable']), limit=300)}"
-                ),
+                (f"cannot write to its cache {printable(str(facts['unwritable']), limit=300)}"),
                 remedy,
             )
         )
     if facts.get("unexecutable"):
-        remedy = "name an interpreter by --python that can be executed there"
+        remedy = "give an interpreter with --python that can be executed there"
         problems.append(
             (
-                (
-                    "its Python cannot be executed:"
-                    f" {printable(str(facts['unexecutable']), limit=300)}"
-                ),
+                (f"cannot execute its Python: {printable(str(facts['unexecutable']), limit=300)}"),
                 remedy,
             )
         )
@@ -269,9 +266,9 @@ def _notes(seen: SeenMachine, *, here: Mapping[str, Any]) -> list[str]:
         )
     for name, there in sorted(seen.facts["programs"].items()):
         if not there and here["programs"].get(name):
-            notes.append(f"{printable(name)} is not there")
+            notes.append(f"{printable(name)} is missing")
     if seen.facts["libc"] != here["libc"]:
-        notes.append(f"its C library is {printable(seen.facts['libc'])}, and {here['libc']} here")
+        notes.append(f"its C library is {printable(seen.facts['libc'])}, but {here['libc']} here")
     return notes
 
 
@@ -284,7 +281,7 @@ def _apart(seen: list[SeenMachine]) -> list[SeenMachine]:
     for entry in seen:
         identity = entry.facts.get("machine", "")
         name = first.setdefault(identity, entry.machine.name) if identity else entry.machine.name
-        why = (f"it is the machine that {name} is", "keep one of them, with the slots of both")
+        why = (f"it is the same machine as {name}", "keep one of them, with the slots of both")
         apart.append(
             entry if name == entry.machine.name else replace(entry, problems=(*entry.problems, why))
         )
@@ -384,7 +381,7 @@ def page_of(lock: Path) -> str | None:
         pinned = f"torch=={about['version']}"
         index = str(about["index"])
     except (ValueError, KeyError) as error:
-        raise OSError(f"{torch}: it does not name a version and an index: {error}") from None
+        raise OSError(f"{torch}: it does not give a version and an index: {error}") from None
     words = lock.read_text("utf-8", "replace").split()
     return f"{index.rstrip('/')}/torch/" if pinned in words else None
 
@@ -439,8 +436,8 @@ def _each(
             remedy = hostfile.ssh_remedy(error.said)
             if any(words in str(error) for words in NOT_FOUND):
                 remedy = (
-                    "name a folder with the lock's wheels by --wheels: it is sent there, and no"
-                    " index is asked"
+                    "give a folder with the lock's wheels as --wheels; it is copied there, and no"
+                    " index is used"
                 )
             return Done(machine=machine, why=f"{error}{f': {remedy}' if remedy else ''}")
         return Done(

@@ -40,7 +40,7 @@ def unique_ids(draft: ScenarioDraft) -> Iterator[Problem]:
             if name in first:
                 line = draft.document.marks.value((section, first[name], "id")).line
                 yield draft.problem(
-                    path, f"is the id of another one (line {line}); give each its own"
+                    path, f"is also the id of another one (line {line}); rename one"
                 )
             else:
                 first[name] = int(path[1])
@@ -52,12 +52,13 @@ def role_and_verdict(draft: ScenarioDraft) -> Iterator[Problem]:
     """
     if draft.role == "self-test" and draft.expects is None:
         yield draft.problem(
-            ("expects",), "is missing; a self-test says which verdict it must end with"
+            ("expects",), "is missing; give the verdict that this self-test must end with"
         )
     if draft.role == "claim" and draft.expects is not None:
         yield draft.problem(
             ("expects",),
-            "is for a self-test; a claim is expected to PASS, remove it or set the role",
+            "is only for a self-test, because a claim is expected to PASS; remove it, or set the"
+            " role",
             at_key=True,
         )
     stated = draft.has(*CONTROL) or draft.has("subject", "compare")
@@ -79,7 +80,7 @@ def ranks_exist(draft: ScenarioDraft) -> Iterator[Problem]:
     for path, ranks in draft.rank_sets():
         if ranks.which == "nonzero" and smallest == 1:
             yield draft.problem(
-                path, "means no rank at all in a world of 1; leave 1 out of matrix.ranks"
+                path, "selects no rank in a world of 1; leave 1 out of matrix.ranks"
             )
         if isinstance(ranks.which, str):
             continue
@@ -119,12 +120,11 @@ def kinds_own_rules(draft: ScenarioDraft) -> Iterator[Problem]:
                 with registry.guarded(name):
                     problems = list(kind.lint(of_kind, draft))
                     if not all(isinstance(problem, Problem) for problem in problems):
-                        raise TypeError("what its lint says is not a Problem")
+                        raise TypeError("its lint yielded something that is not a Problem")
             except PluginFailed as error:
                 section = "checks" if registry is CHECKS else "faults"
                 problems = [
-                    draft.problem((section, index, "kind"), f"cannot be asked: {error}")
-                    for index in of_kind
+                    draft.problem((section, index, "kind"), f"failed: {error}") for index in of_kind
                 ]
             yield from problems
 
@@ -143,20 +143,21 @@ def reference_is_used(draft: ScenarioDraft) -> Iterator[Problem]:
         for check in draft.checks.values()
     ):
         yield draft.problem(
-            place, "no check compares with it (against: reference)", at_key=True, kind="note"
+            place, "is not used, because no check has against: reference", at_key=True, kind="note"
         )
     if draft.has("inputs", "reference"):
-        message = "is the name under which ranks find the reference; give this input another"
+        message = "is reserved for the reference; rename this input"
         yield draft.problem(("inputs", "reference"), message, at_key=True)
     if draft.has("subject", "program") and draft.has(*place, "entry"):
         yield draft.problem(
             (*place, "entry"),
-            "cannot stand beside program, which is the reference's too",
+            "cannot be combined with program, which the reference runs too",
             at_key=True,
         )
     if draft.has("hub"):
         message = (
-            "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
+            "cannot be combined with a hub, whose faults and log belong to the trials; keep one"
+            " of them"
         )
         yield draft.problem(place, message, at_key=True)
     arguments = reference.get("with")
@@ -164,14 +165,14 @@ def reference_is_used(draft: ScenarioDraft) -> Iterator[Problem]:
     of_what = [axis for axis in axes if not is_of_the_ranks(draft, axis)]
     if reference.get("once") == "scenario" and of_what:
         message = (
-            f"one reference cannot stand for the axis {of_what[0]}, which it would be given; leave"
-            " it at cell"
+            f"cannot be scenario, because the reference depends on the axis {of_what[0]}; leave it"
+            " at cell"
         )
         yield draft.problem((*place, "once"), message)
     for axis in axes:
         if isinstance(arguments, dict) and axis in arguments:
             message = (
-                "is an axis of the matrix too, which is passed to the reference under this name;"
+                "is also an axis of the matrix, which is passed to the reference under this name;"
                 " rename one"
             )
             yield draft.problem((*place, "with", axis), message, at_key=True)
@@ -208,19 +209,18 @@ def programs(draft: ScenarioDraft) -> Iterator[Problem]:
     for index, backend in enumerate(draft.axes().get("backend", [])):
         if (known := BACKENDS.get(backend)) is not None and known.properties.makes_a_group:
             message = (
-                "joins ranks of Python; a program joins no group: leave backend out, or write"
-                " [none]"
+                "is only for Python subjects; a program joins no group, so leave backend out, or"
+                " write [none]"
             )
             yield draft.problem(("matrix", "backend", index), message)
     if draft.at("world", "start") == "warm":
-        message = "is for functions of Python; a program is always started anew: remove it"
+        message = (
+            "is only for Python subjects, because a program is always started fresh; remove it"
+        )
         yield draft.problem(("world", "start"), message)
     for index, fault in draft.faults.items():
         if fault.properties.inside:
-            message = (
-                "strikes from inside a rank of Python, and a program has nothing of ours inside;"
-                " use pause or kill"
-            )
+            message = "acts inside a Python rank, which a program does not have; use pause or kill"
             yield draft.problem(("faults", index, "kind"), message)
 
 
@@ -231,7 +231,7 @@ def environments(draft: ScenarioDraft) -> Iterator[Problem]:
     places = [place for place in stated if draft.has(*place)]
     if draft.has("subject", "program"):
         message = (
-            "is for functions of Python; a program brings its own interpreter: name that in program"
+            "is only for Python subjects; start the program with its own interpreter in program"
         )
         yield from (draft.problem(place, message, at_key=True) for place in places)
         return
@@ -245,8 +245,8 @@ def environments(draft: ScenarioDraft) -> Iterator[Problem]:
                     continue
                 of_the_arm = (*draft.arms()[name], "environment")
                 message = (
-                    f"does not name {library}, which the backend {backend} needs: where no other"
-                    " package brings it"
+                    f"lacks {library}, which the backend {backend} needs; if no other package"
+                    " brings it"
                 )
                 yield draft.problem(
                     of_the_arm if draft.has(*of_the_arm) else shared,
@@ -286,7 +286,7 @@ def reserved_variables(draft: ScenarioDraft) -> Iterator[Problem]:
         for name in names if isinstance(names, dict) else ():
             if name.upper().startswith("RANKPROOF_"):
                 message = (
-                    "is reserved: the harness speaks to its ranks through RANKPROOF_ variables;"
+                    "is reserved, because the harness passes RANKPROOF_ variables to its ranks;"
                     " rename it"
                 )
                 yield draft.problem((*path, name), message, at_key=True)
@@ -303,7 +303,10 @@ def paths_are_portable(draft: ScenarioDraft) -> Iterator[Problem]:
         given = draft.at(*path)
         local = isinstance(given, str) and given.startswith(("/", "~"))
         if local and draft.document.marks.value(path).file != OVERRIDE:
-            message = "must be relative to the scenario's folder; another machine has other folders"
+            message = (
+                "must be relative to the scenario's folder, because other machines have other"
+                " folders"
+            )
             yield draft.problem(path, f"{message} ({instead})")
 
 
@@ -314,7 +317,7 @@ def made_exist(draft: ScenarioDraft) -> Iterator[Problem]:
             from harness.engines.models.catalogue import MODELS
 
             if given.made not in MODELS:
-                message = f"is not a model that is made here; there are {', '.join(MODELS)}"
+                message = f"is not the name of a model; known: {', '.join(MODELS)}"
                 yield draft.problem(
                     ("inputs", name, "made"), message, suggestion=closest(given.made, list(MODELS))
                 )
@@ -324,7 +327,7 @@ def made_exist(draft: ScenarioDraft) -> Iterator[Problem]:
 
         for index, layout in enumerate(given.layouts):
             if layout not in LAYOUTS:
-                message = f"is not a layout; there are {', '.join(LAYOUTS)}"
+                message = f"is not a layout; known: {', '.join(LAYOUTS)}"
                 path = ("inputs", name, "layouts", index)
                 yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
 
@@ -337,12 +340,14 @@ def observed(draft: ScenarioDraft) -> Iterator[Problem]:
     if not draft.has("observe"):
         return
     if draft.has("subject", "program"):
-        message = "stands in functions of Python; nothing of ours is inside a program: remove it"
+        message = "works only inside Python ranks, not in a program; remove it"
         yield draft.problem(("observe",), message, at_key=True)
     for index, name in enumerate(draft.axes().get("backend", [])):
         known = BACKENDS.get(name) if isinstance(name, str) else None
         if known is not None and known.properties.unobserved:
-            message = f"cannot be had beside observe: {known.properties.unobserved}; leave it out"
+            message = (
+                f"cannot be combined with observe: {known.properties.unobserved}; leave it out"
+            )
             yield draft.problem(("matrix", "backend", index), message)
 
 
@@ -356,15 +361,15 @@ def backends_have_the_bound(draft: ScenarioDraft) -> Iterator[Problem]:
     if not 0 < bound < draft.world.deadline:
         message = (
             f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it"
-            " never acts"
+            " has no effect"
         )
         yield draft.problem(path, message)
     for backend in draft.axes().get("backend", []):
         known = BACKENDS.get(backend) if isinstance(backend, str) else None
         if known is not None and known.properties.unbounded:
             message = (
-                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a"
-                " scenario of its own"
+                f"cannot be used with {backend}: {known.properties.unbounded}. Give that backend"
+                " its own scenario"
             )
             yield draft.problem(path, message, at_key=True)
 
@@ -382,16 +387,16 @@ def digests_can_be_had(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     if "collectives" not in asked:
         yield draft.problem(
-            ("observe",), "digests are part of a ledger; add collectives", at_key=True
+            ("observe",), "has digests, which need a ledger; add collectives", at_key=True
         )
     if given and eager:
         yield draft.problem(
-            ("observe",), "eager-digests are digests already; leave one of them out", at_key=True
+            ("observe",), "has both digests and eager-digests; leave one of them out", at_key=True
         )
     for name in draft.axes().get("backend", []):
         known = BACKENDS.get(name) if isinstance(name, str) else None
         if known is not None and known.properties.runs_calls_later and not eager:
-            message = f"needs eager-digests, which evaluate: {known.properties.runs_calls_later}"
+            message = f"needs eager-digests: {known.properties.runs_calls_later}"
             yield draft.problem(("observe",), message, at_key=True)
 
 
@@ -406,8 +411,8 @@ def calls_run_in_order(draft: ScenarioDraft) -> Iterator[Problem]:
             known = BACKENDS.get(name) if isinstance(name, str) else None
             if known is not None and (why := known.properties.runs_calls_later):
                 message = (
-                    f"cannot be done to calls of {name}: {why}; give that backend a scenario"
-                    " without it"
+                    f"cannot act on calls of {name}: {why}; give that backend a scenario without"
+                    " this fault"
                 )
                 yield draft.problem(("faults", index, "kind"), message)
 

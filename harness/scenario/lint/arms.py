@@ -35,8 +35,8 @@ def axes_and_arguments(draft: ScenarioDraft) -> Iterator[Problem]:
         for axis in draft.axes() if isinstance(arguments, dict) else ():
             if axis in arguments and axis not in OF_THE_WORLD:
                 message = (
-                    "is an axis of the matrix too, which is passed to the subject under this name;"
-                    " rename one"
+                    "is also an axis of the matrix, which is passed to the subject under this"
+                    " name; rename one"
                 )
                 yield draft.problem((*place, "with", axis), message, at_key=True)
 
@@ -48,10 +48,7 @@ def arms_differ(draft: ScenarioDraft) -> Iterator[Problem]:
     if not _are_alike(draft) or lacks_revisions(draft):
         return
     if draft.compare is not None:
-        message = (
-            "a and b are the same code with the same arguments in the same environment: they cannot"
-            " differ"
-        )
+        message = "has the same code, arguments and environment for a and b, so they cannot differ"
         yield draft.problem(("subject", "compare"), message, at_key=True)
         return
     message = f"{ALIKE}; a control must be the broken code"
@@ -64,8 +61,8 @@ def revisions_are_given(draft: ScenarioDraft) -> Iterator[Problem]:
     """Let a scenario leave to the command line which two revisions it compares."""
     if lacks_revisions(draft):
         message = (
-            f"{ALIKE}: a run takes two revisions from --candidate and --control, and skips the"
-            " scenario without"
+            f"{ALIKE}; a run needs two revisions (--candidate and --control), or it skips the"
+            " scenario"
         )
         yield draft.problem(
             CONTROL, f"{message}; otherwise give the broken code here", at_key=True, kind="note"
@@ -127,10 +124,7 @@ def file_needs_an_entry(draft: ScenarioDraft) -> Iterator[Problem]:
         if draft.has(*arm, "file") and not any(
             draft.has("subject", key) for key in ("entry", "use")
         ):
-            message = (
-                "takes the place of the module that subject.entry names, and there is none; give an"
-                " entry"
-            )
+            message = "replaces the module of subject.entry, which is missing; give an entry"
             yield draft.problem((*arm, "file"), message, at_key=True)
 
 
@@ -173,14 +167,14 @@ def names_its_end(draft: ScenarioDraft) -> Iterator[Problem]:
         ends_alone = not check.properties.needs_an_event
         if ends_alone and getattr(check, "code", 0) == 0:
             message = (
-                f"names no end, and {check.id} fails only by one: give error with source or"
-                " message, or signal, or code"
+                f"does not say how the ranks end, which is all that {check.id} checks; give error"
+                " with source or message, or signal, or code"
             )
             yield draft.problem(MUST_FAIL, message, at_key=True)
         elif not ends_alone:
             message = (
-                "names no end, so only a rank that returns without the event counts; "
-                "where the control raises, give error with source or message"
+                "does not say how the ranks end, so only a rank that returns without the event"
+                " counts; if the control raises, give error with source or message"
             )
             yield draft.problem(MUST_FAIL, message, kind="note", at_key=True)
 
@@ -193,7 +187,7 @@ def wants_what_its_check_compares(draft: ScenarioDraft) -> Iterator[Problem]:
     for check in draft.checks.values():
         if check.id != stated.check or _may_want(check, stated.want):
             continue
-        message = f"is never why {check.id} (kind: {check.kind}) fails; remove it"
+        message = f"is never the reason why {check.id} (kind: {check.kind}) fails; remove it"
         yield draft.problem((*MUST_FAIL, stated.want), message, at_key=True)
 
 
@@ -218,10 +212,10 @@ def fails_where_it_is_asked(draft: ScenarioDraft) -> Iterator[Problem]:
                 return  # ranks_exist has reported it
             if lost:
                 message = (
-                    f"holds rank {min(lost)}, which the check {check.id} does not ask in a world of"
-                    f" {size}"
+                    f"contains rank {min(lost)}, which the check {check.id} does not cover in a"
+                    f" world of {size}"
                 )
-                yield draft.problem((*MUST_FAIL, "ranks"), f"{message}; make them fit")
+                yield draft.problem((*MUST_FAIL, "ranks"), f"{message}; change one of the two")
                 return
 
 
@@ -235,11 +229,12 @@ def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     is_program = draft.at("subject", "program") is not None
     if is_program and stated.hang.after is None:
-        message = "cannot be seen in a program; give after: the last event that the rank emits"
+        message = "cannot be located in a program; give after (the last event that the rank emits)"
         yield draft.problem((*MUST_FAIL, "hang"), message, at_key=True)
     if not is_program and stated.hang.after is not None:
         message = (
-            "is for programs; give source or function, which are looked for on the rank's stacks"
+            "is only for programs; give source or function, which are searched for in the rank's"
+            " stacks"
         )
         yield draft.problem((*MUST_FAIL, "hang", "after"), message, at_key=True)
     if (named := stated.hang.fails) is not None:
@@ -251,18 +246,19 @@ def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
         ]
         if named not in fitting:
             message = (
-                "is not a check that compares what ranks left when they were stopped, as"
-                " ledger-agrees does"
+                "is not a check that compares the ledgers of stopped ranks, such as ledger-agrees"
             )
             suggestion = closest(named, fitting)
             yield draft.problem((*MUST_FAIL, "hang", "fails"), message, suggestion=suggestion)
     if is_program and stated.hang.polls:
-        message = "is for Python: nobody knows the threads of a program; remove it"
+        message = (
+            "is only for Python ranks, because a program's threads are not observed; remove it"
+        )
         yield draft.problem((*MUST_FAIL, "hang", "polls"), message, at_key=True)
     if stated.within < LEAST_WITHIN:
         yield draft.problem(
             (*MUST_FAIL, "within"),
-            "is too short: one trial of a cell is watched for all of it, which takes"
+            "is too short; one trial of each cell is watched for this long, so give"
             f" {LEAST_WITHIN:g}s or more",
         )
     deadline = (draft.world or WorldSettings()).deadline
@@ -304,11 +300,12 @@ def cells_exist(draft: ScenarioDraft) -> Iterator[Problem]:
     where = [stated.applies(values) for values in matrix.combinations()]
     if stated.cells.keys() <= axes.keys() and not any(where):
         message = (
-            "leaves no cell in which the control must fail: nothing would show that the checks can"
+            "leaves no cell in which the control must fail, so nothing would show that the checks"
+            " can fail"
         )
         yield draft.problem(path, message, at_key=True)
     if where and all(where):
-        yield draft.problem(path, "names every cell; remove it", at_key=True, kind="note")
+        yield draft.problem(path, "matches every cell; remove it", at_key=True, kind="note")
 
 
 MUST_FAIL_RULES = (
@@ -332,27 +329,24 @@ def stands_alone(draft: ScenarioDraft) -> Iterator[Problem]:
     if not draft.has(*COMPARE):
         return
     if draft.has("subject", "program"):
-        message = (
-            "changes what b reports from inside a rank of Python, and a program has nothing of ours"
-            " inside"
-        )
-        yield draft.problem(COMPARE, f"{message}: state a candidate and a control", at_key=True)
-    if draft.at("faults"):
-        message = "strike b alone, and a as it is would be compared with it; ask without them"
+        message = "changes b's values inside a Python rank, which a program does not have"
         yield draft.problem(
-            ("faults",), f"cannot stand beside subject.compare: they {message}", at_key=True
+            COMPARE, f"{message}; give a candidate and a control instead", at_key=True
+        )
+    if draft.at("faults"):
+        message = "act on b only, so a and b would not be comparable; remove them"
+        yield draft.problem(
+            ("faults",), f"cannot be combined with subject.compare: they {message}", at_key=True
         )
     if draft.has("hub"):
         message = (
-            "cannot stand beside subject.compare: its log and faults are those of one world at a"
-            " time; remove one"
+            "cannot be combined with subject.compare, because its log and faults belong to one"
+            " world at a time; remove one"
         )
         yield draft.problem(("hub",), message, at_key=True)
     for index, row in draft.measure.items():
         if row.against == "control":
-            message = (
-                "names the control, and in a comparison that is b again, with the defect; remove it"
-            )
+            message = "is control, which in a comparison is b with the defect; remove it"
             yield draft.problem(("measure", index, "against"), message)
 
 
@@ -361,7 +355,9 @@ def something_is_compared(draft: ScenarioDraft) -> Iterator[Problem]:
     stated = draft.at("checks")
     whole = isinstance(stated, list) and len(draft.checks) == len(stated)
     if draft.has(*COMPARE) and whole and not against_a(draft.checks.values()):
-        yield draft.problem(COMPARE, "compares nothing: no check says against: a", at_key=True)
+        yield draft.problem(
+            COMPARE, "compares nothing, because no check has against: a", at_key=True
+        )
 
 
 def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
@@ -382,7 +378,7 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
                 )
             )
             message = (
-                f"is nothing that a check compares with a, so no check could see the defect; {key}s"
+                f"is not compared with a by any check, so no check could detect the defect; {key}s"
                 " compared: "
             )
             message += listed(names) if names else "none"
@@ -390,14 +386,14 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
         for check in checks:
             if defect.one == "character" and not isinstance(check, EqualCheck):
                 message = (
-                    f"is for texts, and the check {check.id} compares numbers; give absolute,"
+                    f"is for texts, but the check {check.id} compares numbers; give absolute,"
                     " relative or ulp"
                 )
                 yield draft.problem((*path, "one"), message)
             if isinstance(check, CloseCheck) and _is_within(check, defect.absolute):
                 message = (
-                    f"is within what the check {check.id} allows ({check.allows}), so it cannot be"
-                    " seen"
+                    f"is within the tolerance of the check {check.id} ({check.allows}), so it"
+                    " cannot be detected"
                 )
                 yield draft.problem((*path, "absolute"), message, kind="note")
             for size in draft.sizes():
@@ -407,8 +403,8 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
                     break  # ranks_exist has reported it
                 if not asked:
                     message = (
-                        f"are none of those that the check {check.id} asks in a world of {size};"
-                        " make them meet"
+                        f"are not covered by the check {check.id} in a world of {size}; change one"
+                        " of the two"
                     )
                     yield draft.problem((*path, "ranks"), message, at_key=True)
                     break
@@ -417,7 +413,7 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
     ):
         if first.what == second.what:
             yield draft.problem(
-                path, f"changes {second.what} as another defect does; keep one of them", at_key=True
+                path, f"changes {second.what}, like another defect; keep one of them", at_key=True
             )
 
 

@@ -62,7 +62,7 @@ def strikes_at_an_event(draft: ScenarioDraft) -> Iterator[Problem]:
             continue
         if not is_name(at):
             message = (
-                "is not an event a rank can emit: lower-case words joined by dots, like"
+                "is not a valid name of an event; use lower-case words joined by dots, like"
                 " tokenizer.load.begin"
             )
             yield draft.problem(
@@ -72,14 +72,15 @@ def strikes_at_an_event(draft: ScenarioDraft) -> Iterator[Problem]:
             )
         elif at in NOT_THE_RANKS_OWN:
             message = (
-                "is told about a rank, not by it, so nothing can wait there; name an event of the"
-                " subject, or rank.begin, which comes before the rank joins its group"
+                "is emitted by the harness, not by a rank, so a fault cannot wait for it; use an"
+                " event of the subject, or rank.begin, which comes before the rank joins its"
+                " group"
             )
             yield draft.problem(("faults", index, "at"), message)
         elif at in OF_THE_RUNTIME and draft.has("subject", "program"):
             message = (
-                "is told by the runtime of a rank of Python, which a program lacks; name its own,"
-                " such as ready"
+                "is emitted by the runtime of Python ranks, which a program does not have; use"
+                " one of its own events, such as ready"
             )
             yield draft.problem(("faults", index, "at"), message)
 
@@ -101,8 +102,8 @@ def faults_do_not_meet(draft: ScenarioDraft) -> Iterator[Problem]:
         met = next((first[place] for place in places if place in first), None)
         if met is not None:
             message = (
-                f"meets the fault {met.id}, which {meeting} on the same rank; give them other ranks"
-                " or places"
+                f"conflicts with the fault {met.id}, which {meeting} on the same rank; give them"
+                " different ranks or places"
             )
             yield draft.problem(("faults", index, key), message, at_key=True)
         for place in places:
@@ -115,25 +116,25 @@ def hubs_are_there(draft: ScenarioDraft) -> Iterator[Problem]:
     """
     served = draft.at("hub", "serve")
     if isinstance(served, str) and served not in draft.names("inputs"):
-        message = (
-            "is not an input of this scenario; a hub serves a folder of repositories that is one"
-        )
+        message = "is not an input of this scenario; add an input with a folder of repositories"
         yield draft.problem(
             ("hub", "serve"), message, suggestion=closest(served, draft.names("inputs"))
         )
     for index, fault in draft.faults.items():
         if fault.properties.needs_a_hub and not draft.has("hub"):
-            message = "needs a hub that the scenario starts: add hub: {serve: INPUT}"
+            message = "needs a hub; add hub: {serve: INPUT}"
             yield draft.problem(("faults", index, "kind"), message)
     for index, check in draft.checks.items():
         if check.properties.needs_a_hub and not draft.has("hub"):
             yield draft.problem(
-                ("checks", index, "kind"), "counts requests to a hub: add hub: {serve: INPUT}"
+                ("checks", index, "kind"),
+                "counts requests to a hub, which is missing; add hub: {serve: INPUT}",
             )
     for index, row in draft.measure.items():
         if row.probe in ("requests", "received") and not draft.has("hub"):
             yield draft.problem(
-                ("measure", index, "probe"), "is told by a hub: add hub: {serve: INPUT}"
+                ("measure", index, "probe"),
+                "is measured by a hub, which is missing; add hub: {serve: INPUT}",
             )
     paths: list[tuple[str | int, ...]] = [("world", "env")]
     paths += [
@@ -154,13 +155,13 @@ def claims_strike_both_arms(draft: ScenarioDraft) -> Iterator[Problem]:
     for index, fault in draft.faults.items():
         if fault.arm is not None and draft.role == "claim":
             message = (
-                "strikes one arm only, and this is a claim: its control must fail for its code."
-                " Remove it, or make this an upstream finding (role: upstream)"
+                "limits the fault to one arm, but the control of a claim must fail because of its"
+                " code. Remove it, or make this an upstream finding (role: upstream)"
             )
             yield draft.problem(("faults", index, "arm"), message, at_key=True)
         elif fault.arm == "control" and not draft.has("subject", "control"):
             yield draft.problem(
-                ("faults", index, "arm"), "names the control, and there is none", at_key=True
+                ("faults", index, "arm"), "is control, but there is no control", at_key=True
             )
 
 
@@ -170,7 +171,7 @@ def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
     if matrix is not None and matrix.hosts is not None and max(matrix.hosts) > 1:
         if draft.world is not None and draft.world.hosts > 1:
             message = (
-                "is on how many machines of a hostfile ranks are, and world.hosts makes test hosts;"
+                "spreads ranks over machines of a hostfile, but world.hosts makes test hosts;"
                 " keep one"
             )
             yield draft.problem(("matrix", "hosts"), message, at_key=True)
@@ -179,8 +180,8 @@ def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
             hosts = int(values["hosts"])
             if ranks < hosts:
                 message = (
-                    f"has cells of {ranks} ranks on {hosts} machines, one of which would have none;"
-                    " exclude them"
+                    f"has cells with {ranks} ranks on {hosts} machines, so a machine would have no"
+                    " rank; exclude them"
                 )
                 yield draft.problem(("matrix", "hosts"), message, at_key=True)
                 break
@@ -190,7 +191,7 @@ def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
     sizes = draft.sizes()
     if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
         message = (
-            f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each"
+            f"has no host for rank {len(placed)} of a world of {sizes[-1]}; give the host of each"
             " rank"
         )
         yield draft.problem(("world", "placement"), message)
@@ -215,8 +216,7 @@ def _hosts_without_ranks(draft: ScenarioDraft) -> Iterator[Problem]:
         # A note: a run that is narrowed to fewer ranks (--set matrix.ranks) has such hosts on
         # purpose.
         message = (
-            f"makes a host that no rank is on (host {empty[0]}); have at most as many hosts as"
-            " ranks"
+            f"makes a host without ranks (host {empty[0]}); use at most as many hosts as ranks"
         )
         yield draft.problem(("world", "hosts"), message, kind="note")
 
@@ -232,7 +232,7 @@ def _without_link(
         except (IndexError, ValueError):
             return  # ranks that are not there, or have no host, have rules of their own
         if to in hosts:
-            message = f"has no link for a rank on host {to} in a world of {size}; name another host"
+            message = f"has no link for a rank on host {to} in a world of {size}; give another host"
             yield draft.problem(("faults", index, "to"), message)
             return
 

@@ -31,7 +31,7 @@ def ready(draft: ScenarioDraft) -> Iterator[Problem]:
         name = draft.at("subject", key)
         if isinstance(name, str) and name not in READY:
             message = (
-                READY.reason(name) or f"is not a ready subject; there are {', '.join(READY.names)}"
+                READY.reason(name) or f"is not a ready subject; known: {', '.join(READY.names)}"
             )
             yield draft.problem(("subject", key), message, suggestion=closest(name, READY.names))
     name = draft.at("subject", "use")
@@ -63,8 +63,8 @@ def _no_own_code(draft: ScenarioDraft) -> Iterator[Problem]:
     ]
     for place in places:
         message = (
-            "is for code of your own: a ready subject is Rankproof's, the same in both arms. "
-            "Let the arms differ in with or environment"
+            "is only for your own code; a ready subject has the same code in both arms. Make the"
+            " arms differ in with or environment"
         )
         yield draft.problem(place, message, at_key=True)
 
@@ -122,7 +122,7 @@ def _together(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
                 with READY.guarded(str(draft.at("subject", "use"))):
                     name, why = subject.misfit(arguments, int(cell["ranks"])) or ("", "")
             except PluginFailed as error:
-                yield draft.problem(("subject", "use"), f"cannot be asked: {error}")
+                yield draft.problem(("subject", "use"), f"failed: {error}")
                 return
             path: Path = (*arm, "with", name)
             if name not in given:
@@ -153,10 +153,10 @@ def _asked_alike(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Proble
         for name in subject.question(asked):
             if name in draft.axes() or _plain(asked[name]) == _plain(expected[name]):
                 continue
-            where = f"with.{name}" if name in given else f"with, which holds no {name}"
+            where = f"with.{name}" if name in given else f"with, which has no {name}"
             message = (
-                f"is asked something else than the reference ({where}): it fails whatever its code"
-                " does; ask alike"
+                f"differs from the reference ({where}), so it fails whatever its code does; give"
+                " both the same value"
             )
             yield draft.problem(
                 (*arm, "with", name) if name in given else arm, message, at_key=True
@@ -196,8 +196,8 @@ def _inputs(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
         ):
             for arm in arms:
                 if not draft.has(*arm, "with", name):
-                    missing = f"holds no {argument.default}, which the {arm[-1]} reads"
-                    message = f"{missing}; add it, or name another in with.{name}"
+                    missing = f"has no {argument.default}, which the {arm[-1]} reads"
+                    message = f"{missing}; add it, or give another in with.{name}"
                     yield draft.problem(("inputs",), message)
                     break
 
@@ -205,7 +205,9 @@ def _inputs(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
 def _backends(draft: ScenarioDraft, name: str, subject: ReadySubject) -> Iterator[Problem]:
     for index, backend in enumerate(draft.axes().get("backend", [])):
         if backend in BACKENDS and backend not in subject.backends:
-            message = f"is not a backend that {name} works on: {listed(subject.backends)}"
+            message = (
+                f"is not a backend that {name} supports; it supports {listed(subject.backends)}"
+            )
             yield draft.problem(("matrix", "backend", index), message)
 
 
@@ -240,7 +242,7 @@ def _events(draft: ScenarioDraft, name: str, subject: ReadySubject) -> Iterator[
             and row.event not in timed
             and not row.event.startswith(OF_EVERY_RANK)
         ):
-            message = f"has no begin and end in {name}; it has those of {listed(timed)}"
+            message = f"has no begin and end events in {name}, which has those of {listed(timed)}"
             yield draft.problem(
                 ("measure", index, "event"), message, suggestion=closest(row.event, timed)
             )

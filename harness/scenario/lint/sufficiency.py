@@ -43,7 +43,7 @@ def clean_bound(trials: int, *, confidence: float) -> float:
 def trials_needed(*, below: float, confidence: float) -> int:
     """How many clean trials put the failure rate below `below`: 59 for 5 % at 95 %."""
     if not (0 < below < 1 and 0 < confidence < 1):
-        raise ValueError("below and confidence lie between 0 and 1")
+        raise ValueError("below and confidence must be between 0 and 1")
     count = max(1, math.floor(math.log1p(-confidence) / math.log1p(-below)))
     # Below, not at: a bound that is as high as what is accepted is not enough, and rounding must
     # not make it so.
@@ -111,8 +111,8 @@ def enough_candidate_trials(draft: ScenarioDraft) -> Iterator[Problem]:
     if count < needed:
         bound = clean_bound(count, confidence=accept.confidence)
         message = (
-            f"cannot PASS: {count} clean trials bound the failure rate by {bound:.1%}; accept needs"
-            f" {needed} trials"
+            f"cannot PASS, because {count} clean trials only bound the failure rate at"
+            f" {bound:.1%}; accept needs {needed} trials"
         )
         yield draft.problem(("trials", "candidate"), message, kind="note")
 
@@ -135,9 +135,11 @@ def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
         and draft.role != "self-test"
         and not _is_significant(control, control, candidate=candidate)
     ):
-        message = f"cannot be shown: even {control} failures in {control} trials could be chance"
+        message = (
+            f"cannot be shown, because even {control} failures in {control} trials could be chance"
+        )
         yield draft.problem(
-            path, f"{message} beside {candidate} trials of the candidate; raise trials.control"
+            path, f"{message} with {candidate} trials of the candidate; raise trials.control"
         )
     elif _is_to_pass(draft) or draft.role == "upstream":
         enough = control_trials_needed(share, candidate=candidate, more_than=control)
@@ -146,8 +148,8 @@ def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
             if enough
             else "needs more trials of the candidate"
         )
-        purpose = f"to be told from chance (Fisher's one-sided p below {SIGNIFICANT})"
-        yield draft.problem(path, f"{needs} {purpose}, trials.control is {control}", kind="note")
+        purpose = f"to be distinguishable from chance (Fisher's one-sided p below {SIGNIFICANT})"
+        yield draft.problem(path, f"{needs} {purpose}; trials.control is {control}", kind="note")
 
 
 TRIAL_RULES = (enough_candidate_trials, enough_control_trials)
@@ -189,8 +191,8 @@ def size_to_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
     for index, check in draft.checks.items():
         if isinstance(check, EquivalentCheck) and check.sees is None:
             message = (
-                "states no size of defect that has to be seen (sees): where the reference's noise"
-                " is not noise, anything within it passes"
+                "has no size of defect that it must detect (sees); if the reference's noise is"
+                " too large, anything within it passes"
             )
             yield draft.problem(("checks", index), message, at_key=True, kind="note")
 
@@ -203,7 +205,7 @@ def something_is_split(draft: ScenarioDraft) -> Iterator[Problem]:
         ):
             if not pattern.strip("*?"):
                 message = (
-                    "matches every tensor, so that none has to be split; name those that lie on"
+                    "matches every tensor, so none has to be split; list those that are on"
                     " several ranks"
                 )
                 yield draft.problem(("checks", index, "replicated", number), message)
@@ -278,10 +280,7 @@ def faults_after_the_work(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     for index, fault in draft.faults.items():
         if fault.event == LAST:
-            message = (
-                "comes when the subject has returned: no check asks for an event behind it, so"
-                " nothing is disturbed"
-            )
+            message = "comes after the subject returned; no check needs a later event, so it has no effect"
             yield draft.problem(("faults", index, "at"), message, kind="note")
 
 

@@ -290,7 +290,7 @@ CASES: tuple[Case, ...] = (
         variant="employer",
         ground=EMPLOY,
         sees={"struck-finishes": [1], "nobody-left": []},
-        says={"nobody-left": "1 processes were left"},
+        says={"nobody-left": "1 process remained"},
         must_fail={"signal": "SIGKILL"},
     ),
     Case(
@@ -305,7 +305,7 @@ CASES: tuple[Case, ...] = (
             "when": {"times": 1},
         },
         sees={"asked": "every"},
-        says={"asked": "2 requests, at most 1 are allowed"},
+        says={"asked": "2 requests, but at most 1 are allowed"},
     ),
     # A model in two halves, beside the whole of it.
     Case(

@@ -58,8 +58,8 @@ def test_a_title_of_81_characters_is_refused(
     code, printed = linted(tmp_path, capsys, title=letter * 81)
     assert code == 64
     assert printed == (
-        f"{file}:3:8: title: has 81 characters; at most 80 fit the first line of a report: shorten"
-        " it\n"
+        f"{file}:3:8: title: has 81 characters, but at most 80 fit the first line of a report;"
+        " shorten it\n"
     )
 
 
@@ -75,8 +75,8 @@ def test_a_question_of_201_characters_is_refused(
     code, printed = linted(tmp_path, capsys, question=question.replace("words", "words?"))
     assert code == 64
     assert printed == (
-        f"{file}:4:11: question: has 201 characters; at most 200 fit the head of a report: shorten"
-        " it\n"
+        f"{file}:4:11: question: has 201 characters, but at most 200 fit the head of a report;"
+        " shorten it\n"
     )
 
 

@@ -67,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Path:
     process = command(*words)
     told, _ = process.communicate()
     assert process.returncode == 0, told
-    assert "1 of them there already" in told
+    assert "1 of them already done" in told
     (folder,) = (
         path for path in (results / "matrix").iterdir() if path.is_dir() and not path.is_symlink()
     )

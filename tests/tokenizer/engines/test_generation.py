@@ -126,7 +126,7 @@ def test_the_tokenizer_inside_a_model_is_offered_and_used(
     for given in ("inside", str(tokenizer_of_it(tmp_path / "its"))):
         assert infer(model, "--tokenizer", given, "--max-tokens", "4", "--json") == PASS
         rows.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
-    assert rows[0]["tokenizer"] == "inside the model, written out"
+    assert rows[0]["tokenizer"] == "from inside the model"
     assert [rows[0][key] for key in ("prompt_ids", "ids", "text")] == [
         rows[1][key] for key in ("prompt_ids", "ids", "text")
     ]

@@ -236,7 +236,7 @@ def test_a_contract_holds_until_an_id_changes(
     assert main(["tokenizer", "contract", whole, "--golden", golden]) == 0
     capsys.readouterr()
     assert main(["tokenizer", "contract", changed, "--golden", golden]) == 1
-    assert "have other ids than with tokenizers" in capsys.readouterr().out
+    assert "have ids that differ from those of tokenizers" in capsys.readouterr().out
     assert main(["tokenizer", "contract", whole, "--golden", golden, "--record"]) == 64
     contract = read_golden(Path(golden))
     (tmp_path / "a.model").write_bytes(llama_model(700))

@@ -383,7 +383,7 @@ def test_verify_claims_no_more_than_it_compared(
     manifest.write_text(manifest.read_text().replace(sha256(before), after))
     command = ["tokenizer", "cache", "verify", "--cache", str(tmp_path / "cache")]
     assert main([*command, "--offline"]) == PASS
-    assert "every byte is as its manifest says" in capsys.readouterr().out
+    assert "every byte matches its manifest" in capsys.readouterr().out
     assert main([*command, "--endpoint", served.endpoint]) == FAIL
     assert "merges.txt is not what the hub lists" in capsys.readouterr().out
 

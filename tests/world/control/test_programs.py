@@ -191,7 +191,7 @@ def test_a_program_that_hangs_is_stopped_without_being_asked_for_stacks(play: An
     sent = {seen.event.values["signal"] for seen in lived.history.served(None, "world.signalled")}
     assert sent == {"SIGKILL"}
     assert all(
-        part.reason == "it had not ended at the deadline"
+        part.reason == "it was still running at the deadline"
         for part in lived.findings["finished"].ranks
     )
 

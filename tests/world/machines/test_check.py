@@ -50,12 +50,12 @@ def test_each_lack_is_named(
     assert code == 1
     for words in (
         "alpha, 1 slot: yes",
-        "it is the machine that alpha is",
+        "it is the same machine as alpha",
         "Connection refused",
         "start sshd there",
         "accept it",
         "add your key to its",
-        "not yet: beta, nobody-here, a-stranger, no-key",
+        "not ready: beta, nobody-here, a-stranger, no-key",
     ):
         assert words in shown, shown
 
@@ -70,8 +70,8 @@ def test_another_interpreter_is_another_environment(
     code, _ = checked(tmp_path, ssh_config, "alpha\n", "--python", "/nowhere/python")
     shown = capsys.readouterr().out
     assert code == 1
-    assert "packages not as here" in shown
-    assert "name that interpreter by --python" in shown
+    assert "packages other than here" in shown
+    assert "give that interpreter with --python" in shown
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_python_that_cannot_be_executed(
         assert "name an interpreter that can be executed there by --python" in shown
     if kind == "missing":
         # Another Python answers for it, and says so.
-        assert f"its Python cannot be executed: {python}: not there, or not executable" in shown
+        assert f"cannot execute its Python: {python}: not there, or not executable" in shown
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert "Not a directory" in agent.unwritable()
     facts = {**agent.facts(str(tmp_path)), "unwritable": agent.unwritable()}
     found = problems_of(facts, here=facts)
-    assert any(what.startswith("nothing can be written in its cache") for what, _ in found)
+    assert any(what.startswith("cannot write to its cache") for what, _ in found)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")

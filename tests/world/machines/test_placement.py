@@ -124,7 +124,7 @@ def test_a_placement_that_is_none(given: str) -> None:
         ("", ""),
         (MACHINE_LOST, "was lost"),
         (MACHINE_ENDED, "ended its ranks by itself"),
-        ("moved", "was to be on machine"),
+        ("moved", "should be on machine"),
         ("forgotten", "were not reached"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_lost_machine_fails_the_trial(change: str, words: str) -> None:
     assert words in stayed[1].reason
     # One number of two machines is two processes; of one machine it is not.
     real = findings["world:ranks-are-processes"].ranks
-    assert ("is not its own" in real[1].reason) is (change == "moved")
+    assert ("belongs to another process" in real[1].reason) is (change == "moved")
 
 
 def test_a_control_that_lost_its_machine_did_not_fail_as_stated() -> None:
@@ -241,13 +241,13 @@ def test_machines_without_ranks_do_not_count(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--placement pack", "--placement without --hosts"),
+        ("--placement pack", "--placement needs --hosts"),
         (
             "--hosts-python /usr/bin/python3 --ssh-config c",
-            "--hosts-python, --ssh-config without --hosts",
+            "--hosts-python, --ssh-config needs --hosts",
         ),
-        ("--on ray --placement spread", "--placement without --hosts"),
-        ("--hosts hosts --jobs 2", "leave it out with --hosts"),
+        ("--on ray --placement spread", "--placement needs --hosts"),
+        ("--hosts hosts --jobs 2", "with --hosts, worlds run one after another; leave it out"),
         ("--hosts test:0", "makes N test machines"),
         ("--hosts test:3 --ssh-config c", "leave it out"),
     ],
