@@ -207,10 +207,13 @@ def test_whoever_lacks_a_library_hears_of_an_extra_that_brings_it() -> None:
     ] == []
 
 
-@functools.cache
+# It reads the metadata of every distribution.
+packages_distributions = functools.cache(metadata.packages_distributions)
+
+
 def homes(module: str) -> set[str]:
     """The distributions that a top-level module may come from."""
-    return {canonicalize_name(home) for home in metadata.packages_distributions().get(module, ())}
+    return {canonicalize_name(home) for home in packages_distributions().get(module, ())}
 
 
 def imported(node: ast.AST) -> list[str]:

@@ -259,8 +259,8 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the report has {what}, but {basis.challenge!r} is required; it was made for something"
-                " else"
+                f"the report has {what}, but {basis.challenge!r} is required; it was made for"
+                " something else"
             ),
         )
     return "MET", f"{basis.challenge!r} is signed into the report"

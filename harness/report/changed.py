@@ -189,7 +189,7 @@ def _library_summary(library: LibraryChange, asked: ScenarioSummary) -> Iterator
         yield Paragraph(Claim(left, (RECORD,)))
     differ = [module for module in library.modules if module.why != COMMENTS_ALONE]
     if len(differ) > IN_SHORT:
-        yield Paragraph(f"These {IN_SHORT} files changed most; the appendix has all diffs:")
+        yield Paragraph(f"These {IN_SHORT} files changed most; the appendix has their diffs:")
     if differ:
         rows = tuple(
             (

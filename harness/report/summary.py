@@ -377,11 +377,16 @@ def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, i
         cells = {cell.id: cell for cell, _, _ in group}
         _, tally, way = group[0]
         evidence = Evidence(tally.trials[way.first].evidence)
-        yield way, sum(trials.values()), _over_cells(cells, ranks), evidence
+        yield way, sum(trials.values()), over_cells(cells, ranks), evidence
 
 
-def _over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) -> str:
-    """The ranks of several cells in words, as one rule where there is one."""
+def over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) -> str:
+    """Say which ranks of each cell, in words: as one rule where there is one.
+
+    Args:
+        cells: the cells by their ids.
+        ranks: the ranks in each of them.
+    """
     sets = {tuple(sorted(of_cell)) for of_cell in ranks.values()}
     if all(ranks[name] == set(range(cell.ranks)) for name, cell in cells.items()):
         return "every rank" if len(cells) > 1 else ranks_in_words(next(iter(sets)))

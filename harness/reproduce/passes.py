@@ -64,7 +64,8 @@ OTHER_PACKAGES = (
 CANNOT = {
     "nix": "enter that environment and reproduce from there",
     "python": "changing the interpreter changes every package; start rankproof with that one",
-    "implementation": "changing the interpreter changes every package; start rankproof with that one",
+    "implementation": "changing the interpreter changes every package; start rankproof with that"
+    " one",
     "system": "this machine has one system",
     "machine": "this machine has one kind of processor",
     "cpu": "this machine has one kind of processor",

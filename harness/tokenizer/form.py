@@ -170,7 +170,7 @@ LAST = 0x10FFFF
 NEVER = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
 # Planes with characters that are seen: 0 to 3. Above them are tags and variation selectors, and
 # private use.
-_PLANES = 4
+_PLANES_END = (4 << 16) - 1
 _CATEGORIES = frozenset("LMNPSZ")
 _SPACES = frozenset("\t\n\r")
 _SHOWN = 3
@@ -225,42 +225,55 @@ def lost(missing: Collection[int], *, whole: Collection[int] = ()) -> Lost:
         whole: code points that have a token of their own, which needs no bytes.
     """
     without = frozenset(missing) - NEVER
-    kept = frozenset(whole)
-    ranges = tuple(_joined(number for number in _code_points(without) if number not in kept))
+    ranges = tuple(_joined(_code_points(without, frozenset(whole))))
     common = tuple(
-        number for first, last in ranges for number in range(first, last + 1) if _is_common(number)
+        number
+        for first, last in ranges
+        for number in range(first, min(last, _PLANES_END) + 1)
+        if _is_common(number)
     )
     return Lost(ranges=ranges, common=common, needed=bool(without))
 
 
-def _code_points(missing: frozenset[int]) -> Iterator[int]:
-    """Every code point with one of these bytes in its UTF-8, in order."""
-    if not missing:
-        return
-    for number in range(LAST + 1):
-        if 0xD800 <= number <= 0xDFFF:
+def _code_points(missing: frozenset[int], kept: frozenset[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of code points with one of these bytes in their UTF-8, without those that are kept."""
+    blocks_with_kept = {number >> 6 for number in kept}
+    # By the first byte that the last one of a character can be, in UTF-8 of any length.
+    ends = {
+        first: [offset for offset in range(64) if first + offset in missing]
+        for first in (0x00, 0x40, 0x80)
+    }
+    for block in range((LAST + 1) >> 6 if missing else 0):
+        first = block << 6
+        if 0xD800 <= first <= 0xDFFF:
             continue
-        if not missing.isdisjoint(chr(number).encode()):
-            yield number
+        # The 64 of a block differ in their last byte alone.
+        *before, end = chr(first).encode()
+        lost_whole = not missing.isdisjoint(before)
+        if lost_whole and block not in blocks_with_kept:
+            yield first, first + 63
+            continue
+        for offset in range(64) if lost_whole else ends[end]:
+            if first + offset not in kept:
+                yield first + offset, first + offset
 
 
-def _joined(numbers: Iterator[int]) -> Iterator[tuple[int, int]]:
-    first = last = None
-    for number in numbers:
-        if first is None or last is None:
-            first = last = number
-        elif number == last + 1:
-            last = number
+def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Ranges, in order, with those that follow on one another made one."""
+    joined = None
+    for first, last in ranges:
+        if joined is None:
+            joined = first, last
+        elif first == joined[1] + 1:
+            joined = joined[0], last
         else:
-            yield first, last
-            first = last = number
-    if first is not None and last is not None:
-        yield first, last
+            yield joined
+            joined = first, last
+    if joined is not None:
+        yield joined
 
 
 def _is_common(number: int) -> bool:
-    if number >= _PLANES << 16:
-        return False
     character = chr(number)
     return character in _SPACES or unicodedata.category(character)[0] in _CATEGORIES
 
@@ -276,7 +289,7 @@ def _character(number: int) -> str:
 
 def bytes_in_words(numbers: Collection[int]) -> str:
     """Bytes as ranges: 0xC0, 0xC1 and so on."""
-    ranges = list(_joined(iter(sorted(numbers))))
+    ranges = list(_joined((number, number) for number in sorted(numbers)))
     shown = [
         f"0x{first:02X}" if first == last else f"0x{first:02X} to 0x{last:02X}"
         for first, last in ranges

@@ -20,6 +20,8 @@ from harness.cli.arguments import load_all, wanted
 from harness.cli.commands import COMMANDS, GROUPS, MODULES, parser
 from harness.faults import KINDS
 from harness.scenario import schema_text
+from tests.kit import command_server
+from tests.kit.commands import command, environment
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "mlx", "numpy")
@@ -28,12 +30,15 @@ HEAVY = ("torch", "transformers", "mlx", "numpy")
 def ours(
     *arguments: str, cwd: Path = ROOT, before: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
+    env = environment(Path(os.environ["HOME"]))
+    if not before:
+        return command_server.run(*arguments, cwd=cwd, env=env)
     return subprocess.run(
-        [*before, sys.executable, "-m", "harness.cli", *arguments],
+        [*before, *command(*arguments)],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=env,
         check=False,
         stdin=subprocess.DEVNULL,
     )

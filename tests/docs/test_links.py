@@ -64,10 +64,16 @@ def _is_known(target: Path) -> bool:
     """Whether a path is there and not ignored: what only this machine has is not there for a
     reader.
     """
-    if not (ROOT / target).exists():
-        return False
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", str(target)]
-    return bool(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
+    return (ROOT / target).exists() and target in _known()
+
+
+@cache
+def _known() -> frozenset[Path]:
+    """Every file that is not ignored, and every folder with one."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    files = {Path(name) for name in done.stdout.split("\0") if name}
+    return frozenset(files.union(*(file.parents for file in files)))
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

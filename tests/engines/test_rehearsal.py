@@ -188,6 +188,7 @@ BASES = {"layer_rope_theta": [1e4, 1e4, 1e6, 1e6], "sliding_window": 8}
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("forked")
 def test_each_stage_has_the_bases_of_rotation_of_its_own_layers(
     worlds: Worlds, tmp_path: Path
 ) -> None:

@@ -368,7 +368,7 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
     """The proof is there each time, the strike lies between two events each time, and is undone
     each time.
     """
-    for seed in often(4, soak=50):
+    for seed in often(2, soak=50):
         options = fault(**drawn(kind, seed))
         struck = live(options, **WORLDS.get(kind, {}))
         rank = options.ranks.of(2)[0]

@@ -19,6 +19,7 @@ from harness.report.figures import rank_lanes
 from harness.report.html import render_page
 from harness.report.markdown import render_markdown
 from harness.report.report import render, report_blocks
+from harness.report.summary import over_cells
 from harness.report.terminal import render_terminal
 from harness.report.view import Basis
 from harness.report.words import ranks_in_words
@@ -378,3 +379,25 @@ def test_what_was_not_looked_at_is_not_said(run: dict[str, Any], said: str, unsa
     page = re.sub(r"\\", "", text(made) + render_appendix(made).decode())
     assert said in page
     assert unsaid not in page
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "words"),
+    [
+        ((2, 4), ((0, 1), (0, 1, 2, 3)), "every rank"),
+        ((2, 4), ((1,), (1, 2, 3)), "every rank but 0"),
+        ((2, 4), ((1,), (3,)), "the last rank"),
+        ((2, 4), ((0,), (0, 1, 2)), "every rank but the last"),
+        ((3, 4), ((2,), (2,)), "rank 2"),
+        ((3, 4), ((0, 2), (1,)), "ranks 0, 2 or rank 1"),
+        ((3,), ((0, 1, 2),), "ranks 0-2"),
+    ],
+)
+def test_ranks_of_several_cells_are_one_rule_where_there_is_one(
+    sizes: Sequence[int], ranks: Sequence[Sequence[int]], words: str
+) -> None:
+    """All of them are named, in every cell, and no other."""
+    made = record(*({**cell(f"ranks={size}"), "ranks": size} for size in sizes))
+    of_cells = {one.id: one for one in made.judgement.cells}
+    by_cell = dict(zip(of_cells, map(set, ranks), strict=True))
+    assert over_cells(of_cells, by_cell) == words

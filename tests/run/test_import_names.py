@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from harness.reason import VerdictCode
 from tests.kit import wheels
 from tests.kit.repositories import commit, git
 from tests.run.test_provenance import (
@@ -275,10 +276,17 @@ def prepare(workshop: Workshop, case: Case) -> None:
     workshop.pip(str(wheels.write(workshop.root / "wheels", case.name, "1.0", None, more=files)))
 
 
+# A trial of each arm says which code ran. That a run with trials enough for a PASS is refused for it
+# is what test_provenance.py shows.
+FEW = ("--set", "trials.candidate=1", "--set", "trials.control=1")
+
+
 def refused(workshop: Workshop) -> str:
     """What the run says of the code, and that no gate opens for it."""
-    ran = workshop.run()
+    ran = workshop.run(*FEW)
     assert ran.code == 2, ran.out + ran.err
+    (cell,) = ran.record.judgement.cells
+    assert VerdictCode.CODE_NOT_PROVED in {reason.code for reason in cell.reasons}
     found = workshop.gate()
     assert found.answer != "OPEN"
     assert word(found).startswith("REFUSED: this does not prove that the commit's code ran")

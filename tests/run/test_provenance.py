@@ -117,11 +117,9 @@ class Workshop:
         ]
         done = subprocess.run(
             [
-                sys.executable,
+                str(self.python),
                 "-m",
                 "pip",
-                "--python",
-                str(self.python),
                 "install",
                 *options,
                 *arguments,

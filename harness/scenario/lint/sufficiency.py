@@ -69,13 +69,23 @@ def control_trials_needed(share: StatedShare, *, candidate: int, more_than: int 
     """Least number of control trials, above one, that tells the share from chance; None where none
     does.
 
-    However many there are, p stays above (1 - share) to the power of the candidate's trials.
+    With n trials, p is above ((1 - share) n / (n + 1)) to the power of the candidate's trials. This
+    grows with n, so the search ends where it reaches SIGNIFICANT.
     """
     parts = _parts(share)
-    counts = range(more_than + 1, MOST + 1)
+    counts = range(more_than + 1, min(MOST, _last_that_can_do(parts, candidate=candidate)) + 1)
     return next(
         (n for n in counts if _is_significant(n, _at_least(parts, n), candidate=candidate)), None
     )
+
+
+def _last_that_can_do(parts: tuple[int, int], *, candidate: int) -> int:
+    """Trials of the control beyond which p never is below SIGNIFICANT."""
+    least, whole = parts
+    if candidate < 1 or least >= whole:
+        return MOST
+    ratio = SIGNIFICANT ** (1 / candidate) / (1 - least / whole)
+    return MOST if ratio >= 1 else math.ceil(ratio / (1 - ratio))
 
 
 def _parts(share: StatedShare) -> tuple[int, int]:

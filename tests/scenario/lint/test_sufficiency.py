@@ -96,7 +96,7 @@ def test_a_bound_at_the_limit_is_not_below_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "candidate"), [(1.0, 3), (1.0, 59), (0.5, 8), (0.2, 59), (0.2, 20)]
+    ("rate", "candidate"), [(1.0, 3), (1.0, 59), (0.5, 8), (0.2, 59), (0.2, 20), (0.01, 20)]
 )
 def test_it_is_the_least_number_that_fisher_tells_apart(rate: float, candidate: int) -> None:
     """The number is that of the exact test."""
