@@ -127,13 +127,13 @@ def alike_reasons(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[V
     """Why arms that are compared could not have differed: they are the same."""
     if (other := arms.get("reference")) is not None:
         if arms["candidate"].same_as(other):
-            alike = "a and b are the same code with the same arguments in the same environment"
+            alike = "a and b have the same code, arguments and environment"
             yield VerdictReason(VerdictCode.ARMS_ALIKE, f"nothing could differ: {alike}")
         return
     control = arms.get("control")
     struck_alike = all(fault.arm is None for fault in scenario.faults)
     if control is not None and struck_alike and arms["candidate"].same_as(control):
-        alike = "both arms are the same code with the same arguments"
+        alike = "both arms have the same code and arguments"
         yield VerdictReason(VerdictCode.ARMS_ALIKE, not_proved(alike))
 
 
@@ -144,9 +144,7 @@ def unproven_reasons(arm: str, code: ArmCode, history: History) -> Iterator[Verd
     for rank in range(history.size):
         if (executed := history.executed(rank)) is not None:
             if executed.event.values.get("folder") != code.folder:
-                unproved.add(
-                    f"{arm}: the folder a program was started from is not the arm's any more"
-                )
+                unproved.add(f"{arm}: the folder of a started program is no longer the arm's")
             for name, digest in history.executed_files(rank):
                 if code.files.get(name) != digest:
                     unproved.add(f"{arm}: {name} that was executed is not the arm's")
@@ -182,7 +180,7 @@ def environment_unproven(
     """
     if environment is None:
         if reported is not None:
-            yield f"{arm}: a rank ran in an environment of its own, and the arm has none"
+            yield f"{arm}: a rank ran in its own environment, but the arm has none"
         return
     if not isinstance(reported, dict) or reported.get("apart") is not True:
         yield f"{arm}: a rank did not run in the arm's environment"
@@ -201,9 +199,12 @@ def environment_unproven(
             record,
         ):
             seen = package.get("version") if isinstance(package, dict) else "no such package"
-            yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"
+            yield (
+                f"{arm}: {name} {version} was installed, but a rank found {seen} or other files of"
+                " it"
+            )
 
 
 def not_proved(why: str) -> str:
     """Say of a doubt about the code what it leaves open."""
-    return f"which code ran is not proved: {why}"
+    return f"the run does not prove which code ran: {why}"

@@ -24,18 +24,18 @@ from harness.stats.tally import Tally
 Word = Literal["excluded", "found", "open"]
 # What checks of these kinds say is or is not the cause, in the words of the report.
 _OF_ALL = (
-    ("the ranks do not hold the checkpoint, split", ("shards-cover",)),
-    ("a rank takes no part", ("influence",)),
+    ("the ranks do not have the split checkpoint", ("shards-cover",)),
+    ("a rank does not take part", ("influence",)),
     ("the environments of the ranks differ", ("environment-agrees",)),
 )
 CAUSES = (
     *_OF_ALL,
     ("the ranks' collective calls differ", ("ledger-agrees",)),
-    ("a collective gives other elements than it has to", ("collective-correct",)),
-    ("what was sent is not what came", ("transfers-intact",)),
-    ("what ranks have to agree on differs", ("agree",)),
+    ("a collective returns wrong elements", ("collective-correct",)),
+    ("received data differs from what was sent", ("transfers-intact",)),
+    ("ranks differ where they must agree", ("agree",)),
 )
-ONE = "wrong already in a world of one"
+ONE = "already wrong in a world of one"
 TOKENS = "the ranks generate different tokens"
 
 
@@ -83,7 +83,7 @@ class Attribution(Model):
         also = [what for what in causes if what != ONE]
         parts = [ONE] if ONE in causes else []
         parts += [f"also wrong there: {'; '.join(also)}"] if also else []
-        return "; ".join(parts) or "unattributed: all that this run looked at holds"
+        return "; ".join(parts) or "unattributed: every cause that this run checked is excluded"
 
 
 def output_checks(checks: Sequence[Check]) -> list[Check]:
@@ -129,7 +129,9 @@ def attribute(
 
 def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:
     if not asked:
-        return Cause(word="open", what=what, why=f"no check of kind {' or '.join(kinds)} was asked")
+        return Cause(
+            word="open", what=what, why=f"the scenario has no check of kind {' or '.join(kinds)}"
+        )
     names = ", ".join(finding.check for finding in asked)
     for finding in asked:
         parts = [part for part in finding.ranks if not part.passed]
@@ -138,7 +140,9 @@ def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:
             return Cause(word="found", what=what, why=why)
         if parts or finding.reason:
             return Cause(word="open", what=what, why=f"check {finding.check} could compare nothing")
-    return Cause(word="excluded", what=what, why=f"check {names} holds on every rank it asks")
+    return Cause(
+        word="excluded", what=what, why=f"check {names} passed on every rank that it covers"
+    )
 
 
 def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
@@ -148,11 +152,13 @@ def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
     telling = [rank for rank, tokens in enumerate(said) if tokens]
     first = telling[0]
     if other := [rank for rank in telling if said[rank] != said[first]]:
-        why = f"{numbered('rank', other)} generated others than rank {first}"
+        why = f"{numbered('rank', other)} and rank {first} generated different tokens"
         return [Cause(word="found", what=TOKENS, why=why)]
     if silent := [rank for rank, tokens in enumerate(said) if not tokens]:
-        return [Cause(word="open", what=TOKENS, why=f"{numbered('rank', silent)} told of none")]
-    return [Cause(word="excluded", what=TOKENS, why="every rank generated the same")]
+        return [
+            Cause(word="open", what=TOKENS, why=f"{numbered('rank', silent)} did not report any")
+        ]
+    return [Cause(word="excluded", what=TOKENS, why="every rank generated the same tokens")]
 
 
 def _where(check: Check, history: History) -> str:
@@ -216,7 +222,7 @@ def on_rungs(
         cause = Cause(
             word="found",
             what=ONE,
-            why="this is one: nothing that crosses between ranks is needed for it",
+            why="this is a world of one, so no communication between ranks is needed for it",
         )
     elif not ones:
         cause = Cause(word="open", what=ONE, why="no world of one ran")
@@ -232,7 +238,7 @@ def on_rungs(
             why=f"{plural(failed[ones[0].id], 'trial')} of cell {ones[0].id} failed",
         )
     else:
-        cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it right")
+        cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it correctly")
     wrong_at = [other.ranks for other in decided if other.id in wrong]
     first = min([*wrong_at, cell.ranks]) if decided or cell.ranks == 1 else None
     return attribution.model_copy(

@@ -77,13 +77,13 @@ class RankEnd:
             return (
                 None
                 if self.signal == stated.signal
-                else (DeviationCode.OTHER_SIGNAL, f"did not end by {stated.signal}")
+                else (DeviationCode.OTHER_SIGNAL, f"was not ended by {stated.signal}")
             )
         if stated.code is not None:
             return (
                 None
                 if self.code == stated.code
-                else (DeviationCode.OTHER_EXIT_CODE, f"did not end with code {stated.code}")
+                else (DeviationCode.OTHER_EXIT_CODE, f"did not exit with code {stated.code}")
             )
         if self.error is None:
             return DeviationCode.OTHER_ERROR, f"did not raise {stated.error or 'anything'}"
@@ -95,10 +95,13 @@ class RankEnd:
             place = f" in {stated.file}" if stated.file is not None else ""
             return DeviationCode.OTHER_SOURCE, f"did not fail at {stated.source!r}{place}"
         if stated.message is not None and stated.message not in str(self.error.get("message")):
-            return DeviationCode.OTHER_MESSAGE, f"did not say {stated.message!r}"
+            return DeviationCode.OTHER_MESSAGE, f"did not have the message {stated.message!r}"
         # A line or a text alone is not a type: there anything may be raised, a slip too.
         if stated.error is None and self.is_slip:
-            return DeviationCode.SLIP, "fell by a slip, whose type must_fail does not name"
+            return (
+                DeviationCode.SLIP,
+                "failed with a typing mistake, whose type is not in must_fail",
+            )
         return None
 
 
@@ -212,13 +215,13 @@ def how_it_ended(history: History, rank: int) -> str:
         if gone:
             return short(f"{gone}; the rank ended with {how}")
         if end.event.values.get("signal") == "SIGKILL" and not history.noted("world.stopped"):
-            how += ", sent by nobody here (the kernel, out of memory, or another process)"
+            how += " from outside the harness (the kernel, out of memory, or another process)"
         return (
             how
             if history.is_of_programs or history.returned(rank)
             else f"{how} before the subject returned"
         )
-    return short(_machine_gone(history, rank)) or "its end was not seen"
+    return short(_machine_gone(history, rank)) or "its exit was not observed"
 
 
 def _machine_gone(history: History, rank: int) -> str:
@@ -245,7 +248,7 @@ def _missed(history: History, rank: int) -> str:
     models = values.get("models")
     named = ", ".join(map(str, models)) if isinstance(models, list) else ""
     home = ", or set world.home: shared" if values.get("in_home") else ""
-    return f" ({named}: only in the user's own cache, name it under inputs{home})"
+    return f" ({named}: only in the user's own cache; list it in inputs{home})"
 
 
 def harness_error(history: History) -> Void | None:

@@ -46,14 +46,14 @@ def hang_deviation(
     needed = window(silence)
     if needed > must_fail.within:
         text = (
-            f"the candidate is silent for up to {silence:.2f} s, so a hang takes {needed:.1f} s of"
-            " stillness to prove"
+            f"the candidate is silent for up to {silence:.2f} s, so proving a hang takes"
+            f" {needed:.1f} s without progress"
         )
-        return DeviationCode.HANG_NOT_WITHIN, f"{text}, and within is {must_fail.within:g} s"
+        return DeviationCode.HANG_NOT_WITHIN, f"{text}, but within is {must_fail.within:g} s"
     if unproved := history.noted("world.unproved"):
         values = unproved[0].event.values
         code = CODES.get(str(values.get("code")), DeviationCode.HANG_MOVING)
-        return code, f"that it hangs is not proved: {values.get('why')}"
+        return code, f"no hang was proved: {values.get('why')}"
     if not (proved := history.noted("world.still")):
         return DeviationCode.NO_HANG, f"it did not hang: {_how_it_went(history)}"
     still = proved[0].event
@@ -62,7 +62,7 @@ def hang_deviation(
     if not isinstance(seconds, int | float) or seconds < needed:
         return (
             DeviationCode.HANG_MOVING,
-            f"it stood still for {seconds} s, and {needed:.1f} s are needed",
+            f"it made no progress for {seconds} s, but {needed:.1f} s are needed",
         )
     # Whoever is watched longer has stood still for long enough before.
     enough = still.ns - int((seconds - needed) * 1e9)
@@ -75,7 +75,7 @@ def hang_deviation(
     if any(seen.event.by == "rank" and since < seen.event.ns <= still.ns for seen in history.seen):
         return (
             DeviationCode.HANG_MOVING,
-            "a rank emitted an event while the world is said to have stood still",
+            "a rank emitted an event during the time without progress",
         )
     if WATCHED in still.values and (moved := _moved_since(still, history, since=since)):
         return DeviationCode.HANG_MOVING, moved
@@ -93,7 +93,7 @@ def _moved_since(still: Event, history: History, *, since: int) -> str:
         event = seen.event
         is_late = event.ns > still.ns and event.by == "rank"
         if event.ns <= end and (is_late or (event.ns > since and event.name == "rank.exited")):
-            return f"rank {event.rank} went on before it was stopped"
+            return f"rank {event.rank} continued before it was stopped"
     waits = still.values.get("waits")
     for rank in range(history.size):
         samples = samples_of(history, rank)
@@ -105,11 +105,11 @@ def _moved_since(still: Event, history: History, *, since: int) -> str:
         )
         if is_loop and not history.is_of_programs and len(samples) < 2 * FEW:
             return (
-                f"rank {rank} loops, and could be asked only {len(samples)} times where it is;"
+                f"rank {rank} loops, but only {len(samples)} samples of its stack were taken;"
                 f" {2 * FEW} are needed"
             )
         if line := _moved_on(samples):
-            return f"rank {rank} left {line} for good while it was watched"
+            return f"rank {rank} left {line} while it was watched, and did not return"
     return ""
 
 
@@ -232,7 +232,7 @@ def standing(history: History, rank: int, line_of: LineOf) -> str:
                 text = text_of(frame, line_of)
                 code = f": {text}" if text else ""
                 return (
-                    f"it stands in {frame.get('function')},"
+                    f"it is in {frame.get('function')},"
                     f" {frame.get('file')}:{frame.get('line')}{code}"
                 )
     return ""
@@ -242,4 +242,4 @@ def _how_it_went(history: History) -> str:
     for rank in range(history.size):
         if history.returned(rank) is None:
             return f"rank {rank}: {how_it_ended(history, rank)}"
-    return "every rank came to its end"
+    return "every rank ended"

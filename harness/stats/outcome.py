@@ -193,8 +193,8 @@ def judge(
             )
         elif failed:
             what = (
-                f"check {failed[0].check} failed, in a cell in which must_fail.cells says that the"
-                " control holds"
+                f"check {failed[0].check} failed in a cell where, by must_fail.cells, the control"
+                " must pass"
             )
             otherwise = Deviation(DeviationCode.FAILED_ELSEWHERE, what)
         as_stated = otherwise is None

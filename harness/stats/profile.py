@@ -186,7 +186,7 @@ def _cause(history: History, rank: int) -> str:
         return text.encode("utf-8", "backslashreplace").decode()
     if (end := history.exit(rank)) is not None:
         return ended(end.event.values)
-    return "its end was not seen"
+    return "its exit was not observed"
 
 
 def numbers_of(scenario: Scenario, history: History) -> dict[str, str]:

@@ -36,8 +36,8 @@ TOOL = "rankproof"
 # All that an editable install leaves among the packages: a file that leads the import system to the
 # real ones.
 REDIRECT = re.compile(r"(__editable__.*|_editable_.*|_.*_editable(_loader)?)\.py")
-REMEDY = "set subject.path to the folder that holds the code, or install it from the commit"
-STRANGER = "copy it into the folder of the subject, or set subject.path to the folder that holds it"
+REMEDY = "set subject.path to the folder of the code, or install it from the commit"
+STRANGER = "copy it into the folder of the subject, or set subject.path to its folder"
 
 
 def loaded_files(history: History, rank: int) -> Iterator[tuple[str, str]]:
@@ -113,7 +113,7 @@ class Ran:
             ended = history.exit(rank)
             well = bool(end) and ended is not None and ended.event.values.get("code") == 0
             if well and not any(seen.line > end[0].line for seen in said):
-                unproved.add(f"{arm}: a rank did not tell at its end what it had loaded")
+                unproved.add(f"{arm}: a rank did not report at its end what it had loaded")
             for seen in said:
                 children = seen.event.values.get("children")
                 self.children.update(map(str, children if isinstance(children, list) else ()))
@@ -122,7 +122,7 @@ class Ran:
 
     def _list(self, arm: str, source: Source, digest: JSON) -> frozenset[str]:
         if not isinstance(digest, str) or not NAMED.fullmatch(digest):
-            return frozenset({f"{arm}: a rank did not tell what it had loaded"})
+            return frozenset({f"{arm}: a rank did not report what it had loaded"})
         self.lists.setdefault(arm, set()).add(digest)
         if (loaded := self._known.get((arm, digest))) is None:
             path = path_of(digest)
@@ -267,14 +267,15 @@ def _silent(loaded: LoadedList, source: Source) -> Iterator[str]:
     for package, name in loaded.releases:
         distribution = normal(name.rpartition(" ")[0])
         if distribution in source.checkouts:
-            yield f"{package} was built from a checkout ({name}), and its files are not told"
+            yield f"{package} was built from a checkout ({name}), but its files were not reported"
         elif (
             distribution in source.declared
             and not source.installed
             and distribution not in source.named
         ):
             yield (
-                f"{package} came from an installed copy ({name}) whose files are not told: {REMEDY}"
+                f"{package} came from an installed copy ({name}), whose files were not reported:"
+                f" {REMEDY}"
             )
 
 
@@ -285,10 +286,10 @@ def _untold(loaded: LoadedList, source: Source) -> Iterator[str]:
     in_full = {(other.package, other.release) for other in loaded.in_full}
     releases = set(loaded.releases)
     for package, name in sorted(in_full - releases):
-        yield f"files of {name} are told for {package}, which came from elsewhere"
+        yield f"files of {name} were reported for {package}, which came from elsewhere"
     for package, name in sorted(releases - in_full):
         if normal(name.rpartition(" ")[0]) in source.differing and not loaded.left_out:
-            yield f"which files of {name} a rank loaded for {package} is not told"
+            yield f"a rank did not report which files of {name} it loaded for {package}"
 
 
 def _came(loaded: LoadedList) -> list[tuple[str, str, str]]:
@@ -326,7 +327,7 @@ def _not_the_repositorys(
         what = f"the installed {name} {version}"
         copy = known.distribution(name, version)
         if copy is None:
-            yield f"{package} came from {what}, whose files are not told: {REMEDY}"
+            yield f"{package} came from {what}, whose files were not reported: {REMEDY}"
             continue
         if package in known.hidden and copy.hides(package):
             yield (
@@ -339,8 +340,8 @@ def _not_the_repositorys(
         if not places:
             if name in source.declared:
                 yield (
-                    f"{package} came from {what}, and the repository has it at no place that is"
-                    f" known: {REMEDY}"
+                    f"{package} came from {what}, but its place in the repository is unknown:"
+                    f" {REMEDY}"
                 )
             continue
         believed = {*source.inputs, *source.plugins}
@@ -358,7 +359,7 @@ def _changed(other: LoadedPackage, source: Source) -> Iterator[str]:
     copy = source.counterparts.distribution(other.distribution, other.version)
     for file, sha256 in other.files.items() if copy is not None else ():
         if copy is not None and copy.files.get(file, "") not in ("", sha256):
-            yield f"{file} of {copy.name} {copy.version} is not what it was when a rank loaded it"
+            yield f"{file} of {copy.name} {copy.version} has changed since a rank loaded it"
 
 
 def _judge(other: LoadedPackage, source: Source) -> tuple[list[str], dict[str, str]]:
@@ -391,7 +392,7 @@ def _judge(other: LoadedPackage, source: Source) -> tuple[list[str], dict[str, s
             # Written by whoever used the package: where the repository has such a file, it is
             # another version.
             case "absent" if not file.endswith(CODE) and not source.like(file) and not declared:
-                accepted[file] = ", data beside what was loaded"
+                accepted[file] = ", data next to loaded files"
             case "start":
                 accepted[file] = ", loaded by the interpreter's own start"
             # Written while the run went on, by what it ran. Of a file of the repository it would be

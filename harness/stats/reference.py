@@ -90,7 +90,7 @@ def read_reference(
         return histories, _summary(histories)
     except ValidationError as error:  # no harness wrote these
         raise EventError(
-            f"what the reference kept is not told: {error.errors()[0]['msg']}"
+            f"the reference did not report its artefacts: {error.errors()[0]['msg']}"
         ) from None
 
 
@@ -137,12 +137,13 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
             where = f" on rank {rank}" if last.size > 1 else ""
             if part.missing:
                 why = (
-                    f"{who} did not give what check {check.id} compares with{where}: {part.reason}"
+                    f"{who} did not give a value for check {check.id} to compare with{where}:"
+                    f" {part.reason}"
                 )
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
             elif not part.passed and part.uncompared and _said_alike(check, last, rank):
                 why = (
-                    f"{who} gave nothing that check {check.id} could compare with{where}:"
+                    f"{who} gave no value that check {check.id} could compare with{where}:"
                     f" {part.reason}"
                 )
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))

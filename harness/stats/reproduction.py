@@ -186,7 +186,7 @@ def _answer(
             if different.p_value >= level:
                 return (
                     "REPRODUCED",
-                    [f"{_in_words(different)}: the counts do not set them apart"],
+                    [f"{_in_words(different)}: the counts do not distinguish them"],
                     None,
                 )
             return "NOT REPRODUCED", [f"{_in_words(different)}, {_p(different.p_value)}"], None

@@ -230,7 +230,7 @@ def lifelines(history: History) -> list[Lifeline]:
         how = ""
         if rank is not None:
             end = history.exit(rank)
-            how = "its end was not seen" if end is None else ended(end.event.values)
+            how = "its exit was not observed" if end is None else ended(end.event.values)
         alike.setdefault((how, tuple((event.by, event.name) for event in events)), {})[rank] = (
             events
         )

@@ -89,10 +89,10 @@ def deviation(
             instead = f"; {', '.join(others)} failed instead" if others else ""
             held = f": {one.held}" if one.held else ""
             return Deviation(
-                DeviationCode.CHECK_HELD, f"check {one.check} held on every rank{held}{instead}"
+                DeviationCode.CHECK_HELD, f"check {one.check} passed on every rank{held}{instead}"
             )
         if history.noted("world.deadline"):
-            return Deviation(DeviationCode.DEADLINE, "it ran into the deadline")
+            return Deviation(DeviationCode.DEADLINE, "it reached the deadline")
         if finding.failed_ranks != one.ranks:
             text = f"check {one.check} failed on {numbered('rank', finding.failed_ranks)}"
             held = f" ({one.held})" if one.held else ""
@@ -120,13 +120,13 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
     finding = next(finding for finding in findings if finding.check == hang.fails)
     if finding.passed:
         return Deviation(
-            DeviationCode.CHECK_HELD, f"it hung, and check {hang.fails} held on every rank"
+            DeviationCode.CHECK_HELD, f"it hung, but check {hang.fails} passed on every rank"
         )
     if not any(not part.passed and not part.want(compares=False) for part in finding.ranks):
         reason = next((part.reason for part in finding.ranks if not part.passed), finding.reason)
         return Deviation(
             DeviationCode.NOT_COMPARED,
-            f"it hung, and check {hang.fails} compared nothing: {reason}",
+            f"it hung, but check {hang.fails} compared nothing: {reason}",
         )
     return None
 
@@ -147,7 +147,7 @@ def stated_ends(
         return [StatedEnd("hang", where, hang.source or hang.function or hang.after or "", wanted)]
     if isinstance(must_fail, SeesDefects):  # each trial has its own element, and so its own numbers
         return [
-            StatedEnd(f"check {one.check} sees the defect", "", "", one.ranks)
+            StatedEnd(f"check {one.check} detects the defect", "", "", one.ranks)
             for one in must_fail.expected(history.size)
         ]
     finding = next(one for one in findings if one.check == must_fail.check)
@@ -171,7 +171,7 @@ def stated_ends(
                 short(str(source or error.event.values.get("message") or "")),
             )
         else:
-            way = (ended(end.event.values) if end else "its end was not seen", "", "")
+            way = (ended(end.event.values) if end else "its exit was not observed", "", "")
         ways.setdefault(way if way[2] else (way[0], "", ""), []).append(rank)
     return [StatedEnd(*way, tuple(ranks)) for way, ranks in ways.items()]
 
@@ -199,7 +199,7 @@ def _failed_as_stated(
     if must_fail.says_how:
         if end is None or end.stopped:
             return Deviation(
-                DeviationCode.STOPPED, f"rank {rank} had not ended when the harness stopped it"
+                DeviationCode.STOPPED, f"rank {rank} was still running when the harness stopped it"
             )
         if deviation := end.differs(must_fail):
             return Deviation(deviation[0], f"rank {rank} {deviation[1]}: {how}")
@@ -210,7 +210,7 @@ def _failed_as_stated(
         and not _ignored(end)
     ):
         code = DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END
-        return Deviation(code, f"rank {rank} ended by an error that must_fail does not name: {how}")
+        return Deviation(code, f"rank {rank} ended with an error that is not in must_fail: {how}")
     if moment is FailsAt.EVENT and part.line is not None:
         return history.seen[part.line - 1].event.ns
     if moment is FailsAt.WORLD_END or end is None:
@@ -230,11 +230,11 @@ def _failed_as_stated(
     if end.error is None:
         code = DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END
         return Deviation(
-            code, f"rank {rank} ended by what must_fail does not name (signal, code): {how}"
+            code, f"rank {rank} ended with a signal or code that is not in must_fail: {how}"
         )
     return Deviation(
         DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END,
-        f"rank {rank} ended by an error that must_fail does not name: {how}",
+        f"rank {rank} ended with an error that is not in must_fail: {how}",
     )
 
 
@@ -255,13 +255,13 @@ def _want(
         return None
     if not want:
         text = (
-            f"rank {part.rank} failed by what was compared, and must_fail states {must_fail.want}:"
+            f"rank {part.rank} failed by comparison, but must_fail states {must_fail.want}:"
             f" {part.reason}"
         )
         return Deviation(DeviationCode.NOT_COMPARED, text)
-    text = f"rank {part.rank} failed for want of a comparison: {part.reason}"
+    text = f"rank {part.rank} failed without a comparison: {part.reason}"
     if want in WANTS:
-        text += f" (a slip, unless must_fail states {want}: true)"
+        text += f" (a mistake, unless must_fail states {want}: true)"
     return Deviation(DeviationCode.NOT_COMPARED, text)
 
 
@@ -331,21 +331,24 @@ def _why_a_cause(
             compared.
     """
     if end.is_slip and not end.peer_gone:
-        return DeviationCode.SLIP, "ended by a slip that nobody stated"
+        return DeviationCode.SLIP, "ended with an unstated typing mistake"
     if before is None:
-        return DeviationCode.CAUSE_ELSEWHERE, "ended, and what hangs may only wait for it"
+        return (
+            DeviationCode.CAUSE_ELSEWHERE,
+            "ended, so the hanging ranks may only be waiting for it",
+        )
     if end.peer_gone:
         return None
     if stated_is_peer_gone:
         return (
             DeviationCode.CAUSE_ELSEWHERE,
-            "ended otherwise, and the stated error only says that a peer is gone",
+            "ended in another way, and the stated error only says that a peer is gone",
         )
     if apart:
         return (
             DeviationCode.CAUSE_ELSEWHERE,
-            "ended on another machine, before or after, by what nobody stated",
+            "ended on another machine, earlier or later, in an unstated way",
         )
     if end.ns < before:
-        return DeviationCode.CAUSE_ELSEWHERE, "ended before, by what nobody stated"
+        return DeviationCode.CAUSE_ELSEWHERE, "ended earlier, in an unstated way"
     return None

@@ -209,7 +209,7 @@ class Watches(TrialKeeper):
 
     def _spoil(self, trial: Trial, why: str) -> None:
         self._spoiled = (
-            self._spoiled or f"trial {trial.index} did not end and was not proved to hang: {why}"
+            self._spoiled or f"trial {trial.index} did not end, but no hang was proved: {why}"
         )
 
     def judge(self, trials: list[Trial]) -> list[Trial]:
@@ -257,7 +257,7 @@ class Watches(TrialKeeper):
         needed = window(self.silence)
         if self._within >= 2 * needed:
             return ""
-        return f" A window is {needed:.1f} s here: let within be {2 * needed:.0f} s or more."
+        return f" A window takes {needed:.1f} s here, so set within to {2 * needed:.0f} s or more."
 
     def _words(self) -> str:
         """For how long the trials stood still; empty where none did."""

@@ -170,21 +170,21 @@ class Teeth(TrialKeeper):
                 continue
             if tried.hollow:
                 why = (
-                    f"more than half of every array that check {check.id} compares is NaN, infinite"
-                    " or in a row of such"
+                    f"more than half of every array that check {check.id} compares is NaN,"
+                    " infinite or in a row with such values"
                 )
                 yield VerdictReason(
-                    VerdictCode.TOOTHLESS, f"{why}, and to agree on nothing is not agreement"
+                    VerdictCode.TOOTHLESS, f"{why}, which does not count as agreement"
                 )
             elif tried.refused:
                 continue
             elif tried.constant:
                 why = (
-                    f"every array that check {check.id} compares is one number throughout"
+                    f"every array that check {check.id} compares contains a single number"
                     f" ({tried.scale:.4g} in size)"
                 )
                 what = (
-                    f"{why}, and it allows {allowed(check)}: nothing in them could be at the wrong"
+                    f"{why}, and it allows {allowed(check)}, so no element could be in the wrong"
                     " place"
                 )
                 yield VerdictReason(VerdictCode.TOOTHLESS, what)
@@ -220,7 +220,7 @@ class Teeth(TrialKeeper):
         if tried is None or tried.most < LEAST or not (tried.needles or tried.constant):
             why = f"no array of {LEAST} floats or more was compared"
             if tried is not None and tried.most >= LEAST:
-                why = "no other array of the same shape was there"
+                why = "there was no other array of the same shape"
             yield (
                 f"no wrong array was tried on check {check.id}, so this run does not show that"
                 f" {allowed(check)} refuses one: {why}"

@@ -430,18 +430,18 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
         ),
         ("wire.counted", {"payload": 2}, "it affected 1 packets, but none carried new payload"),
         ("wire.counted", {"flips": []}, "the wire's log shows no byte that it flipped"),
-        ("wire.counted", {"flips": [{**FLIP, "after": 1}]}, "the wire flipped otherwise"),
+        ("wire.counted", {"flips": [{**FLIP, "after": 1}]}, "the wire flipped something else"),
         (
             "wire.counted",
             {"flips": [{**FLIP, "after": 65, "mask": 0, "before": 65}]},
-            "the wire flipped otherwise",
+            "the wire flipped something else",
         ),
         (
             "wire.counted",
             {"flips": [{**FLIP, "flow": "10.77.0.1:2>10.77.0.2:1"}]},
             "the wire's log has 10.77.0.1:2>",
         ),
-        ("wire.counted", {"flips": [{**FLIP, "payload": 40}]}, "the wire flipped otherwise"),
+        ("wire.counted", {"flips": [{**FLIP, "payload": 40}]}, "the wire flipped something else"),
         (
             "wire.counted",
             {"flips": [FLIP, {**FLIP, "offset": 8}]},

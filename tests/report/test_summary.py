@@ -79,7 +79,7 @@ def page(made: Record) -> str:
         ),
         (
             [healthy()] * 5,
-            "It failed as stated in 0 of 5 trials. Instead, in 5: check ready held on every rank.",
+            "It failed as stated in 0 of 5 trials. Instead, in 5: check ready passed on every rank.",
         ),
     ],
 )

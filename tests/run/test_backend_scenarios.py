@@ -68,7 +68,7 @@ def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
 
     healthy = rankproof("run", file, "--unsigned", "--set", "faults=[]", env=kept_environments)
     assert healthy.record.judgement.verdict == "INCONCLUSIVE"
-    assert "both arms are the same code" in healthy.record.judgement.reasons[0]
+    assert "both arms have the same code" in healthy.record.judgement.reasons[0]
     cells = healthy.record.judgement.cells
     assert [
         (cell.control.failed, cell.control.as_stated) for cell in cells if cell.control is not None

@@ -326,7 +326,7 @@ def test_a_forged_checkout_is_refused(
         installed_from(whole), kept=whole
     )
     digest = wheel_digest(evident_wheel(whole)[RECORD].decode())
-    found = "own 1.0 was installed, a rank found 1.0 or other files of it"
+    found = "own 1.0 was installed, but a rank found 1.0 or other files of it"
     assert found in verdict(installed_from(whole, record=digest), kept=whole)
     missing = "own/__init__.py is not in the wheel that was built of own 1.0"
     assert missing in verdict(installed_from(pack_wheel(other)), kept=pack_wheel(other))

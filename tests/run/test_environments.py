@@ -271,7 +271,7 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
     assert verdict(lambda _facts: None) == "PASS: "
     assert "the control's environment is not what the scenario asks for" in verdict(other_version)
     assert (
-        "candidate: greeting 2.0 was installed, a rank found 2.0 or other files of it"
+        "candidate: greeting 2.0 was installed, but a rank found 2.0 or other files of it"
         in verdict(other_files)
     )
     assert "not in Python 3.99.0" in verdict(other_python)

@@ -241,7 +241,7 @@ def test_a_control_that_cannot_be_loaded_is_no_control(
     )
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": broken})))
     assert ran.code == 2
-    assert "ended by an error that must_fail does not name" in ran.out
+    assert "ended with an error that is not in must_fail" in ran.out
 
 
 def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproof: Run) -> None:
@@ -257,14 +257,14 @@ def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproo
     )
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": old})))
     assert ran.code == 2
-    assert "ended by an error that must_fail does not name: TypeError" in ran.out
+    assert "ended with an error that is not in must_fail: TypeError" in ran.out
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("thing = undefined", "ended by an error that must_fail does not name: NameError"),
-        ("import os; os._exit(3)", "ended by what must_fail does not name (signal, code): code 3"),
+        ("thing = undefined", "ended with an error that is not in must_fail: NameError"),
+        ("import os; os._exit(3)", "ended with a signal or code that is not in must_fail: code 3"),
         ("thing = 0", ""),
         ("thing = 0; context.emit('thing', value=thing); thing = undefined", ""),
     ],

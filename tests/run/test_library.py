@@ -302,7 +302,7 @@ def test_a_library_whose_files_are_not_told_proves_nothing(copied: Ran) -> None:
     files_not_told(copied)
     record: Any = work_out(copied)
     assert record.judgement.verdict == "INCONCLUSIVE"
-    assert "which files of engine 2.0 a rank loaded for engine is not told" in str(
+    assert "a rank did not report which files of engine 2.0 it loaded for engine" in str(
         record.judgement.reasons
     )
 

@@ -232,9 +232,8 @@ def test_a_copy_installed_from_main_is_not_the_branch(workshop: Workshop) -> Non
         "engine.py came from an installed copy (engine 1.0), and is not the repository's"
         in reasons(ran)
     )
-    assert (
-        "set subject.path to the folder that holds the code, or install it from the commit"
-        in reasons(ran)
+    assert "set subject.path to the folder of the code, or install it from the commit" in reasons(
+        ran
     )
     found = workshop.gate()
     assert found.answer != "OPEN"
@@ -362,5 +361,5 @@ def test_a_gate_does_not_believe_what_a_record_says_of_the_commit(workshop: Work
     copy.facts(provenance={"candidate": nothing, "control": nothing}).sign("key")
     found = workshop.gate()
     assert word(found).startswith(refused.partition(" engine.py")[0])
-    assert "engine came from the installed engine 1.0, whose files are not told" in word(found)
+    assert "engine came from the installed engine 1.0, whose files were not reported" in word(found)
     assert [one.name for one in found.requirements if one.word != "MET"] == ["code"]

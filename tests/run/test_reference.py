@@ -427,6 +427,6 @@ def test_a_reference_that_lacks_what_is_compared_is_said(tmp_path: Path) -> None
     ran = run(tmp_path, subject=subject, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]"))
     assert (ran.code != 0, (ran.results / "latest").exists()) == (True, False)
     assert (
-        "did not give what check loss compares with: score.loss was not reported"
+        "did not give a value for check loss to compare with: score.loss was not reported"
         in ran.out + ran.err
     )

@@ -417,7 +417,7 @@ def test_two_names_of_one_tree_are_inconclusive(tmp_path: Path, rankproof: Any) 
         few = ("--set", "trials.candidate=1", "--set", "trials.control=1")
         ran = rankproof("run", str(folder), "--candidate", "fixed", "--control", control, *few)
         assert ran.code == 2, ran.out + ran.err
-        assert "both arms are the same code" in ran.out
+        assert "both arms have the same code" in ran.out
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def test_a_model_that_only_the_user_has_is_named(
     (snapshot / "config.json").write_text("{}")
     ran = rankproof("run", str(scenario({"subject.py": LOADING})), *FEW)
     words = (
-        "OSError (lab/tiny: only in the user's own cache, name it under inputs, or set world.home:"
+        "OSError (lab/tiny: only in the user's own cache; list it in inputs, or set world.home:"
         " shared)"
     )
     assert words in ran.out, ran.out + ran.err

@@ -94,8 +94,8 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
     assert [(way.what, way.ranks, way.count) for way in cell.control.how] == [
-        ("check logits sees the defect", [0, 1], 4),
-        ("check loss sees the defect", [1], 4),
+        ("check logits detects the defect", [0, 1], 4),
+        ("check loss detects the defect", [1], 4),
     ]
     strikes = [strike for trial in cell.control.trials for strike in trial.strikes]
     assert all(strike.proved for strike in strikes)
@@ -187,7 +187,7 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
             2,
             VerdictCode.CONTROL_NOT_AS_STATED,
             (
-                "check loss held on every rank: it allows atol 0.125, but an element of"
+                "check loss passed on every rank: it allows atol 0.125, but an element of"
                 " score.loss was changed by 0.0625"
             ),
         ),
@@ -215,7 +215,7 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
             "a gave two",
         ),
         # a and b are one: lint leaves that to the verdict in a self-test
-        (WITH_B, "{with: {fast: false}}", 2, VerdictCode.ARMS_ALIKE, "a and b are the same code"),
+        (WITH_B, "{with: {fast: false}}", 2, VerdictCode.ARMS_ALIKE, "a and b have the same code"),
     ],
 )
 def test_a_slip_is_not_a_pass(
@@ -242,11 +242,14 @@ def test_a_slip_is_not_a_pass(
         (
             "nothing",
             (
-                "a gave nothing that check loss could compare with on rank 0: score.loss: the value"
+                "a gave no value that check loss could compare with on rank 0: score.loss: the value"
                 " is not a number"
             ),
         ),
-        ("empty", "a gave nothing that check ids could compare with on rank 0: score.ids is empty"),
+        (
+            "empty",
+            "a gave no value that check ids could compare with on rank 0: score.ids is empty",
+        ),
     ],
 )
 def test_nothing_is_not_equal_to_nothing(tmp_path: Path, way: str, words: str) -> None:

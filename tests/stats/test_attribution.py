@@ -75,13 +75,13 @@ def test_each_cause_is_excluded_found_or_open() -> None:
     found = attributed(WRONG, alike="torch differs")
     assert found is not None
     assert words(found) == {
-        "the ranks do not hold the checkpoint, split": "open",
-        "a rank takes no part": "open",
+        "the ranks do not have the split checkpoint": "open",
+        "a rank does not take part": "open",
         "the environments of the ranks differ": "found",
         "the ranks' collective calls differ": "excluded",
-        "a collective gives other elements than it has to": "open",
-        "what was sent is not what came": "open",
-        "what ranks have to agree on differs": "open",
+        "a collective returns wrong elements": "open",
+        "received data differs from what was sent": "open",
+        "ranks differ where they must agree": "open",
     }
     assert found.remains == "also wrong there: the environments of the ranks differ"
 
@@ -197,7 +197,7 @@ def test_smaller_worlds_of_the_same_kind_say_where_it_begins(
         if tally is not None and tally.counted > 1 and tally.failed
     }
     found = on_rungs(found, own, [*below.items(), (own, counts(wrong="same"))], compared=compared)
-    assert (words(found)["wrong already in a world of one"], found.first_rung) == (word, first)
+    assert (words(found)["already wrong in a world of one"], found.first_rung) == (word, first)
 
 
 def test_a_world_of_one_that_crashed_is_not_wrong() -> None:
@@ -208,7 +208,7 @@ def test_a_world_of_one_that_crashed_is_not_wrong() -> None:
     one, two = climb([cell(1), cell(2)], [{}, {"control": found}], arms)
     assert one == {}
     assert (
-        words(two["control"])["wrong already in a world of one"],
+        words(two["control"])["already wrong in a world of one"],
         two["control"].first_rung,
     ) == ("open", None)
 
@@ -216,10 +216,10 @@ def test_a_world_of_one_that_crashed_is_not_wrong() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({0: [1, 2], 1: [1, 2]}, ("excluded", "every rank generated the same")),
-        ({0: [1, 2], 1: [1, 3]}, ("found", "rank 1 generated others than rank 0")),
-        ({0: [1, 2]}, ("open", "rank 1 told of none")),
-        ({1: [1, 2]}, ("open", "rank 0 told of none")),
+        ({0: [1, 2], 1: [1, 2]}, ("excluded", "every rank generated the same tokens")),
+        ({0: [1, 2], 1: [1, 3]}, ("found", "rank 1 and rank 0 generated different tokens")),
+        ({0: [1, 2]}, ("open", "rank 1 did not report any")),
+        ({1: [1, 2]}, ("open", "rank 0 did not report any")),
     ],
 )
 def test_a_rank_that_told_no_tokens_generated_no_others(

@@ -167,11 +167,11 @@ def text_of(history: History, *findings: Finding, stated: dict[str, Any] | None 
 def test_what_is_said_of_a_check_that_failed_otherwise() -> None:
     """Where nothing is known of why it may have held nothing stands in its place."""
     assert text_of(fallen(BOTH), finding(1)) == "check ready failed on rank 1 instead of ranks 1, 2"
-    assert text_of(fallen(BOTH), finding()) == "check ready held on every rank"
+    assert text_of(fallen(BOTH), finding()) == "check ready passed on every rank"
     other = finding(0, check="ended")
     assert (
         text_of(fallen(BOTH), finding(), other)
-        == "check ready held on every rank; ended failed instead"
+        == "check ready passed on every rank; ended failed instead"
     )
 
 
@@ -388,9 +388,9 @@ def said_of(history: History) -> str:
 
 def test_an_end_without_an_error_is_told_from_one_with_one() -> None:
     """A rank that raised nothing ended by its code or a signal."""
-    unstated = "ended by what must_fail does not name (signal, code): code 3"
+    unstated = "ended with a signal or code that is not in must_fail: code 3"
     assert unstated in said_of(fallen_silently(3))
-    raised = "ended by an error that must_fail does not name: ValueError"
+    raised = "ended with an error that is not in must_fail: ValueError"
     assert raised in said_of(fallen_silently(1, error="ValueError"))
 
 

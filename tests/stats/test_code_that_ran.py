@@ -82,7 +82,7 @@ def test_a_rank_tells_after_its_subject_ended(ends_at: int, *, is_told: bool) ->
     content = listing()
     unproved, _ = heard(trial(digest_of(content), ends_at=ends_at), content)
     assert unproved == (
-        set() if is_told else {"candidate: a rank did not tell at its end what it had loaded"}
+        set() if is_told else {"candidate: a rank did not report at its end what it had loaded"}
     )
 
 
@@ -109,7 +109,7 @@ def test_a_rank_that_broke_off_need_not_tell_at_its_end(code: int, ends_at: int 
 def test_what_is_no_digest_names_no_list(named: str | None) -> None:
     """A path into somebody else's folder is not read."""
     unproved, _ = heard(trial(named, ends_at=0))
-    assert unproved == {"candidate: a rank did not tell what it had loaded"}
+    assert unproved == {"candidate: a rank did not report what it had loaded"}
 
 
 def test_what_is_accepted_and_what_was_started_is_kept_for_the_record() -> None:
@@ -159,7 +159,7 @@ ENVIRONMENTS: dict[str, tuple[JudgedEnvironment | None, Any, str]] = {
     "one where there is none": (
         None,
         REPORTED,
-        "in an environment of its own, and the arm has none",
+        "in its own environment, but the arm has none",
     ),
     "nothing told": (MADE, None, "did not run in the arm's environment"),
     "Rankproof's": (MADE, {**REPORTED, "apart": False}, "did not run in the arm's environment"),
@@ -172,12 +172,12 @@ ENVIRONMENTS: dict[str, tuple[JudgedEnvironment | None, Any, str]] = {
     "another release": (
         MADE,
         {**REPORTED, "packages": {"motor": {"version": "2.0", "record": OURS}}},
-        "motor 1.0 was installed, a rank found 2.0",
+        "motor 1.0 was installed, but a rank found 2.0",
     ),
     "other files": (
         MADE,
         {**REPORTED, "packages": {"motor": {"version": "1.0", "record": OTHER}}},
-        "motor 1.0 was installed, a rank found 1.0 or other files of it",
+        "motor 1.0 was installed, but a rank found 1.0 or other files of it",
     ),
     "no such package": (MADE, {**REPORTED, "packages": {}}, "a rank found no such package"),
     "packages of another form": (

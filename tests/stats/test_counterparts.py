@@ -109,7 +109,7 @@ def test_what_changed_after_a_rank_had_loaded_it_is_named() -> None:
         "files": {"engine/core.py": OTHER},
     }
     found = reasons(source(), listing(other))
-    assert "engine/core.py of engine 1.0 is not what it was when a rank loaded it" in found
+    assert "engine/core.py of engine 1.0 has changed since a rank loaded it" in found
     same = {**other, "files": {"engine/core.py": OURS}}
     assert reasons(source(), listing(same)) == ""
 
@@ -127,7 +127,7 @@ def test_a_declared_name_without_a_place_proves_nothing() -> None:
     content = json.dumps({"installed": {"motor": "motor 1.0"}, "others": []}).encode()
     motor = InstalledCopy(name="motor", version="1.0", files={"motor/__init__.py": OURS})
     found = reasons(source(motor, declared=("motor",)), content)
-    assert "the repository has it at no place that is known" in found
+    assert "its place in the repository is unknown" in found
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> No
     table = {"engine/table.json": OTHER}
     found = judge(came(table, record="absent"), Source(declared=(), files={}))
     assert (found.unproven, len(found.beside)) == (frozenset(), 1)
-    assert "data beside what was loaded" in next(iter(found.beside))
+    assert "data next to loaded files" in next(iter(found.beside))
     assert "table.json came from" in reasons(
         Source(declared=("engine",), files={}), came(table, record="absent")
     )
@@ -309,7 +309,7 @@ def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> No
 def test_files_of_another_release_are_nobodys(version: str, *, is_known: bool) -> None:
     """A distribution is told by its name and its version."""
     content = json.dumps({"installed": {"engine": f"engine {version}"}, "others": []}).encode()
-    assert ("whose files are not told" in reasons(source(), content)) is not is_known
+    assert ("whose files were not reported" in reasons(source(), content)) is not is_known
 
 
 def test_a_subject_that_is_installed_on_purpose_is_not_held_against_the_repository() -> None:

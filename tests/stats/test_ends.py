@@ -85,7 +85,7 @@ def test_who_ended_by_no_signal_has_none() -> None:
     [
         ("machine.lost", "its machine two was lost: it fell silent"),
         ("machine.ended", "its machine two ended its ranks by itself: it fell silent"),
-        ("machine.joined", "its end was not seen"),
+        ("machine.joined", "its exit was not observed"),
     ],
 )
 def test_how_a_rank_ended_whose_end_nobody_saw(name: str, words: str) -> None:
@@ -101,7 +101,7 @@ def test_how_a_rank_ended_whose_end_nobody_saw(name: str, words: str) -> None:
         size=2,
     )
     assert how_it_ended(history, 1) == words
-    assert how_it_ended(history, 0) == "its end was not seen"
+    assert how_it_ended(history, 0) == "its exit was not observed"
 
 
 def ended_by(
@@ -129,7 +129,7 @@ def ended_by(
 
 KILLED = {"code": None, "signal": "SIGKILL"}
 FOREIGN = (
-    "SIGKILL, sent by nobody here (the kernel, out of memory, or another process) before the"
+    "SIGKILL from outside the harness (the kernel, out of memory, or another process) before the"
     " subject returned"
 )
 
@@ -187,12 +187,12 @@ def test_a_program_says_nothing_of_a_return() -> None:
             ["a", "b"],
             True,
             (
-                "E (a, b: only in the user's own cache, name it under inputs, or set world.home:"
+                "E (a, b: only in the user's own cache; list it in inputs, or set world.home:"
                 " shared)"
             ),
         ),
-        (["a"], False, "E (a: only in the user's own cache, name it under inputs)"),
-        ("a", False, "E (: only in the user's own cache, name it under inputs)"),
+        (["a"], False, "E (a: only in the user's own cache; list it in inputs)"),
+        ("a", False, "E (: only in the user's own cache; list it in inputs)"),
     ],
 )
 def test_a_model_that_a_rank_did_not_find_is_named(models: Any, in_home: bool, words: str) -> None:

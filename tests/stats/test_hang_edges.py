@@ -164,10 +164,10 @@ def elsewhere(history: History) -> str:
 def test_where_a_rank_stands_instead_is_said() -> None:
     """The innermost line of the subject; of a rank that was not asked, how it ended."""
     place = "rank 1 does not hang at 'dist.all_reduce(total)'"
-    there = "it stands in check, subject.py:5: context.group.barrier()"
+    there = "it is in check, subject.py:5: context.group.barrier()"
     assert elsewhere(hung()) == f"{place}: {there}"
-    assert elsewhere(hung({0: (3,)})) == f"{place}: its end was not seen"
-    assert elsewhere(hung({0: (3,), 1: (4,)})) == f"{place}: it stands in check, subject.py:4"
+    assert elsewhere(hung({0: (3,)})) == f"{place}: its exit was not observed"
+    assert elsewhere(hung({0: (3,), 1: (4,)})) == f"{place}: it is in check, subject.py:4"
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_where_a_rank_stands_instead_is_said() -> None:
     [
         (
             {"source": "recv()"},
-            "rank 0 does not hang at 'recv()': it stands in check, subject.py:3",
+            "rank 0 does not hang at 'recv()': it is in check, subject.py:3",
         ),
         (
             {"function": "recv"},
-            "rank 0 does not hang at function recv: it stands in check, subject.py:3",
+            "rank 0 does not hang at function recv: it is in check, subject.py:3",
         ),
-        ({"after": "sent"}, "rank 0 does not hang at sent: it stands in check, subject.py:3"),
+        ({"after": "sent"}, "rank 0 does not hang at sent: it is in check, subject.py:3"),
     ],
 )
 def test_the_place_is_named_as_it_is_stated(place: dict[str, str], words: str) -> None:
@@ -203,9 +203,9 @@ def test_who_did_not_come_to_its_end_is_named_where_nothing_hung() -> None:
         assert found is not None
         return found[1]
 
-    assert said(0) == "it did not hang: rank 1: its end was not seen"
-    assert said(1) == "it did not hang: rank 0: its end was not seen"
-    assert said(0, 1) == "it did not hang: every rank came to its end"
+    assert said(0) == "it did not hang: rank 1: its exit was not observed"
+    assert said(1) == "it did not hang: rank 0: its exit was not observed"
+    assert said(0, 1) == "it did not hang: every rank ended"
 
 
 @pytest.mark.parametrize(("living", "samples"), [((1,), 2), ((0, 1), 1)])
@@ -274,4 +274,4 @@ def test_of_a_check_that_compared_nothing_the_reason_is_said() -> None:
     finding = Finding(check="in-step", kind="ledger-agrees", ranks=ranks)
     found = does_not_say_why(HangsAt(function="combine", fails="in-step"), [finding])
     assert found is not None
-    assert found.text == "it hung, and check in-step compared nothing: it left no ledger"
+    assert found.text == "it hung, but check in-step compared nothing: it left no ledger"

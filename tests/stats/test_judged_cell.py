@@ -343,7 +343,7 @@ def test_the_reference_is_doubted_where_it_did_not_answer() -> None:
 def test_the_reference_ran_the_arms_code_too() -> None:
     """A run of it that did not tell what it had loaded proves nothing."""
     found = referred(healthy(1), healthy(1), origin=Source(declared=(), files={}))[1]
-    assert "which code ran is not proved: candidate: a rank did not tell" in found
+    assert "the run does not prove which code ran: candidate: a rank did not report" in found
 
 
 @pytest.mark.parametrize(("other", "is_alike"), [("candidate", True), ("control", False)])

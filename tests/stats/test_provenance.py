@@ -103,7 +103,7 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
     "a list without files": (
         b'{"installed": {"e": "engine 1"}, "others": []}',
         {},
-        "whose files are not told",
+        "whose files were not reported",
     ),
     "a list that was cut": (b'{"installed": {}, "others": [], "more": 7}', {}, "7 more files"),
     "files of another release than was told": (
@@ -112,12 +112,12 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
             b' "version": "1", "record": "as", "files": {}}]}'
         ),
         {},
-        "files of e 1 are told for e, which came from elsewhere",
+        "files of e 1 were reported for e, which came from elsewhere",
     ),
     "no files of what differs": (
         b'{"installed": {"e": "e 1"}, "others": []}',
         {"declared": (), "differing": ("e",)},
-        "which files of e 1 a rank loaded for e is not told",
+        "a rank did not report which files of e 1 it loaded for e",
     ),
     "files of another form": (
         b'{"installed": {}, "others": [], "in_full": {"e": 1}}',

@@ -202,11 +202,11 @@ def test_a_control_that_could_not_be_compared_is_no_tooth() -> None:
 
 
 def test_a_constant_array_has_no_place_that_could_be_wrong() -> None:
-    """Every array is one number throughout: that is the reason, and nothing is told of wrong
+    """Every array contains a single number: that is the reason, and nothing is told of wrong
     arrays.
     """
     (doubt,), left = told(one_of(found(constant=True, tried=[])))
-    assert "is one number throughout (1 in size)" in doubt
+    assert "contains a single number (1 in size)" in doubt
     assert left == []
 
 
@@ -229,7 +229,7 @@ def test_without_a_wrong_array_nothing_is_shown() -> None:
         doubts, (left,) = told(one_of(found(tried=[], elements=elements)))
         assert doubts == []
         assert "no wrong array was tried" in left
-        assert "no other array of the same shape was there" in left
+        assert "there was no other array of the same shape" in left
     doubts, (left,) = told(one_of())
     assert doubts == []
     assert "no array of 8 floats or more was compared" in left
@@ -319,11 +319,11 @@ def test_of_values_wrong_ones_are_tried_too() -> None:
     flat = [1.0] * LEAST
     near = [0.5 * (number % 2) for number in range(LEAST + 1)]
     rising = [float(number) for number in range(2 * LEAST)]
-    assert "one number throughout" in told(scored(flat), text=VALUES)[0][0]
+    assert "a single number" in told(scored(flat), text=VALUES)[0][0]
     assert "accepts every wrong array" in told(scored(near), text=VALUES)[0][0]
     assert told(scored(rising), text=VALUES)[0] == []
     assert told(scored(flat, flat, rising), text=VALUES)[0] == []
-    assert "one number throughout" in told(scored(flat, flat), text=VALUES)[0][0]
+    assert "a single number" in told(scored(flat, flat), text=VALUES)[0][0]
 
 
 REFERENCE = b"""

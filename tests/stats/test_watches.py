@@ -220,7 +220,7 @@ def test_within_has_to_be_two_windows(seconds: float, is_short: bool) -> None:
     watches.take(taken("candidate", a_trial(0, "pass"), silent(seconds)))
     watches.take(taken("control", a_trial(0, "fail", as_stated=True), history(seconds=within)))
     watches.judge([a_trial(0, "fail", as_stated=True)])
-    assert ("let within be" in proof_of(watches)) is is_short
+    assert ("set within to" in proof_of(watches)) is is_short
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_an_installed_distribution_is_told_by_its_record(
     assert (b'"torch": "torch ' in listing(lived)) is warm
     other = Source(declared=(), files={})
     assert judge(listing(lived), other).unproven == frozenset()
-    assert "an installed copy (engine 2.0) whose files are not told" in str(
+    assert "an installed copy (engine 2.0), whose files were not reported" in str(
         judge(listing(lived), COMMIT).unproven
     )
     declared = listing(run(live, tmp_path, body, warm=warm, declared=("engine",)))
@@ -230,7 +230,7 @@ def test_what_differs_between_the_arms_is_told_in_full(
     assert judge(listing(lived), source).unproven == frozenset()
     silent = listing(run(live, tmp_path, body, warm=warm))
     assert (
-        "which files of engine 2.0 a rank loaded for engine is not told"
+        "a rank did not report which files of engine 2.0 it loaded for engine"
         in judge(silent, source).unproven
     )
     (site / "engine.py").write_text(OURS)
