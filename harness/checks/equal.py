@@ -64,7 +64,8 @@ class EqualCheck(AgainstCheck, ValueCheck):
             return self._judge_against(history, rank, reports)
         wrong = [(value, line) for value, line in reports if not same(value, self.to)]
         value, line = wrong[0] if wrong else reports[0]
-        reason = f"{self.value} does not have the required value" if wrong else ""
+        required = f"{self.value} must be {_short(self.to)}, found {_short(value)}"
+        reason = required if wrong else ""
         return RankFinding(rank=rank, passed=not wrong, observed=value, reason=reason, line=line)
 
     def _judge_against(

@@ -7,7 +7,9 @@ A rank that holds nothing, or all of the model for itself, moves nobody else's l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -16,13 +18,92 @@ from pydantic import Field
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
+from harness.forms.model import Model
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered
 from harness.history import ARTEFACT_FOUND, History
-from harness.numeric import influence, parity
-from harness.numeric.influence import Influence
+from harness.numeric import parity
+from harness.numeric.array import NotAnArray
+from harness.numeric.comparison import Told
+from harness.numeric.envelope import Distance, Sequences, Slack, departure
+from harness.numeric.parity import NO_SERIES, Files, Whole, sort
 
 PERTURBED = "perturbed"
+# A rank keeps `influence.K.prefill.logits.P` of the pass in which rank K's share was changed.
+PASS_NAME = re.compile(r"influence\.(?P<rank>\d+)\.(?P<rest>(?:prefill|decode)\.logits\.\d+)")
+
+
+class Moved(Model):
+    """What the logits of one rank moved by.
+
+    Attributes:
+        changed: the rank whose share was changed.
+        seen_by: the rank whose logits these are.
+        times: in units of what noise allows; None is beyond any number.
+    """
+
+    changed: Annotated[int, Field(ge=0)]
+    seen_by: Annotated[int, Field(ge=0)]
+    times: Distance | None
+
+
+class Influence(Told):
+    """All that moved, and the ranks that kept logits at all."""
+
+    keep: list[int]
+    moved: list[Moved]
+
+
+def _work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Influence:
+    """Hold each changed pass of each rank against its own unchanged one.
+
+    Args:
+        reference: what it kept, by name, for its envelope.
+        ranks: what each rank kept, in order.
+        margin: times the envelope that noise is allowed.
+
+    Raises:
+        NotAnArray: the reference lacks something, or a file is not an array.
+    """
+    whole = Whole(reference, tokens=None, slack=Slack(margin))
+    moved = []
+    keep = []
+    for rank, files in enumerate(ranks):
+        own = sort(files).get(NO_SERIES, {})
+        if any(what == "logits" for _, what in own):
+            keep.append(rank)
+        passes: dict[int, dict[str, str]] = {}
+        for name in files:
+            if (match := PASS_NAME.fullmatch(name)) is not None:
+                passes.setdefault(int(match["rank"]), {})[match["rest"]] = name
+        for changed, names in sorted(passes.items()):
+            if odd := sorted(names.keys() - files.keys()):
+                raise NotAnArray(f"rank {rank} kept {names[odd[0]]}, and no {odd[0]}")
+            most = 0.0
+            for phase, limits in whole.envelopes.items():
+                asked = {
+                    name: place for name, place in names.items() if name.startswith(f"{phase}.")
+                }
+                pairs = {
+                    int(name.rpartition(".")[2]): (files[place], files[name])
+                    for name, place in asked.items()
+                }
+                louder, before = (
+                    Sequences({prompt: pair[side] for prompt, pair in pairs.items()})
+                    for side in (0, 1)
+                )
+                keeps = {prompt: before.rows(prompt).shape[0] for prompt in pairs}
+                found = departure(louder, before, keep=keeps, most=limits.most)
+                limit = limits.allows(Slack(margin))[1]
+                if found.most is None:
+                    most = math.inf
+                elif limit:
+                    most = max(most, found.most / limit)
+            # A NaN is no proof of anything but itself.
+            moved.append(
+                Moved(changed=changed, seen_by=rank, times=most if math.isfinite(most) else None)
+            )
+    return Influence(keep=keep, moved=moved)
 
 
 class InfluenceCheck(AccountedCheck):
@@ -56,12 +137,12 @@ class InfluenceCheck(AccountedCheck):
         logits = (
             found is not None and found["what"] is not None and found["series"] != "sensitivity"
         )
-        return logits or influence.NAME.fullmatch(name) is not None
+        return logits or PASS_NAME.fullmatch(name) is not None
 
     def account(self, sources: Sources) -> dict[str, JSON]:
         """Each rank's changed passes against its own unchanged ones, with NumPy."""
         ranks = [sources.ranks[rank] for rank in range(sources.history.size)]
-        return influence.work_out(sources.reference, ranks, margin=self.margin).values()
+        return _work_out(sources.reference, ranks, margin=self.margin).values()
 
     def judge_account(
         self, history: History, account: Mapping[str, JSON], line: int
@@ -140,7 +221,7 @@ def _passes_alike(history: History, rank: int, number: int) -> list[int]:
     """
     kept: dict[int, set[tuple[str, JSON]]] = {}
     for seen in history.noted(ARTEFACT_FOUND, rank):
-        if (match := influence.NAME.fullmatch(str(seen.event.values.get("artefact")))) is not None:
+        if (match := PASS_NAME.fullmatch(str(seen.event.values.get("artefact")))) is not None:
             kept.setdefault(int(match["rank"]), set()).add(
                 (match["rest"], seen.event.values.get("sha256"))
             )

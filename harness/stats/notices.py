@@ -162,7 +162,8 @@ def _text_of(event: Event) -> str:
 def _warnings(log: bytes, path: str) -> list[Notice]:
     """Warnings in a log, each once. The folder of a file is left out: it says where, not what."""
     found: dict[str, Notice] = {}
-    number, counted = 1, 0
+    number = 1
+    counted = 0
     for match in WARNING.finditer(log):
         # Counted from the last one: a log of megabytes may be warnings alone.
         number += log.count(b"\n", counted, match.start())

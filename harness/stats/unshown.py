@@ -297,7 +297,10 @@ class Unshown(TrialKeeper):
             return ""
         checks = "the check can" if len(left) == 1 else "these checks can"
         control = self._scenario.subject.named("control")
-        return f"{control} never failed {', '.join(left)}, so this run does not show that {checks} fail"
+        return (
+            f"{control} never failed {', '.join(left)}, so this run does not show that {checks}"
+            " fail"
+        )
 
     def _not_reported(self, name: str) -> str:
         """Say that no rank reported a value that is to be shown.

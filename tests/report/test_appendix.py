@@ -219,9 +219,13 @@ def another_digest(folder: Path, key: Path) -> None:
     [
         (edited, "EVIDENCE EDITED", "appendix.md"),
         (missing, "EVIDENCE MISSING", "appendix.md"),
-        (edited_and_listed, "JUDGED DIFFERENTLY", "appendix.md is not what the record renders to"),
-        (another, "JUDGED DIFFERENTLY", "appendix.md is not what the record renders to"),
-        (left_out, "JUDGED DIFFERENTLY", "are not those of this record: appendix.md"),
+        (
+            edited_and_listed,
+            "JUDGED DIFFERENTLY",
+            "appendix.md differs from what the record renders to",
+        ),
+        (another, "JUDGED DIFFERENTLY", "appendix.md differs from what the record renders to"),
+        (left_out, "JUDGED DIFFERENTLY", "do not match this record: appendix.md"),
         (another_digest, "RENDERED DIFFERENTLY", ""),
     ],
     ids=lambda given: getattr(given, "__name__", None),

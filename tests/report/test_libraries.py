@@ -91,7 +91,7 @@ def test_the_summary_lists_the_most_changed_modules() -> None:
     counts = f"{IN_SHORT + 2} differ, 1 differs only in the comments before its first statement."
     assert f"Ranks loaded {IN_SHORT + 3} files of mlx-lm: {counts}" in text
     short, _, diffs = text.partition("## Diffs of mlx-lm")
-    assert f"These {IN_SHORT} files changed most; the appendix has all diffs:" in short
+    assert f"These {IN_SHORT} files changed most; the appendix has their diffs:" in short
     rows = [line for line in short.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == [f"m{number:02}.py" for number in range(IN_SHORT)]
     assert rows[0].endswith("| 0 lines removed, 90 added | all ranks |")
