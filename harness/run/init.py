@@ -84,21 +84,20 @@ checks:
 
 OF_CODE = """\
   entry: subject:check                  # the function `check` in subject.py, called in every rank process
-  candidate: {with: {fixed: true}}      # your fix; instead of arguments, `file: other.py` takes another file"""
+  candidate: {with: {fixed: true}}      # your fix; instead of arguments, `file: other.py` uses another file"""
 OF_A_PROGRAM = """\
   program: [sh, rank.sh, "{fixed}"]     # any command line; a word that is a file of this folder becomes its full path
-  candidate: {with: {fixed: true}}      # your fix; its arguments take the place of words in braces"""
+  candidate: {with: {fixed: true}}      # your fix; its arguments replace the words in braces"""
 OF_A_PACKAGE = """\
   entry: subject:check                  # the function `check` in subject.py, called in every rank process
-  of: installed                         # what is asked is the installed package, not the code of this repository
+  of: installed                         # tests the installed package, not the code of this repository
   candidate: {environment: {packages: {PACKAGE: CANDIDATE}}}"""
 
 SUBJECT = '''\
 """The code under test for `{id}`, as every rank runs it.
 
-As it stands it plays the bug that Rankproof started from: something that only rank 0 has. Put your own code in its
-place: call the fixed code where `fixed` is true and the broken code where it is not, and emit `works` when a rank got
-through.
+For now it contains a made-up bug: something that only rank 0 has. Replace it with your own code: call the fixed code
+if `fixed` is true and the broken code otherwise, and emit `works` when a rank succeeds.
 """
 
 
@@ -110,16 +109,16 @@ through.
 {barrier}
 
 def load():
-    """Stands for whatever your ranks need."""
+    """Return something that your ranks need."""
     return "a tokenizer"
 '''
 
 HANG_SUBJECT = '''\
 """The code under test for `{id}`, as every rank runs it.
 
-As it stands it plays a deadlock: a collective inside a branch that only rank 0 takes. Put your own code in its place:
-call the fixed code where `fixed` is true and the broken code where it is not, emit `works` when a rank got through, and
-say in scenario.yaml at which line the broken code hangs.
+For now it contains a deadlock: a collective inside a branch that only rank 0 takes. Replace it with your own code: call
+the fixed code if `fixed` is true and the broken code otherwise, emit `works` when a rank succeeds, and write into
+scenario.yaml at which line the broken code hangs.
 """
 
 import torch
@@ -136,10 +135,10 @@ def check(context, *, fixed):
 '''
 
 PACKAGE_SUBJECT = '''\
-"""A question to PACKAGE, whichever release of it the arm's environment holds.
+"""A test of PACKAGE, with the release in the arm's environment.
 
-As it stands it only tells the two releases apart. Put the call in its place that the broken release gets wrong, and say
-in scenario.yaml how that ends.
+For now it only checks that the two releases differ. Replace that with a call that the broken release gets wrong, and
+write into scenario.yaml how that call ends.
 """
 
 from importlib.metadata import version
@@ -156,8 +155,8 @@ PROGRAM = """\
 # The program under test for `{id}`: one process for each rank, in any language; here in POSIX shell.
 # Events go to descriptor 3, one JSON object a line; answers come on descriptor 4.
 #
-# As it stands it plays a bug that only some ranks have. Call your own program in its place, or name that in
-# scenario.yaml: it reports `ready`, reads a line from descriptor 4, works, and reports `works`.
+# For now it contains a bug that only some ranks have. Call your own program instead, or start it from scenario.yaml: it
+# reports `ready`, reads a line from descriptor 4, works, and reports `works`.
 set -eu
 fixed=$1
 
