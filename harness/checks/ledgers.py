@@ -131,7 +131,7 @@ class LedgerAgreesCheck(LedgersCheck):
             return f"its calls could not be compared with rank {lost_by[0]}", False
         if not isinstance(matched, int) or matched < 1:
             calls = summaries[rank].get("calls")
-            return f"none of its {calls} calls was matched by another rank", False
+            return f"none of its calls ({calls}) was matched by another rank", False
         return "", True
 
 
@@ -274,7 +274,8 @@ def _reason(
         missing = "were not compared with the other end, which is missing or out of step"
         return f"{left} of its calls {missing}", False
     if not isinstance(compared, int) or compared < 1:
-        return f"none of its {summary.get('calls')} calls was compared with another rank's", False
+        calls = summary.get("calls")
+        return f"none of its calls ({calls}) was compared with another rank's", False
     return "", True
 
 

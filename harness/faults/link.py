@@ -21,6 +21,7 @@ from harness.faults.world_control import WorldControl
 from harness.forms.model import Distinct
 from harness.forms.problem import Draft, Problem, complaint
 from harness.forms.strict_json import JSON
+from harness.forms.text import plural
 from harness.forms.units import Duration
 from harness.history import History, Seen
 
@@ -164,8 +165,8 @@ class LinkFault(FaultAtEvent):
         payload = counted.event.values.get("payload")
         if type(payload) is not int or not 1 <= payload <= packets:
             shown = (
-                f"it affected {packets} packets, but none carried new payload of a rank or began a"
-                " connection"
+                f"it affected {plural(packets, 'packet')}, but none carried new payload of a rank or"
+                " began a connection"
             )
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)

@@ -118,7 +118,7 @@ def test_calls_of_its_own_are_no_agreement() -> None:
     alone = [ledger(rank, call(group=CallGroup("torch", "0", (rank,)))) for rank in range(2)]
     found = noted(*alone)
     assert [part.reason for part in found.ranks] == [
-        "none of its 1 calls was matched by another rank"
+        "none of its calls (1) was matched by another rank"
     ] * 2
 
 

@@ -77,7 +77,7 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
         (digested(ledger(1, receive(0))), "1 of its calls were not compared with the other end"),
         (
             digested(ledger(1, call("barrier"))),
-            "none of its 1 calls was compared with another rank's",
+            "none of its calls (1) was compared with another rank's",
         ),
     ],
 )
