@@ -417,18 +417,18 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
         ("wire.counted", None, "the affected packets were not counted"),
         ("wire.counted", {"struck": 0}, "it affected 0 of "),
         ("wire.counted", {"struck": 10**6}, "it affected 1000000 of "),
-        ("wire.counted", {"payload": 0}, "it affected 1 packets, but none carried new payload"),
+        ("wire.counted", {"payload": 0}, "it affected 1 packet, but none carried new payload"),
         (
             "wire.counted",
             {"payload": None},
-            "it affected 1 packets, but none carried new payload",
+            "it affected 1 packet, but none carried new payload",
         ),
         (
             "wire.counted",
             {"payload": True},
-            "it affected 1 packets, but none carried new payload",
+            "it affected 1 packet, but none carried new payload",
         ),
-        ("wire.counted", {"payload": 2}, "it affected 1 packets, but none carried new payload"),
+        ("wire.counted", {"payload": 2}, "it affected 1 packet, but none carried new payload"),
         ("wire.counted", {"flips": []}, "the wire's log shows no byte that it flipped"),
         ("wire.counted", {"flips": [{**FLIP, "after": 1}]}, "the wire flipped something else"),
         (
