@@ -27,14 +27,14 @@ CODE_SPAN = re.compile(r"`[^`\n]{1,100}`")
 # quotation.
 MARKER = re.compile(r"(?:[*+-]|\d+\.|#{1,6}|>)$")
 KEPT = "\x00"
-SIGNED = ":(exclude)docs/*/*/report.md"
+SIGNED = (":(exclude)docs/*/*/report.md", ":(exclude)docs/*/*/appendix.md")
 
 
 def pages() -> list[Path]:
     """Every Markdown file that git knows or does not ignore, but for reports, which are signed as
     they are.
     """
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", SIGNED]
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", *SIGNED]
     listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     return [
         PROJECT / line for line in sorted(set(listed.splitlines())) if (PROJECT / line).is_file()

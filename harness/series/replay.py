@@ -298,7 +298,7 @@ def document(
         Paragraph("Made: ", Verbatim(facts.made)),
         *body,
         Heading(2, "Evidence"),
-        Table(("file", "what it holds"), tuple(files)),
+        Table(("file", "content"), tuple(files)),
         # The verifier looks for exactly this line.
         Paragraph("Manifest: ", Verbatim("MANIFEST.sha256"), " sha256 ", Verbatim(manifest_digest)),
         Heading(2, "Check it yourself"),

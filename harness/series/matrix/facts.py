@@ -122,7 +122,7 @@ def unlike(part: MatrixPart, scenario: Scenario) -> str:
         "its axes": ({"ranks", "backend"}, set(scenario.matrix.axes)),
         "its seed": (part.seed, scenario.seed),
         "its checks": (part.checks, {check.id: check.kind for check in scenario.checks}),
-        "whether its fault is borne": (part.masked, part.effect == "masked"),
+        "whether its fault is tolerated": (part.masked, part.effect == "masked"),
         "trials that take the place of void ones": (0, trials.max_voids),
         "its trials": (part.trials, trials.candidate),
         "its name": (True, part.case == part.kind or part.case.startswith(f"{part.kind}-")),
@@ -141,7 +141,7 @@ def unlike(part: MatrixPart, scenario: Scenario) -> str:
         return f"the ranks that are struck: {part.struck}, and {struck} there"
     if part.masked:
         return (
-            "a fault that is borne strikes both arms, and nothing sees it"
+            "a fault that is tolerated strikes both arms, and no check detects it"
             if fault.arm or part.sees
             else ""
         )

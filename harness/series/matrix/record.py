@@ -288,7 +288,7 @@ def _lacking(
 
 def _short(part: MatrixPart, trial: Trial) -> str:
     if part.masked:
-        return f"not borne: {_what(trial)}"
+        return f"not tolerated: {_what(trial)}"
     if trial.otherwise is not None:
         return str(trial.otherwise)
     name = next((name for name in part.sees if not _names(part, name, trial)), "")

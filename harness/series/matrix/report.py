@@ -40,11 +40,11 @@ ROW = 19.0
 COLUMN = 48.0
 LEFT = 190.0
 TOP = 150.0
-BORNE = "borne"
+BORNE = "tolerated"
 # How it came out: sign, fill, border, and what that means.
 SIGNS = {
     "named": ("", svg.GOOD, svg.GOOD, "seen, on exactly its ranks, in every trial"),
-    "held": ("=", svg.PAPER, svg.STATED, "borne in every trial"),
+    "held": ("=", svg.PAPER, svg.STATED, "tolerated in every trial"),
     "short": ("×", svg.BAD, svg.BAD, "not in every trial"),
     "doubt": ("?", svg.DOUBT, svg.DOUBT, "not proved in every trial"),
     "skipped": ("", svg.PAPER, svg.FAINT, "could not run here"),
@@ -78,12 +78,12 @@ def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
         files=(
             (
                 Claim("what was planned", (Evidence(FACTS),)),
-                "cases, seeds, and what has to be seen of each",
+                "cases, seeds, and what must be detected in each",
             ),
-            (Claim("the record", (RECORD,)), "every number above"),
+            (Claim("the record", (RECORD,)), "every number of this report"),
             (
                 Verbatim(f"{FOLDER}/"),
-                "for each case a bundle of a signed run: `rankproof verify` takes each",
+                "a bundle of a signed run for each case; `rankproof verify` accepts each of them",
             ),
         ),
         manifest_digest=manifest_digest,
@@ -93,20 +93,20 @@ def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
 def _blocks(record: MatrixRecord) -> Iterator[Block]:
     yield BulletList(tuple(_first(record)))
     yield Note(
-        "A trial counts as injected when the fault was put into it, as proved when events show"
-        " that it took effect, as detected when a check failed, and as rightly named when every"
-        " check that has to see it failed on exactly the ranks it reached, by the stated error,"
-        " signal, code or place, and nothing else was the cause. A masked fault is tolerated when"
-        " every check held although it is proved; that the same checks can fail there is shown by"
-        ' a subject that is broken on purpose. "At least" is the lower bound of that share of all'
-        f" injected, at {CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a"
-        ' trial without a fault. "At most" is the upper bound of the share of false alarms. Where'
-        ' the effect says "with a defect", the fault strikes the clean trials too, in which the'
-        " subject takes it well: what has to be seen is the subject with a defect, which takes it"
-        " badly."
+        "A trial counts as injected if the fault was injected, as proved if events show that it"
+        " took effect, as detected if a check failed, and as rightly named if every required check"
+        " failed on exactly the ranks that the fault reached, with the stated error, signal, code"
+        " or place, and nothing else was the cause. A masked fault is tolerated if it is proved"
+        " and every check held; a subject that is broken on purpose shows that the same checks can"
+        " fail there."
+        ' "At least" is the lower bound of the share of rightly named or tolerated trials, at'
+        f" {CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a"
+        ' fault, and "at most" is the upper bound of their share. If the effect says "with a defect",'
+        " the fault is also injected into the clean trials, whose subject handles it; the checks"
+        " must detect the subject with the defect, which does not handle it."
     )
     yield Figure(
-        FIGURE, "Faults against the checks that have to see them, a square for each backend"
+        FIGURE, "Faults and the checks that must detect them, with a square for each backend"
     )
     yield Heading(2, "Every fault")
     yield Table(
@@ -125,7 +125,7 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
     )
     yield from section("What fell short", _shortfalls(record))
     yield from section(
-        "What this does not show", _unshown(record), "Nothing that this version knows of."
+        "What this does not show", _unshown(record), "This version knows of nothing."
     )
     yield Heading(2, "How it was made")
     yield Table(("what", "this matrix"), tuple(_rows(record)))
@@ -143,7 +143,7 @@ def _answer(record: MatrixRecord) -> str:
         else ""
     )
     return (
-        f"{right} of {plural(len(ran), 'cell')} came out right in all of their trials{skipped};"
+        f"{right} of {plural(len(ran), 'cell')} were right in all of their trials{skipped};"
         f" {plural(trials, 'fault')} injected, {plural(alarms, 'false alarm')} in"
         f" {plural(clean, 'clean trial')}."
     )
@@ -162,7 +162,7 @@ def _first(record: MatrixRecord) -> Iterator[Part]:
         f"{' and '.join(backends)}, {plural(facts.seeds, 'seed')} of each"
     )
     if limits := _limits(facts):
-        asked += f". This is a part of the matrix: {limits}. Of what was left out nothing is shown"
+        asked += f". This is a part of the matrix ({limits}); the rest was not tested"
     yield Claim(f"{asked}.", (Evidence(FACTS),))
     short = [cell for cell in record.cells if cell.verdict not in ("PASS", "SKIPPED")]
     yield Claim(f"Fell short: {_listed(short) or 'nothing'}.", (RECORD,))
@@ -174,7 +174,7 @@ def _limits(facts: MatrixFacts) -> str:
     """To what the matrix was limited, in words; empty where it was to be all of it."""
     only = f"only {', '.join(facts.only)}" if facts.only else ""
     backends = f"only on {' and '.join(facts.backends)}" if facts.backends else ""
-    return ", ".join(filter(None, ["the sentinels alone" if facts.sample else "", only, backends]))
+    return ", ".join(filter(None, ["only the sentinels" if facts.sample else "", only, backends]))
 
 
 def _listed(cells: Sequence[MatrixCell]) -> str:
@@ -196,7 +196,7 @@ def _row(cell: MatrixCell) -> tuple[Part, ...]:
             f"{sight.check} ({numbered('rank', sight.ranks) if sight.ranks else 'the world'})"
             for sight in cell.sights
         )
-        or "nothing: it is borne"
+        or "no check: it is tolerated"
     )
     if cell.verdict == "SKIPPED":
         return (name, cell.backend, cell.effect, by, "", "", "", "", "", "", "", "SKIPPED")
@@ -249,18 +249,18 @@ def _unshown(record: MatrixRecord) -> list[Part]:
     items += [Foreign(f"{what}: {why}") for what, why in facts.without.items()]
     if facts.unused:
         items.append(
-            f"No case needs the checks {', '.join(facts.unused)}: nothing here shows that they can"
-            " fail."
+            f"No case needs the checks {', '.join(facts.unused)}, so this matrix does not show that"
+            " they can fail."
         )
     if facts.sample or facts.only or len(facts.backends) == 1:
-        items.append("This is a part of the matrix: of what was left out nothing is shown.")
+        items.append("This is a part of the matrix; the rest was not tested.")
     rest = 1 - lower_bound(facts.seeds, facts.seeds, confidence=CONFIDENCE)
     seeds = plural(facts.seeds, "seed")
     items.append(
-        f"{seeds} of a cell: what is right in all of them may still go wrong in {rest:.1%} of"
-        " trials."
+        f"A cell had {seeds}. A cell that was right in all of them may still go wrong in {rest:.1%}"
+        " of trials."
     )
-    items.append("Each fault is tried on one small subject and by itself, never two at a time.")
+    items.append("Each fault was injected alone, into one small subject.")
     return items
 
 
@@ -273,7 +273,7 @@ def _rows(record: MatrixRecord) -> Iterator[tuple[Part, ...]]:
     tree = {
         True: ", with changes that were not committed",
         False: "",
-        None: ", and whether it was changed is not known",
+        None: ", possibly with changes that were not committed",
     }
     yield (
         "commit",
@@ -326,7 +326,7 @@ def draw(record: MatrixRecord) -> bytes:
                 )
                 shapes += _square(x, y, how, title=f"{case} on {cell.backend}, {name}: {words}")
     return svg.picture(
-        width, TOP + len(cases) * ROW + 8, "Faults against the checks that have to see them", shapes
+        width, TOP + len(cases) * ROW + 8, "Faults and the checks that must detect them", shapes
     )
 
 
@@ -341,7 +341,7 @@ def squares(cell: MatrixCell) -> Iterator[tuple[str, str, str]]:
         return
     if cell.masked:
         how = "held" if cell.tolerated == cell.injected else _lacks(cell, cell.tolerated)
-        yield BORNE, how, f"{cell.tolerated} of {cell.injected} borne"
+        yield BORNE, how, f"{cell.tolerated} of {cell.injected} tolerated"
         return
     for kind in kinds:
         named = min(sight.named for sight in cell.sights if sight.kind == kind)

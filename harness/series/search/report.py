@@ -41,10 +41,10 @@ def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
         answer=Paragraph(Claim(answer(record), (RECORD,))),
         files=(
             (Claim("what was planned", (Evidence(FACTS),)), "models, prompts, parts"),
-            (Claim("the record", (RECORD,)), "every cell above"),
+            (Claim("the record", (RECORD,)), "every cell of this report"),
             (
                 Verbatim(f"{FOLDER}/"),
-                "for each part a bundle of a signed run: `rankproof verify` takes each",
+                "a bundle of a signed run for each part; `rankproof verify` accepts each of them",
             ),
         ),
         manifest_digest=manifest_digest,
@@ -58,33 +58,32 @@ def answer(record: SearchRecord) -> str:
     rest = ", ".join(f"{count} {word}" for word, count in record.counts.items())
     what = f"{plural(divergent, 'cell')} DIVERGENT" if divergent else "No divergence was found"
     return (
-        f"{what} in {plural(many, 'cell')} that were walked with {len(record.facts.prompts)}"
-        f" prompts each ({rest})."
+        f"{what} in {plural(many, 'cell')}, each tried with {len(record.facts.prompts)} prompts"
+        f" ({rest})."
     )
 
 
 def _blocks(record: SearchRecord) -> Iterator[Block]:
     yield Note(
-        "A cell is a model, an engine with the way it shares the model, and a world size. Every"
-        " prompt is read in chunks, continued over the ranks with the tokens that the whole model"
-        " chose, and its logits at every position are compared with those of the whole model in a"
-        " process of its own. What is allowed is measured: how far the whole model's own logits"
-        " move when it adds up the same sums in another order, twice that at most. In each cell the"
-        " same code failed with a defect: every chunk of a prompt but the first began a token too"
-        " early. `would detect` names a defect of the whole model that was tried and lies beyond"
-        " what is allowed."
+        "A cell is a model, an engine with the way it splits the model, and a world size. Each"
+        " prompt is prefilled in chunks and continued with the tokens that the whole model chose."
+        " Its logits at every position are compared with those of the whole model in a separate"
+        " process. The tolerance is measured: twice the distance by which the whole model's own"
+        " logits move when it adds up the same sums in another order. In each cell the same code"
+        " failed with a defect: every chunk of a prompt but the first began a token too early."
+        " `would detect` names a defect of the whole model that exceeded the tolerance."
     )
     yield Heading(2, "The space")
     yield Table(("what", "this search"), tuple(_space(record)))
     yield Heading(2, "Every cell")
     yield Table(
-        ("model", "engine", "ranks", "", "prefill and decode against the whole model"),
+        ("model", "engine", "ranks", "", "prefill and decode compared with the whole model"),
         tuple(_row(cell) for cell in record.cells),
         align=("left", "left", "right", "left", "left"),
     )
     yield from _in_words("Divergent", [cell for cell in record.cells if cell.word == "DIVERGENT"])
     rest = [cell for cell in record.cells if cell.word not in WALKED]
-    yield from _in_words("Not walked, or without an answer", rest)
+    yield from _in_words("Not tried, or without an answer", rest)
     yield from section("What this does not show", tuple(_unshown(record)))
 
 
@@ -142,16 +141,14 @@ def _in_words(title: str, cells: list[SearchCell]) -> Iterator[Block]:
 
 
 def _unshown(record: SearchRecord) -> Iterator[Part]:
-    yield (
-        "Other models: these are small ones with random weights, made here, in float32 on the CPU."
-    )
-    yield "Other prompts, longer ones, sampling, batches of several requests: none was tried."
+    yield ("Other models. These are small, with random weights, in float32 on the CPU.")
+    yield "Other or longer prompts, sampling, and batches of several requests."
     if not all(part.arrays for part in record.facts.parts):
         yield (
-            "The logits themselves: how far they lie apart is what the machine that walked them"
-            " says."
+            "The logits. Without them we rely on the machine that computed them for how far apart"
+            " they are."
         )
-    yield f"Races: every cell was walked {plural(record.facts.trials, 'time')}."
+    yield f"Races. Each cell was tried {plural(record.facts.trials, 'time')}."
     if len({cell.ranks for cell in record.cells}) < 4:
         worlds = listed([str(ranks) for ranks in sorted({cell.ranks for cell in record.cells})])
         yield f"Other world sizes than {worlds}, and worlds over several machines."

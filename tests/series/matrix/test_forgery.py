@@ -136,7 +136,7 @@ def test_a_case_left_out_is_refused_or_told() -> None:
             "what has to see it, which begins with struck-finishes",
         ),
         ({"sees": {}, "says": {}}, "what has to see it"),
-        ({"masked": True, "sees": {}, "says": {}}, "whether its fault is borne"),
+        ({"masked": True, "sees": {}, "says": {}}, "whether its fault is tolerated"),
         ({"masked": True, "effect": "masked", "sees": {}, "says": {}}, "strikes both arms"),
         ({"checks": {"struck-finishes": "exit"}}, "its checks"),
         ({"kind": "partition", "case": "partition"}, "its kind of fault"),
