@@ -1,7 +1,7 @@
 """The appendix of a report: trials rank by rank, full diffs, measurements, environment, files.
 
 It is a file of the evidence like a figure: the manifest lists it, the report states its sha256, and
-a verifier renders it again from the record.
+a verifier renders it again from the record (docs/adr/0163).
 """
 
 from __future__ import annotations
