@@ -92,6 +92,7 @@ def test_wheel_metadata_says_what_users_rely_on(wheel: Path) -> None:
         "integrity",
         "mlx",
         "numeric",
+        "serve",
         "tokenizer",
         "torch",
     }

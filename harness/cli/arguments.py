@@ -155,18 +155,23 @@ def inputs(parser: argparse.ArgumentParser) -> None:
 
 def new_runs(parser: argparse.ArgumentParser) -> None:
     """Where runs are kept, how many worlds there are at a time, and which key signs."""
+    kept_and_signed(parser)
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="number of worlds to run at the same time (default: half the cores)",
+    )
+
+
+def kept_and_signed(parser: argparse.ArgumentParser) -> None:
+    """Where runs are kept, and which key signs."""
     parser.add_argument(
         "--results",
         type=folder,
         default="results",
         metavar="FOLDER",
         help="folder for runs (default: results)",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=positive,
-        metavar="N",
-        help="number of worlds to run at the same time (default: half the cores)",
     )
     parser.add_argument(
         "--key",

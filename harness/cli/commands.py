@@ -56,7 +56,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "make": ("init", "lint", "run", "doctor"),
     "look": ("show", "view", "diff", "list"),
     "trust": ("verify", "reproduce", "bundle", "gate"),
-    "more": ("tokenizer", "models", "hosts", "lab"),
+    "more": ("conformance", "tokenizer", "models", "hosts", "lab"),
 }
 LAB = "long campaigns of runs, and a model hub that injects faults"
 COMMANDS: dict[str, tuple[str, str | None]] = {
@@ -75,6 +75,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "reproduce": ("run a report again and check that it is reproduced", REPRODUCED),
     "bundle": ("pack a run into one file to send", None),
     "gate": ("apply a release policy to the signed reports of a commit", GATE_CODES),
+    "conformance": ("ask a server whether it keeps the promises of OpenAI's API", EPILOG),
     "tokenizer": ("identify, compare, fetch and lock tokenizers; read GGUF files", FETCHED),
     "models": ("make small models, and list which engines run them", None),
     "hosts": ("check and prepare the machines of a hostfile", None),
@@ -111,7 +112,7 @@ MODULES = {
     "tokenizer gguf": "gguf",
     "tokenizer infer": "infer",
 }
-HELP_AT = 14
+HELP_AT = 15
 UNKNOWN = re.compile(r"argument COMMAND: invalid choice: '([^']*)'")
 
 

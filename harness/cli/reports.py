@@ -71,6 +71,7 @@ def report_of(given: Path) -> Iterator[Path]:
 
 MATRIX = "evidence/matrix.json"
 SEARCH = "evidence/search.json"
+CONFORMANCE = "evidence/conformance.json"
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
 
@@ -172,8 +173,8 @@ def _verified(options: argparse.Namespace, report: Path) -> int:
 
 
 def replay_of(report: Path) -> Replay:
-    """How what lies beside a report is judged again: as a run, or as a matrix or a search, which
-    are made of runs.
+    """How what lies beside a report is judged again: as a run, as a matrix or a search, which are
+    made of runs, or as a conformance.
     """
     if (report.parent / MATRIX).is_file():
         from harness.series.matrix import MatrixSeries
@@ -185,6 +186,11 @@ def replay_of(report: Path) -> Replay:
         from harness.series.search import Search
 
         return SeriesReplay(Search())
+    if (report.parent / CONFORMANCE).is_file():
+        from harness.conformance.judged import Conformance
+        from harness.series.replay import SeriesReplay
+
+        return SeriesReplay(Conformance())
     return RecordReplay()
 
 
@@ -226,6 +232,8 @@ def _show_run(options: argparse.Namespace) -> int:
             folder = report.parent if report.name == REPORT else report
             if not (folder / PATH).exists() and (folder / "latest" / PATH).exists():
                 folder = folder / "latest"
+            if (folder / CONFORMANCE).is_file():
+                return _show_conformance(options, folder)
             return _show(options, folder)
     except NoBundle as problem:
         print(f"{options.run}: {problem}", file=sys.stderr)
@@ -277,6 +285,25 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
         "To check that the evidence supports the report: rankproof verify"
         f" {shlex.quote(str(given))}"
     )
+    return PASS
+
+
+def _show_conformance(options: argparse.Namespace, folder: Path) -> int:
+    from harness.conformance.record import ConformanceRecord
+    from harness.conformance.report import body, first_screen
+    from harness.report.terminal import render_terminal
+
+    try:
+        record = ConformanceRecord.decode((folder / PATH).read_bytes())
+    except (OSError, RecordError) as error:
+        print(f"{folder / PATH}: {error}", file=sys.stderr)
+        return USAGE
+    shown = [*first_screen(record), *(body(record) if options.all else ())]
+    width = min(shutil.get_terminal_size().columns, SHOW_WIDEST)
+    print_styled(render_terminal(shown, width))
+    report = shlex.quote(str(folder / REPORT))
+    print(f"\nMade {record.facts.made}. Signature: {_signature(folder / REPORT)}")
+    print(f"Check that the evidence supports it: rankproof verify {report}")
     return PASS
 
 

@@ -153,6 +153,7 @@ def wheel_identity(files: Mapping[str, bytes]) -> tuple[str, str]:
 # Each library that is imported from an extra, with that extra: a test keeps them equal to
 # pyproject.toml.
 EXTRAS = {
+    "httpx2": "serve",
     "huggingface_hub": "tokenizer",
     "jinja2": "tokenizer",
     "mlx": "mlx",

@@ -383,7 +383,7 @@ def _go_on(
             if series.figure:
                 folder.write_whole(series.figure, series.draw(record))
             folder.write_whole(PATH, record.encode())
-            finished = FinishedSeries(record=record, folder=_sign(series, record, folder, signer))
+            finished = FinishedSeries(record=record, folder=sign(series, record, folder, signer))
     except Timeout:
         raise SeriesError(f"{folder.path} is being made by another process") from None
     Path(lock.lock_file).unlink(missing_ok=True)
@@ -420,7 +420,8 @@ def _make(
     return finished.record.run.seconds
 
 
-def _sign(series: Series[F, R], record: R, folder: ResultsFolder, signer: Signer | None) -> Path:
+def sign(series: Series[F, R], record: R, folder: ResultsFolder, signer: Signer | None) -> Path:
+    """Write manifest and report, sign it, and name the folder; returns the folder."""
     listing = manifest.encode(folder.digests)
     body = series.render(record, manifest_digest=sha256(listing))
     if signer is None:

@@ -1,0 +1,119 @@
+"""`rankproof conformance`: a signed report of what a served engine promises and keeps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from harness.cli import INCONCLUSIVE, USAGE, VERDICT_CODES, give_up
+from harness.cli.arguments import kept_and_signed
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "target",
+        metavar="ENGINE|URL",
+        help="mlx_lm.server, which is started here, or an address such as http://127.0.0.1:8000/v1",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="name in requests (default: the only model that the server lists)",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the model's tokenizer.json, to check counts of tokens",
+    )
+    parser.add_argument(
+        "--api-key-env",
+        default="OPENAI_API_KEY",
+        metavar="VARIABLE",
+        help="variable that holds the API key (default: OPENAI_API_KEY)",
+    )
+    parser.add_argument(
+        "--rows", default="", metavar="A,B", help="only these rows, and the plain completion"
+    )
+    parser.add_argument("--all", action="store_true", help="also the rows that take long")
+    parser.add_argument(
+        "--may-break-it",
+        action="store_true",
+        help="also rows that may harm a server that was not started here",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="for one request (default: 30)",
+    )
+    parser.add_argument(
+        "--within",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="for all rows; those that are not begun by then are not asked (default: 300)",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of the words in prompts")
+    kept_and_signed(parser)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError("must be a number of seconds, such as 30")
+    return value
+
+
+def main(options: argparse.Namespace) -> int:
+    """Ask a server about every row; the exit code says what came out, as that of `run` does."""
+    from harness.cli.running import demand_signed, sign_with, verify_line
+    from harness.cli.streams import print_styled
+    from harness.forms.distribution import missing
+    from harness.trust.key import KeyProblem
+    from harness.trust.sshsig import SshsigError
+
+    if lacks := missing("httpx2"):
+        return give_up("conformance", lacks, USAGE)
+    from harness.conformance.engine import EngineError
+    from harness.conformance.report import first_screen
+    from harness.conformance.run import ConformanceError, ConformanceSettings, conform, demand_known
+    from harness.engines.models import ModelError
+    from harness.record.results import ResultsError
+    from harness.report.terminal import render_terminal
+
+    try:
+        settings = ConformanceSettings(
+            target=options.target,
+            results=options.results,
+            model=options.model,
+            tokenizer=options.tokenizer,
+            key=os.environ.get(options.api_key_env) or None,
+            rows=tuple(name.strip() for name in options.rows.split(",") if name.strip()),
+            every=options.all,
+            may_break=options.may_break_it,
+            timeout=options.timeout,
+            within=options.within,
+            seed=options.seed,
+        )
+        # Before a key is made for what cannot be asked.
+        demand_known(settings)
+        signer = sign_with(options)
+        finished = conform(settings, signer, lambda line: print(f"  {line}", flush=True))
+    except (ConformanceError, KeyProblem, SshsigError, ModelError) as error:
+        return give_up("conformance", error, USAGE)
+    except (EngineError, ResultsError) as error:
+        return give_up("conformance", error, INCONCLUSIVE)
+    print_styled(render_terminal(first_screen(finished.record), 80))
+    report = finished.folder / "report.md"
+    print(f"\n  report: {os.path.relpath(report)}")
+    if signer is not None:
+        print(f"  verify: {verify_line(report, signer)}", flush=True)
+    code = VERDICT_CODES[finished.record.verdict]
+    return demand_signed(code, signer, unsigned=options.unsigned)

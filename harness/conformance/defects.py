@@ -1,0 +1,130 @@
+"""The defects that the proxies of the rows put in: what each row has to see."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from harness.conformance.proxy import Defect, Fields
+
+Change = Callable[[Any], None]
+
+
+def removes(*names: str) -> Callable[[Fields], Fields]:
+    """Change a request by leaving fields out."""
+    return lambda fields: {name: value for name, value in fields.items() if name not in names}
+
+
+def in_whole(change: Change) -> Callable[[bytes], bytes]:
+    """Change the JSON of an answer that is not streamed."""
+
+    def changed(body: bytes) -> bytes:
+        value = json.loads(body)
+        change(value)
+        return json.dumps(value, ensure_ascii=False).encode()
+
+    return changed
+
+
+def in_events(change: Change) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    """Change the JSON of each event of a stream."""
+
+    def changed(events: Iterator[bytes]) -> Iterator[bytes]:
+        for event in events:
+            if not event.startswith(b"data: {"):
+                yield event
+                continue
+            value = json.loads(event.removeprefix(b"data: "))
+            change(value)
+            yield b"data: " + json.dumps(value, ensure_ascii=False).encode()
+
+    return changed
+
+
+def has_text(event: bytes) -> bool:
+    """Whether an event of a stream carries text."""
+    if not event.startswith(b"data: {"):
+        return False
+    choices = json.loads(event.removeprefix(b"data: ")).get("choices") or [{}]
+    return bool(choices[0].get("text") or (choices[0].get("delta") or {}).get("content"))
+
+
+def drops_last_text(events: Iterator[bytes]) -> Iterator[bytes]:
+    """Leave out the text of the last event that has some; its finish reason stays."""
+    listed = list(events)
+    last = max((place for place, event in enumerate(listed) if has_text(event)), default=None)
+    for place, event in enumerate(listed):
+        if place == last:
+            yield next(in_events(_without_text)(iter([event])))
+        else:
+            yield event
+
+
+def _without_text(value: Any) -> None:
+    choice = value["choices"][0]
+    if "delta" in choice:
+        choice["delta"] = {}
+    else:
+        choice["text"] = ""
+
+
+def _without_logprobs(value: Any) -> None:
+    for choice in value.get("choices", ()):
+        choice["logprobs"] = None
+
+
+def _more_prompt(tokens: int) -> Change:
+    def change(value: Any) -> None:
+        if value.get("usage"):
+            value["usage"]["prompt_tokens"] += tokens
+            value["usage"]["total_tokens"] += tokens
+
+    return change
+
+
+def _no_models(value: Any) -> None:
+    value["data"] = []
+
+
+def _more_tokens(fields: Fields) -> Fields:
+    return fields | {"max_tokens": fields.get("max_tokens", 16) + 3}
+
+
+def _without_last(events: Iterator[bytes]) -> Iterator[bytes]:
+    return (event for event in events if event != b"data: [DONE]")
+
+
+def unsteady() -> Callable[[bytes], bytes]:
+    """Return what changes the text of every second answer."""
+    count = itertools.count()
+
+    def change(value: Any) -> None:
+        if next(count) % 2:
+            value["choices"][0]["text"] += "!"
+
+    return in_whole(change)
+
+
+HALF = Defect(does="answers 200 with half of the answer", whole=lambda body: body[: len(body) // 2])
+DROPPED = Defect(does="drops the last text of a stream", stream=drops_last_text)
+NOT_ENDED = Defect(does="does not end a stream with [DONE]", stream=_without_last)
+MORE_TOKENS = Defect(does="asks for 3 tokens more than the client", ask=_more_tokens)
+UNSTEADY = Defect(does="changes the text of every second answer", whole=unsteady())
+NO_STOP = Defect(does="takes `stop` out of the request", ask=removes("stop"))
+NO_N = Defect(does="takes `n` out of the request", ask=removes("n"))
+NO_SEED = Defect(does="takes `seed` out of the request", ask=removes("seed"))
+NO_ECHO = Defect(does="takes `echo` out of the request", ask=removes("echo"))
+NO_LOGPROBS = Defect(does="takes the logprobs out of streams", stream=in_events(_without_logprobs))
+MISCOUNTS = Defect(
+    does="counts 1 token of the prompt too many in streams", stream=in_events(_more_prompt(1))
+)
+MISCOUNTS_ALL = Defect(
+    does="counts 3 tokens of the prompt too many", whole=in_whole(_more_prompt(3))
+)
+NO_MODELS = Defect(does="lists no model", whole=in_whole(_no_models))
+SWAPS = Defect(does="swaps the answers of two clients", swaps=True)
+BREAKS = Defect(does="answers nothing after a bad request", breaks_after="refusal")
+LEFT_BROKEN = Defect(does="answers nothing after a client left", breaks_after="leaving")
+DEAF = Defect(does="goes on generating after the client left", hides_leaving=True)

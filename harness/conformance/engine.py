@@ -1,0 +1,252 @@
+"""Engines that are started here: one entry of a table each, and a process group that is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from harness.conformance.client import Client
+from harness.conformance.exchange import HTTPRequest
+from harness.engines.models import cached
+from harness.forms.distribution import missing
+from harness.forms.process import start_apart
+from harness.world.control.pool import PortLease
+
+READY_WITHIN: Final = 120.0
+ENDS_WITHIN: Final = 5.0
+POLL: Final = 0.1
+HEALTH_TIMEOUT: Final = 5.0
+LOG_KEPT: Final = 2**16
+LAST_LINE: Final = 200
+STARTS: Final = 40
+"""More than every repetition of the rows that may harm needs."""
+RAISED: Final = re.compile(r"^[\w.]*(Error|Exception|NotFound|Interrupt)\b")
+INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "CXX", "CC")
+# The kernel ends the engine with us, however we end. It asks before the engine's program begins.
+TIED: Final = (
+    "import ctypes, os, sys\n"
+    "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, 9)\n"
+    "os.execv(sys.argv[1], sys.argv[1:])\n"
+)
+
+
+class EngineError(Exception):
+    """An engine that cannot be started here; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine of the table.
+
+    Attributes:
+        library: what is imported; the extra that brings it is named where it is missing.
+        arguments: of the interpreter, with {model} and {port}.
+        distributions: whose versions the report states.
+        health: path that answers 200 when it is ready.
+    """
+
+    library: str
+    arguments: tuple[str, ...]
+    distributions: tuple[str, ...]
+    health: str = "/health"
+
+
+ENGINES: Final = {
+    "mlx_lm.server": Engine(
+        library="mlx_lm",
+        arguments=(
+            "-m",
+            "mlx_lm",
+            "server",
+            "--model",
+            "{model}",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port}",
+        ),
+        distributions=("mlx-lm", "mlx"),
+    ),
+}
+MODEL: Final = "llama"
+"""What an engine serves: small, with random weights, so that many next tokens are likely."""
+
+
+@dataclass
+class EngineProcess:
+    """A running engine, which is started again when it is dead or not healthy.
+
+    Attributes:
+        base: its address.
+        exits: what happened whenever it ended by itself, with the row that was asked.
+    """
+
+    name: str
+    engine: Engine
+    room: Path
+    port: int
+    account: Callable[[str], None]
+    exits: list[tuple[str, str]] = field(default_factory=list)
+    starts: int = 0
+    _child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        """The command line, the interpreter by its name alone."""
+        values = {"model": MODEL, "port": str(self.port)}
+        return ["python", *(word.format(**values) for word in self.engine.arguments)]
+
+    def start(self) -> None:
+        """Start it, and wait until it says that it is ready.
+
+        Raises:
+            EngineError: it ended before, or did not become ready in time.
+        """
+        if self.starts == STARTS:
+            raise EngineError(f"{self.name} was started {STARTS} times and ended each time")
+        self.starts += 1
+        environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        environment |= {"HOME": str(self.room), "TMPDIR": str(self.room), "HF_HUB_OFFLINE": "1"}
+        launcher = [sys.executable, "-I", "-S", "-c", TIED, sys.executable]
+        with (self.room / "engine.log").open("ab") as log:
+            self._child = start_apart(
+                [*launcher, *self.command()[1:]],
+                cwd=self.room,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        begun = time.monotonic()
+        while not self._is_healthy():
+            if (code := self._child.poll()) is not None:
+                raise EngineError(
+                    f"{self.name} ended before it was ready ({ended(code)}): {self._last_line()}"
+                )
+            if time.monotonic() - begun > READY_WITHIN:
+                raise EngineError(
+                    f"{self.name} was not ready in {READY_WITHIN:.0f} s: {self._last_line()}"
+                )
+            time.sleep(POLL)
+        self.account(f"{self.name} is ready on port {self.port} ({time.monotonic() - begun:.1f} s)")
+
+    def revive(self, during: str) -> None:
+        """Start it again where it ended, or says that it is not healthy."""
+        assert self._child is not None
+        code = self._child.poll()
+        if code is None and self._is_healthy():
+            return
+        why = ended(code) if code is not None else "it ran on, and was not healthy"
+        self.exits.append((during, f"{why}: {self._last_line()}"))
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """End it with all its processes."""
+        child = self._child
+        if child is None:
+            return
+        left = self._processes()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, number)
+            _, left = psutil.wait_procs(left, timeout=ENDS_WITHIN)
+            if not left and child.poll() is not None:
+                break
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(number)
+        child.wait()
+        self._child = None
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all its processes so far."""
+        used = 0.0
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                used += times.user + times.system
+        return used
+
+    def log(self) -> bytes:
+        """The end of what it printed, over all its starts."""
+        data = (self.room / "engine.log").read_bytes()
+        for path, word in (
+            (str(self.room), "ROOM"),
+            (sys.prefix, "PREFIX"),
+            (sys.base_prefix, "PYTHON"),
+        ):
+            data = data.replace(path.encode(), word.encode())
+        return data[-LOG_KEPT:]
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self._child is not None
+        try:
+            process = psutil.Process(self._child.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    def _is_healthy(self) -> bool:
+        request = HTTPRequest(label="health", method="GET", path=self.engine.health)
+        return Client(self.base, timeout=HEALTH_TIMEOUT).send(request).status == 200
+
+    def _last_line(self) -> str:
+        lines = self.log().decode(errors="replace").strip().splitlines()
+        # Where there is one, the exception: what follows it are rules and other requests.
+        raised = [line for line in lines if RAISED.search(line)]
+        telling = raised or [line for line in lines if line.strip()]
+        return telling[-1].strip()[:LAST_LINE] if telling else "it printed nothing"
+
+
+def ended(code: int) -> str:
+    """Say in words how a process ended."""
+    if code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def versions(engine: Engine) -> dict[str, str]:
+    """Versions of an engine's distributions."""
+    found: dict[str, str] = {}
+    for name in engine.distributions:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+@contextmanager
+def running(name: str, room: Path, account: Callable[[str], None]) -> Iterator[EngineProcess]:
+    """Run an engine of the table as long as this lasts; it ends with all its processes.
+
+    Raises:
+        EngineError: it cannot be started here.
+        harness.engines.models.ModelError: its model cannot be made.
+    """
+    engine = ENGINES[name]
+    if lacks := missing(engine.library):
+        raise EngineError(f"{name}: {lacks}")
+    (room / MODEL).symlink_to(cached(MODEL), target_is_directory=True)
+    with PortLease() as lease:
+        process = EngineProcess(name, engine, room, lease.take(1)[0], account)
+        try:
+            process.start()
+            yield process
+        finally:
+            process.stop()

@@ -1,0 +1,256 @@
+"""Proxies between a row and a server: one that passes everything through, and one with a defect.
+
+A defect changes parsed requests, whole answers or the events of streams. Without one not a byte of
+a body is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from harness.conformance.correct import serving
+
+Fields = dict[str, Any]
+PASSED_ON = ("content-type", "authorization", "accept-encoding", "user-agent")
+PASSED_BACK = ("content-type", "content-encoding", "location")
+LARGEST_BODY = 2**26
+LINE_LIMIT = 2**20
+SWAP_WITHIN = 1.0
+HELD_OPEN = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defect:
+    """What a proxy does wrong.
+
+    Attributes:
+        does: in words.
+        ask: changes the body of a request.
+        whole: changes the body of an answer that is not streamed.
+        stream: changes the events of a stream, each without its blank line.
+        swaps: gives the answers of two requests that are there at the same time to each other.
+        hides_leaving: goes on reading from the server although the client left.
+        breaks_after: answers nothing any more after a request that the server refused, or after a
+            client left.
+        holds_open: does not end a stream after its last event.
+    """
+
+    does: str
+    ask: Callable[[Fields], Fields] | None = None
+    whole: Callable[[bytes], bytes] | None = None
+    stream: Callable[[Iterator[bytes]], Iterator[bytes]] | None = None
+    swaps: bool = False
+    hides_leaving: bool = False
+    breaks_after: Literal["", "refusal", "leaving"] = ""
+    holds_open: bool = False
+
+
+PASS_THROUGH = Defect(does="passes everything through")
+
+
+class Swap:
+    """Where the answers of two requests that are there at the same time change places."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[bytes] = []
+        self._given: dict[int, bytes] = {}
+        self.running = 0
+
+    def __call__(self, body: bytes) -> bytes:
+        """Leave an answer here, and return that of another request where there is one."""
+        with self._changed:
+            if self._waiting:
+                other = self._waiting.pop()
+                self._given[id(other)] = body
+                self._changed.notify_all()
+                return other
+            if self.running < 2:
+                return body
+            self._waiting.append(body)
+            self._changed.wait_for(lambda: id(body) in self._given, SWAP_WITHIN)
+            if id(body) not in self._given:
+                self._waiting.remove(body)
+                return body
+            return self._given.pop(id(body))
+
+
+class ProxyHandler(BaseHTTPRequestHandler):
+    """Forwards each request on a connection of its own."""
+
+    protocol_version = "HTTP/1.1"
+    upstream: ClassVar[str]
+    defect: ClassVar[Defect]
+    timeout_s: ClassVar[float]
+    swap: ClassVar[Swap]
+    broken: ClassVar[threading.Event]
+
+    def log_message(self, *_: Any) -> None:
+        """Keep silent."""
+
+    def do_GET(self) -> None:
+        self._forward(b"")
+
+    def do_POST(self) -> None:
+        length = self.headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > LARGEST_BODY:
+            self.close_connection = True
+            return
+        body = self.rfile.read(int(length))
+        if self.defect.ask is not None:
+            with contextlib.suppress(ValueError):
+                fields = json.loads(body)
+                if isinstance(fields, dict):
+                    body = json.dumps(self.defect.ask(fields)).encode()
+        self._forward(body)
+
+    def _forward(self, body: bytes) -> None:
+        self.close_connection = True
+        if self.broken.is_set():
+            return
+        parts = urlsplit(self.upstream)
+        assert parts.hostname is not None
+        connection = (
+            http.client.HTTPSConnection(
+                parts.hostname,
+                parts.port,
+                timeout=self.timeout_s,
+                context=ssl.create_default_context(),
+            )
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(parts.hostname, parts.port, timeout=self.timeout_s)
+        )
+        headers = {name: self.headers[name] for name in PASSED_ON if name in self.headers}
+        self.swap.running += 1
+        try:
+            connection.request(self.command, f"{parts.path}{self.path}", body or None, headers)
+            response = connection.getresponse()
+            self._answer(response)
+            if self.defect.breaks_after == "refusal" and response.status >= 400:
+                self.broken.set()
+        except (OSError, http.client.HTTPException):
+            # What the server does to us is what the client has to see: an answer that ends early.
+            self._reset()
+        finally:
+            self.swap.running -= 1
+            connection.close()
+
+    def _answer(self, response: http.client.HTTPResponse) -> None:
+        kind = response.getheader("content-type", "")
+        streamed = "event-stream" in kind
+        chunked = response.chunked
+        length = response.getheader("content-length")
+        changes = (
+            self.defect.swaps
+            or (self.defect.whole and not streamed)
+            or (self.defect.stream and streamed)
+        )
+        body: Iterator[bytes] = _parts(response)
+        if changes:
+            body = (
+                iter([self._changed(response)])
+                if not streamed or self.defect.swaps
+                else self._events(response)
+            )
+            if length is not None:
+                whole = b"".join(body)
+                length = str(len(whole))
+                body = iter([whole])
+        self.send_response(response.status)
+        for name in PASSED_BACK:
+            if (value := response.getheader(name)) is not None:
+                self.send_header(name, value)
+        if length is not None:
+            self.send_header("content-length", length)
+        elif chunked:
+            self.send_header("transfer-encoding", "chunked")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for data in body:
+            self._write(data, chunked=chunked, response=response)
+        if streamed and self.defect.holds_open:
+            self._hold()
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _write(self, data: bytes, *, chunked: bool, response: http.client.HTTPResponse) -> None:
+        try:
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n" if chunked else data)
+            self.wfile.flush()
+        except OSError:
+            if self.defect.hides_leaving:
+                for _ in _parts(response):
+                    pass
+            if self.defect.breaks_after == "leaving":
+                self.broken.set()
+            raise
+
+    def _changed(self, response: http.client.HTTPResponse) -> bytes:
+        body = response.read()
+        if self.defect.whole is not None and response.status == 200:
+            body = self.defect.whole(body)
+        return self.swap(body) if self.defect.swaps and response.status == 200 else body
+
+    def _events(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        assert self.defect.stream is not None
+        for event in self.defect.stream(_split(response)):
+            yield event + b"\n\n"
+
+    def _hold(self) -> None:
+        """Wait until the client leaves."""
+        self.connection.settimeout(HELD_OPEN)
+        self.connection.recv(1)
+
+    def _reset(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+def _parts(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """What arrives, as it arrives."""
+    while data := response.read1(2**16):
+        yield data
+    # http.client says nothing of an answer that is shorter than announced where it is read so.
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+
+
+def _split(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Events of a stream, each without its blank line."""
+    lines: list[bytes] = []
+    while line := response.readline(LINE_LIMIT):
+        stripped = line.rstrip(b"\r\n")
+        if stripped:
+            lines.append(stripped)
+        elif lines:
+            yield b"\n".join(lines)
+            lines = []
+    if lines:
+        yield b"\n".join(lines)
+
+
+@contextmanager
+def proxied(base: str, defect: Defect = PASS_THROUGH, *, timeout: float = 60.0) -> Iterator[str]:
+    """Serve a proxy in front of a server as long as this lasts; gives its address."""
+    state = {
+        "upstream": base,
+        "defect": defect,
+        "timeout_s": timeout,
+        "swap": Swap(),
+        "broken": threading.Event(),
+    }
+    with serving(type("BoundProxyHandler", (ProxyHandler,), state)) as address:
+        yield address

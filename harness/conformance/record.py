@@ -1,0 +1,423 @@
+"""The record of a conformance: a pure function of the exchanges that were kept.
+
+Every row is run again over its exchanges, so the record cannot say what they do not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import ClassVar, Final, Literal
+
+from harness.conformance.answer import read as read_answer
+from harness.conformance.exchange import Exchange, HTTPRequest, read_lines, unpack
+from harness.conformance.rows import ROWS, TEXTUAL, Finding, Row, Setting, Word, drive
+from harness.forms.model import Model
+from harness.forms.strict_json import strict_json
+from harness.record.facts import EnvironmentFacts
+from harness.record.model import RecordError
+from harness.series.series import SeriesFacts, SeriesRecord
+
+PATH: Final = "evidence/conformance.json"
+LOG: Final = "evidence/engine.log"
+REPETITIONS: Final = 3
+FORMAT: Final = 1
+CURLS_SHOWN: Final = 2
+CORRECT: Final = "rankproof-correct"
+
+Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+ON_SERVER: Final[tuple[Where, Where, Where]] = ("bare", "proxy", "defect")
+ON_OWN: Final[tuple[Where, Where, Where]] = ("own", "own-proxy", "own-defect")
+Read = Callable[[str], bytes]
+
+
+class ExitFacts(Model):
+    """An engine that ended by itself.
+
+    Attributes:
+        during: the row that was asked.
+        how: exit code or signal, and the last line it printed.
+    """
+
+    during: str
+    how: str
+
+
+class ServerFacts(Model):
+    """The server that was asked.
+
+    Attributes:
+        engine: of our table, where we started it; None for an address.
+        base: its address without /v1.
+        model: name that requests state.
+        command: its command line, where we started it.
+        versions: of its distributions, where we started it.
+        exits: whenever it ended by itself.
+        authorized: whether requests carried a key.
+    """
+
+    engine: str | None
+    base: str
+    model: str
+    command: list[str]
+    versions: dict[str, str]
+    starts: int
+    exits: list[ExitFacts]
+    authorized: bool
+
+
+class ConformanceFacts(SeriesFacts):
+    """What was asked of which server.
+
+    Attributes:
+        seed: of the words in prompts.
+        samples: whether the model is known to have several likely next tokens.
+        tokens: what the tokenizer makes of two prompts; taken on trust.
+        timeout: seconds for one request.
+        seconds: how long it all took.
+        asked: rows, in the order in which they were asked.
+        unasked: every other row, with the reason.
+    """
+
+    server: ServerFacts
+    seed: int
+    samples: bool
+    tokens: dict[str, list[int]] | None
+    timeout: float
+    seconds: float
+    machine: EnvironmentFacts
+    asked: list[str]
+    unasked: dict[str, str]
+
+    kind: ClassVar[str] = "conformance"
+
+    def setting(self, where: Where) -> Setting:
+        """Return what a row knows at a place."""
+        is_own = where in ON_OWN
+        return Setting(
+            model=CORRECT if is_own else self.server.model,
+            seed=self.seed,
+            samples=self.samples or is_own,
+            tokens={prompt: [len(prompt)] for prompt in self.tokens or {}}
+            if is_own
+            else self.tokens,
+        )
+
+
+class ControlResult(Model):
+    """Whether a row was shown to see its defect.
+
+    Attributes:
+        shown: whether it counts.
+        on: the server that it was shown on.
+        does: what the proxy did wrong.
+        fact: what the row found there, or why it does not count.
+    """
+
+    shown: bool
+    on: Literal["this server", "our correct server", "no server"]
+    does: str
+    fact: str
+
+
+class RowResult(Model):
+    """One row.
+
+    Attributes:
+        fact: what was found, in a sentence.
+        requests: that were sent for it, with its control.
+        count: repetitions that violated, of all: `2 of 3`.
+        evidence: file of the repetition that the fact is about; empty for a row that was not asked.
+        curls: requests of that repetition for a shell, where it VIOLATES.
+        places: what every repetition found, by place.
+    """
+
+    name: str
+    promises: str
+    word: Word
+    fact: str
+    requests: int
+    count: str
+    evidence: str
+    control: ControlResult | None
+    curls: list[str]
+    places: dict[str, list[Finding]]
+
+
+class ConformanceRecord(SeriesRecord):
+    """What came out: `results.json`.
+
+    Attributes:
+        unsteady: a request whose text changed at temperature 0; empty where none did.
+        tells: what the server says of itself in its answers.
+    """
+
+    facts: ConformanceFacts
+    rows: list[RowResult]
+    verdict: Verdict
+    unsteady: str
+    tells: list[str]
+
+    def of(self, word: Word) -> list[RowResult]:
+        """Return the rows that came out so."""
+        return [row for row in self.rows if row.word == word]
+
+
+def evidence_path(row: str, where: Where, repetition: int) -> str:
+    """Return where the exchanges of one repetition are, in the results folder."""
+    return f"evidence/rows/{row}/{where}-{repetition + 1}.jsonl"
+
+
+def word_of(findings: Sequence[Finding]) -> tuple[Word, Finding]:
+    """Return what several repetitions say together, and the one that says it."""
+    violating = [finding for finding in findings if finding.word == "VIOLATES"]
+    if len(violating) == len(findings):
+        return "VIOLATES", violating[0]
+    if violating:
+        return "CANNOT TELL", violating[0]
+    for word in ("CANNOT TELL", "REFUSES", "CONFORMS"):
+        alike = [finding for finding in findings if finding.word == word]
+        if len(alike) == len(findings):
+            return alike[0].word, alike[0]
+        if alike:
+            return "CANNOT TELL", alike[0]
+    raise AssertionError("no repetition")
+
+
+def places_after(bare: Sequence[Finding]) -> tuple[Where, ...]:
+    """Return where the control of a row is tried, after what the server itself did."""
+    word, _ = word_of(bare)
+    if word == "CANNOT TELL":
+        return ()
+    return ON_SERVER[1:] if word == "CONFORMS" else ON_OWN
+
+
+def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> ConformanceRecord:
+    """Judge every row again from the exchanges.
+
+    Raises:
+        RecordError: the exchanges are not those of the rows.
+    """
+    expected = {PATH, *({LOG} & set(names))}
+    results: list[RowResult] = []
+    bare: list[Exchange] = []
+    replays: dict[str, RowReplay] = {}
+    for name in facts.asked:
+        if name not in ROWS or name in replays:
+            raise RecordError(f"{PATH}: {name!r} is not a row, or is there twice")
+        replays[name] = RowReplay(ROWS[name], facts, read, names)
+        bare += replays[name].bare
+        expected |= replays[name].files
+    if odd := sorted(set(names) - expected):
+        raise RecordError(f"{odd[0]} belongs to no row that was asked")
+    unsteady = unsteady_in(bare)
+    for row in ROWS.values():
+        replay = replays.get(row.name)
+        if replay is not None:
+            results.append(replay.result(unsteady))
+        elif row.name not in facts.unasked:
+            raise RecordError(f"{PATH} does not say why {row.name} was not asked")
+        else:
+            results.append(_unasked(row, facts.unasked[row.name]))
+    return ConformanceRecord(
+        format=FORMAT,
+        facts=facts,
+        rows=results,
+        verdict=verdict_of(results),
+        unsteady=unsteady,
+        tells=list(_tells(bare)),
+    )
+
+
+def verdict_of(rows: Sequence[RowResult]) -> Verdict:
+    """Return the verdict over all rows; rows that were not asked change nothing."""
+    if any(row.word == "VIOLATES" for row in rows):
+        return "FAIL"
+    for row in rows:
+        good = ("CONFORMS",) if ROWS[row.name].is_core else ("CONFORMS", "REFUSES", "NOT ASKED")
+        if row.word not in good:
+            return "INCONCLUSIVE"
+    return "PASS"
+
+
+def unsteady_in(exchanges: Sequence[Exchange]) -> str:
+    """Return a request at temperature 0 that the server answered with two texts, in any row.
+
+    Empty where there is none.
+    """
+    texts: dict[tuple[str, str], str] = {}
+    for exchange in exchanges:
+        request = exchange.request
+        # A request that ran beside others may differ for good reasons: those are labelled alike,
+        # and the row that sends them judges them.
+        if request.fields().get("temperature") != 0 or request.label.startswith("client "):
+            continue
+        answer = read_answer(exchange)
+        if not answer.is_answer or exchange.ended != "complete":
+            continue
+        known = texts.setdefault((request.path, request.body), answer.text)
+        if known != answer.text:
+            return f"{request.label}: {known[:30]!r}, then {answer.text[:30]!r}"
+    return ""
+
+
+class RowReplay:
+    """One row over the exchanges that were kept, at every place."""
+
+    def __init__(
+        self, row: Row, facts: ConformanceFacts, read: Read, names: Collection[str]
+    ) -> None:
+        self.row = row
+        self.base = facts.server.base
+        self.authorized = facts.server.authorized
+        self.files: set[str] = set()
+        self.exchanges: dict[tuple[Where, int], list[Exchange]] = {}
+        self.places: dict[Where, list[Finding]] = {}
+        self._facts = facts
+        self._read = read
+        self._names = names
+        self._judge("bare")
+        for where in places_after(self.places["bare"]):
+            # Without a place nothing is shown: the control does not count, and the row says so.
+            if evidence_path(row.name, where, 0) in names:
+                self._judge(where)
+
+    @property
+    def bare(self) -> list[Exchange]:
+        """What the server itself answered."""
+        return [
+            one for (where, _), some in self.exchanges.items() if where == "bare" for one in some
+        ]
+
+    def _judge(self, where: Where) -> None:
+        self.places[where] = []
+        for repetition in range(REPETITIONS):
+            path = evidence_path(self.row.name, where, repetition)
+            if path not in self._names:
+                raise RecordError(f"{path} is missing")
+            try:
+                exchanges = read_lines(self._read(path))
+            except ValueError as error:
+                raise RecordError(f"{path}: {error}") from None
+            left = iter(exchanges)
+            setting = self._facts.setting(where)
+            self.places[where].append(drive(self.row, setting, _kept(left, path)))
+            if next(left, None) is not None:
+                raise RecordError(f"{path} holds more exchanges than the row asks for")
+            self.exchanges[where, repetition] = exchanges
+            self.files.add(path)
+
+    def result(self, unsteady: str) -> RowResult:
+        """Return what the row says, with its control."""
+        word, finding = word_of(self.places["bare"])
+        violated = sum(one.word == "VIOLATES" for one in self.places["bare"])
+        repetition = self.places["bare"].index(finding)
+        control = self._control(word)
+        fact = finding.fact
+        if word == "CANNOT TELL" and violated:
+            fact = f"violated in {violated} of {REPETITIONS} repetitions: {fact}"
+        if word == "VIOLATES" and unsteady and finding.about in TEXTUAL:
+            word = "CANNOT TELL"
+            fact = f"the server does not repeat its texts at temperature 0, so this may be chance: {fact}"
+        if word != "CANNOT TELL" and not control.shown:
+            word = "CANNOT TELL"
+            fact = f"without a control ({control.fact}): {fact}"
+        curls: list[str] = []
+        if word == "VIOLATES":
+            curls = list(self._curls(self.exchanges["bare", repetition]))
+        return RowResult(
+            name=self.row.name,
+            promises=self.row.promises,
+            word=word,
+            fact=fact,
+            requests=sum(map(len, self.exchanges.values())),
+            count=f"{violated} of {REPETITIONS}",
+            evidence=evidence_path(self.row.name, "bare", repetition),
+            control=control,
+            curls=curls,
+            places={where: list(found) for where, found in self.places.items()},
+        )
+
+    def _control(self, word: Word) -> ControlResult:
+        """Return whether the row was shown to see its defect, and where."""
+        does = self.row.defect.does
+        if word == "CANNOT TELL":
+            return ControlResult(shown=False, on="no server", does=does, fact="not tried")
+        places = ON_SERVER if word == "CONFORMS" else ON_OWN
+        on: Literal["this server", "our correct server"] = (
+            "this server" if word == "CONFORMS" else "our correct server"
+        )
+        if any(where not in self.places for where in places):
+            return ControlResult(
+                shown=False, on="no server", does=does, fact="it could not be tried"
+            )
+        plain, through, broken = (word_of(self.places[where]) for where in places)
+        fact = ""
+        if plain[0] != "CONFORMS":
+            fact = f"{on} itself: {plain[0]}: {plain[1].fact}"
+        elif through[0] != "CONFORMS":
+            fact = (
+                f"a proxy that changes nothing changed the result: {through[0]}: {through[1].fact}"
+            )
+        elif broken[0] != "VIOLATES":
+            fact = f"the row did not see the defect: {broken[0]}: {broken[1].fact}"
+        elif any(found.about != self.row.about for found in self.places[places[2]]):
+            fact = f"the row saw another difference than the defect: {broken[1].fact}"
+        return ControlResult(shown=not fact, on=on, does=does, fact=fact or broken[1].fact)
+
+    def _curls(self, exchanges: Sequence[Exchange]) -> Iterator[str]:
+        """Return the last requests before the violation, each once."""
+        asked = {(one.request.path, one.request.body): one.request for one in exchanges}
+        for request in list(asked.values())[-CURLS_SHOWN:]:
+            yield request.curl("$URL", authorized=self.authorized)
+
+
+def _kept(left: Iterator[Exchange], path: str) -> Callable[[list[HTTPRequest]], list[Exchange]]:
+    """Return what answers a row from a file."""
+
+    def send(requests: list[HTTPRequest]) -> list[Exchange]:
+        found: list[Exchange] = []
+        for request in requests:
+            exchange = next(left, None)
+            if exchange is None or exchange.request != request:
+                raise RecordError(
+                    f"{path} does not hold the request that the row asks ({request.label})"
+                )
+            found.append(exchange)
+        return found
+
+    return send
+
+
+def _unasked(row: Row, why: str) -> RowResult:
+    return RowResult(
+        name=row.name,
+        promises=row.promises,
+        word="NOT ASKED",
+        fact=why,
+        requests=0,
+        count=f"0 of {REPETITIONS}",
+        evidence="",
+        control=None,
+        curls=[],
+        places={},
+    )
+
+
+def _tells(exchanges: Sequence[Exchange]) -> Iterator[str]:
+    """Return what a server says of itself most often: header and fingerprint."""
+    said: Counter[str] = Counter()
+    for exchange in exchanges:
+        if "server" in exchange.headers:
+            said[f"server: {exchange.headers['server']}"] += 1
+        if exchange.status != 200 or not exchange.chunks:
+            continue
+        try:
+            value = strict_json(unpack(exchange.chunks[0].data))
+        except ValueError:
+            continue
+        if isinstance(value, dict) and isinstance(word := value.get("system_fingerprint"), str):
+            said[f"system_fingerprint: {word}"] += 1
+    for text, _ in said.most_common(2):
+        yield text[:120]

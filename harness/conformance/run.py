@@ -1,0 +1,388 @@
+"""From a server to a signed report: ask each row, keep what came, judge that, sign."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import harness
+from harness.conformance.client import Client
+from harness.conformance.correct import serving
+from harness.conformance.engine import ENGINES, MODEL, EngineProcess, running, versions
+from harness.conformance.exchange import MODELS, Exchange, HTTPRequest, write_lines
+from harness.conformance.judged import FOLDER, Conformance
+from harness.conformance.proxy import PASS_THROUGH, proxied
+from harness.conformance.record import (
+    FORMAT,
+    LOG,
+    ON_OWN,
+    PATH,
+    REPETITIONS,
+    ConformanceFacts,
+    ConformanceRecord,
+    ExitFacts,
+    ServerFacts,
+    Where,
+    assemble,
+    evidence_path,
+    places_after,
+)
+from harness.conformance.rows import ROWS, Finding, Row, Setting, drive, texts
+from harness.forms.distribution import missing
+from harness.forms.source import real_place
+from harness.forms.strict_json import strict_json
+from harness.record.environment import capture
+from harness.record.facts import SignerFacts
+from harness.record.model import PATH as RECORD_PATH
+from harness.record.repository import describe
+from harness.record.results import ResultsFolder
+from harness.series.series import FinishedSeries, code, sign
+from harness.trust.key import Signer
+
+FIRST: Final = "completion"
+"""Asked before every other row: where it is not answered, nothing else can be."""
+TOKENIZED: Final = 2
+
+
+class ConformanceError(Exception):
+    """A conformance that cannot be made; the message says what to do."""
+
+
+class OutOfTime(Exception):
+    """The time for all rows is over; what this row found so far is not kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConformanceSettings:
+    """How a server is asked.
+
+    Attributes:
+        target: an engine of our table, or an address.
+        model: name in requests; None: the only one that the server lists.
+        tokenizer: folder with a tokenizer.json.
+        key: sent as a bearer token.
+        rows: names of rows; empty: all that are not long.
+        every: whether the long ones are asked too.
+        may_break: whether rows may be asked that could harm a server that is not ours.
+        timeout: seconds for one request.
+        within: seconds for all rows: those that are not begun by then are not asked.
+    """
+
+    target: str
+    results: Path
+    model: str | None = None
+    tokenizer: Path | None = None
+    key: str | None = None
+    rows: tuple[str, ...] = ()
+    every: bool = False
+    may_break: bool = False
+    timeout: float = 30.0
+    within: float = 300.0
+    seed: int | None = None
+
+
+def demand_known(settings: ConformanceSettings) -> None:
+    """Refuse what cannot be asked, before anything is made. Raises ConformanceError."""
+    if odd := sorted(set(settings.rows) - set(ROWS)):
+        raise ConformanceError(f"{odd[0]!r} is not a row; there are {', '.join(ROWS)}")
+    if settings.target not in ENGINES:
+        base_of(settings.target)
+
+
+def conform(
+    settings: ConformanceSettings, signer: Signer | None, account: Callable[[str], None]
+) -> FinishedSeries[ConformanceRecord]:
+    """Ask a server about every row, and sign what came out.
+
+    Args:
+        settings: of which server, and how.
+        signer: who signs it.
+        account: hears in lines how far it is.
+
+    Raises:
+        ConformanceError, ResultsError: it cannot be made.
+        harness.conformance.engine.EngineError: the engine cannot be started.
+        harness.engines.models.ModelError: its model cannot be made.
+    """
+    begun = time.monotonic()
+    demand_known(settings)
+    place = real_place(settings.results)
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="rankproof-room-") as room:
+        process = None
+        if settings.target in ENGINES:
+            process = stack.enter_context(running(settings.target, Path(room).resolve(), account))
+        server = _server(settings, process)
+        folder = ResultsFolder(place, FOLDER)
+        try:
+            facts = _planned(settings, signer, server, folder, place)
+            asking = RowsAsking(settings, facts, process, stack, account, begun)
+            asked, unasked = asking.ask_all(folder)
+            if process is not None:
+                process.stop()
+                folder.write(LOG, process.log())
+                gone = [ExitFacts(during=during, how=how) for during, how in process.exits]
+                server = server.model_copy(update={"starts": process.starts, "exits": gone})
+            seconds = round(time.monotonic() - begun, 1)
+            told = {"server": server, "asked": asked, "unasked": unasked, "seconds": seconds}
+            facts = facts.model_copy(update=told)
+            folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
+            record = assemble(folder.read, tuple(folder.digests), facts)
+            folder.write(RECORD_PATH, record.encode())
+            return FinishedSeries(record=record, folder=sign(Conformance(), record, folder, signer))
+        except BaseException as error:
+            folder.abandon(f"{type(error).__name__}: {error}")
+            raise
+
+
+def _server(settings: ConformanceSettings, process: EngineProcess | None) -> ServerFacts:
+    """Describe the server that is asked. Raises ConformanceError."""
+    if process is not None:
+        return ServerFacts(
+            engine=process.name,
+            base=process.base,
+            model=MODEL,
+            command=process.command(),
+            versions=versions(process.engine),
+            starts=1,
+            exits=[],
+            authorized=False,
+        )
+    base = base_of(settings.target)
+    return ServerFacts(
+        engine=None,
+        base=base,
+        model=settings.model or _only_model(base, settings),
+        command=[],
+        versions={},
+        starts=0,
+        exits=[],
+        authorized=settings.key is not None,
+    )
+
+
+def base_of(address: str) -> str:
+    """Return the address of a server without /v1.
+
+    Raises:
+        ConformanceError: it is not the address of a server.
+    """
+    try:
+        parts = urlsplit(address)
+        is_server = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_server = False
+    if not is_server or parts.query or parts.fragment or not address.isprintable():
+        raise ConformanceError(
+            f"{address!r} is neither an engine ({', '.join(ENGINES)}) nor an address such as"
+            " http://127.0.0.1:8000/v1"
+        )
+    if parts.username is not None or parts.password is not None:
+        raise ConformanceError(
+            "keep the key out of the address: name its variable with --api-key-env"
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
+
+
+def _only_model(base: str, settings: ConformanceSettings) -> str:
+    """Return the only model that a server lists. Raises ConformanceError."""
+    request = HTTPRequest(label="models", method="GET", path=MODELS)
+    exchange = Client(base, timeout=settings.timeout, key=settings.key).send(request)
+    try:
+        names = [model["id"] for model in strict_json(exchange.body())["data"]]
+    except (ValueError, KeyError, TypeError):
+        names = []
+    if len(names) != 1 or not isinstance(names[0], str):
+        how = f"{len(names)} models" if names else f"no model ({exchange.status or exchange.ended})"
+        raise ConformanceError(f"{base}{MODELS} lists {how}: name one with --model")
+    return names[0]
+
+
+def _planned(
+    settings: ConformanceSettings,
+    signer: Signer | None,
+    server: ServerFacts,
+    folder: ResultsFolder,
+    place: Path,
+) -> ConformanceFacts:
+    seed = settings.seed if settings.seed is not None else secrets.randbelow(2**31)
+    tokenizer = settings.tokenizer
+    if server.engine is not None:
+        from harness.engines.models import cached
+
+        tokenizer = cached(MODEL)
+    return ConformanceFacts(
+        format=FORMAT,
+        rankproof=harness.__version__,
+        id=folder.id,
+        made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
+        signer=None if signer is None else SignerFacts(key=signer.identity(), name=None),
+        source=describe(Path.cwd(), results=place),
+        code=code(),
+        server=server,
+        seed=seed,
+        samples=server.engine is not None,
+        tokens=None if tokenizer is None else token_counts(tokenizer, server.model, seed),
+        timeout=settings.timeout,
+        seconds=0.0,
+        machine=capture(),
+        asked=[],
+        unasked={},
+    )
+
+
+def token_counts(folder: Path, model: str, seed: int) -> dict[str, list[int]]:
+    """Count the tokens of the prompts of a run, without and with the special ones.
+
+    Raises:
+        ConformanceError: there is no tokenizer that can be read.
+    """
+    if lacks := missing("tokenizers"):
+        raise ConformanceError(f"--tokenizer: {lacks}")
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+        raise ConformanceError(
+            f"--tokenizer {folder}: no tokenizer.json that can be read ({error})"
+        ) from None
+    setting = Setting(model=model, seed=seed, samples=False, tokens=None)
+    return {
+        prompt: sorted(
+            {
+                len(tokenizer.encode(prompt, add_special_tokens=special).ids)
+                for special in (False, True)
+            }
+        )
+        for prompt in texts(setting, TOKENIZED)
+    }
+
+
+class RowsAsking:
+    """Asks the rows one after the other, each with its control."""
+
+    def __init__(
+        self,
+        settings: ConformanceSettings,
+        facts: ConformanceFacts,
+        process: EngineProcess | None,
+        stack: ExitStack,
+        account: Callable[[str], None],
+        begun: float,
+    ) -> None:
+        self._settings = settings
+        self._facts = facts
+        self._process = process
+        self._stack = stack
+        self._account = account
+        self._begun = begun
+        self._correct = ""
+
+    def ask_all(self, folder: ResultsFolder) -> tuple[list[str], dict[str, str]]:
+        """Ask every row; returns those that were asked, and why the others were not."""
+        asked: list[str] = []
+        unasked: dict[str, str] = {}
+        for row in ROWS.values():
+            if why := self._why_not(row):
+                unasked[row.name] = why
+                continue
+            if row.name != FIRST and FIRST not in asked:
+                unasked[row.name] = "the plain request was not answered"
+                continue
+            try:
+                files, answered = self._ask(row)
+            except OutOfTime:
+                unasked[row.name] = f"no time was left of {self._settings.within:.0f} s"
+                continue
+            for path, exchanges in files.items():
+                folder.write(path, write_lines(exchanges))
+            asked.append(row.name)
+            if row.name == FIRST and not answered:
+                rest = [name for name in ROWS if name != FIRST]
+                unasked |= dict.fromkeys(rest, "the plain request was not answered")
+                break
+        return asked, unasked
+
+    def _why_not(self, row: Row) -> str:
+        settings = self._settings
+        if settings.rows and row.name not in settings.rows and row.name != FIRST:
+            return "not named with --rows"
+        if row.is_long and not settings.every and row.name not in settings.rows:
+            return "asked with --all"
+        if row.may_harm and self._process is None and not settings.may_break:
+            return "it may harm the server: asked with --may-break-it"
+        if row.needs == "tokenizer" and self._facts.tokens is None:
+            return "needs --tokenizer FOLDER"
+        if row.needs == "process" and self._process is None:
+            return "needs a server that is started here"
+        return ""
+
+    def _ask(self, row: Row) -> tuple[dict[str, list[Exchange]], bool]:
+        """Ask one row at every place; returns the files, and whether the server answered."""
+        files: dict[str, list[Exchange]] = {}
+        begun = time.monotonic()
+        bare = self._at(row, "bare", files)
+        for where in places_after(bare):
+            # Nobody measures the processor time of our own server: it runs in this process.
+            if where not in ON_OWN or row.needs != "process":
+                self._at(row, where, files)
+        words = ", ".join(sorted({finding.word for finding in bare}))
+        sent = sum(map(len, files.values()))
+        took = time.monotonic() - begun
+        self._account(f"{row.name:<16} {words:<12} {sent:>4} requests {took:>6.1f} s")
+        return files, any(finding.about != "unanswered" for finding in bare)
+
+    def _at(self, row: Row, where: Where, files: dict[str, list[Exchange]]) -> list[Finding]:
+        """Ask one row at one place, three times."""
+        found: list[Finding] = []
+        is_own = where in ON_OWN
+        for repetition in range(REPETITIONS):
+            # A proxy of its own: what one repetition broke must not be broken in the next.
+            with self._place(row, where) as base:
+                client = Client(
+                    base,
+                    timeout=self._settings.timeout,
+                    key=None if is_own else self._settings.key,
+                    cpu_seconds=None
+                    if is_own or self._process is None
+                    else self._process.cpu_seconds,
+                )
+                kept: list[Exchange] = []
+                setting = self._facts.setting(where)
+                found.append(drive(row, setting, self._sends(client, kept)))
+                files[evidence_path(row.name, where, repetition)] = kept
+            if self._process is not None and not is_own:
+                self._process.revive(f"{row.name} ({where})")
+        return found
+
+    def _sends(
+        self, client: Client, kept: list[Exchange]
+    ) -> Callable[[list[HTTPRequest]], list[Exchange]]:
+        def send(requests: list[HTTPRequest]) -> list[Exchange]:
+            if time.monotonic() - self._begun > self._settings.within:
+                raise OutOfTime
+            exchanges = client.together(requests)
+            kept.extend(exchanges)
+            return exchanges
+
+        return send
+
+    @contextmanager
+    def _place(self, row: Row, where: Where) -> Iterator[str]:
+        """Give the address at which a row is asked."""
+        if where in ON_OWN and not self._correct:
+            self._correct = self._stack.enter_context(serving())
+        base = self._correct if where in ON_OWN else self._facts.server.base
+        if where in ("bare", "own"):
+            yield base
+            return
+        defect = row.defect if where in ("defect", "own-defect") else PASS_THROUGH
+        with proxied(base, defect, timeout=self._settings.timeout) as address:
+            yield address
