@@ -11,7 +11,8 @@ from typing import ClassVar, Final, Literal
 
 from harness.conformance.answer import read as read_answer
 from harness.conformance.exchange import Exchange, HTTPRequest, read_lines, unpack
-from harness.conformance.rows import ROWS, TEXTUAL, Finding, Row, Setting, Word, drive
+from harness.conformance.rows import ROWS
+from harness.conformance.rows.row import TEXTUAL, Finding, Row, Setting, Word, drive
 from harness.forms.model import Model
 from harness.forms.strict_json import strict_json
 from harness.record.facts import EnvironmentFacts

@@ -34,7 +34,8 @@ from harness.conformance.record import (
     evidence_path,
     places_after,
 )
-from harness.conformance.rows import ROWS, Finding, Row, Setting, drive, texts
+from harness.conformance.rows import ROWS
+from harness.conformance.rows.row import Finding, Row, Setting, drive, texts
 from harness.forms.distribution import missing
 from harness.forms.source import real_place
 from harness.forms.strict_json import strict_json

@@ -1,0 +1,216 @@
+"""Rows about what every server answers: schema, streams, lengths, usage, chats."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.conformance.answer import Answer, read
+from harness.conformance.exchange import MODELS, HTTPRequest
+from harness.conformance.rows.row import (
+    ALONE,
+    BUSY,
+    UNSTEADY,
+    Asking,
+    Finding,
+    Judged,
+    Setting,
+    chat,
+    completion,
+    conforms,
+    demand_same,
+    fields,
+    honoured,
+    ordinary,
+    shown,
+    streamed,
+)
+from harness.forms.strict_json import strict_json
+from harness.forms.text import plural
+
+CUTS: Final = (13, 14, 15, 16)
+"""Lengths of which one is likely to end within a character of several bytes."""
+
+
+def ask_completion(setting: Setting) -> Asking[Finding]:
+    """A plain completion."""
+    [exchange] = yield [completion(setting, "whole")]
+    answer = read(exchange)
+    if (
+        answer.status is None
+        or answer.is_refusal
+        or answer.status in BUSY
+        or 300 <= answer.status < 400
+    ):
+        raise Judged("CANNOT TELL", "unanswered", answer.error)
+    if exchange.ended == "timed out":
+        raise Judged("CANNOT TELL", "unanswered", answer.error)
+    if not answer.is_answer:
+        raise Judged("VIOLATES", "schema", answer.error)
+    if answer.problems:
+        raise Judged("VIOLATES", "schema", "; ".join(answer.problems))
+    return conforms(f"{plural(len(answer.text), 'character')}, finish reason {answer.finish}")
+
+
+def ask_stream_schema(setting: Setting) -> Asking[Finding]:
+    """One stream, event by event."""
+    yield from ordinary(completion(setting, "whole"))
+    [exchange] = yield [streamed(setting, "streamed")]
+    answer = read(exchange)
+    if answer.is_refusal:
+        raise Judged("REFUSES", "refused", answer.error)
+    if exchange.ended == "timed out" and (answer.finish is None or not answer.is_answer):
+        if answer.finish is None:
+            raise Judged("CANNOT TELL", "unanswered", answer.error)
+        raise Judged("VIOLATES", "open", "the stream stays open after its finish reason")
+    if not answer.is_answer or answer.problems:
+        raise Judged("VIOLATES", "schema", "; ".join(answer.problems) or answer.error)
+    return conforms(f"{plural(len(exchange.chunks), 'chunk')}, each in OpenAI's schema")
+
+
+def ask_stream_is_whole(setting: Setting) -> Asking[Finding]:
+    """Answers of four lengths, whole and streamed; the longest twice, to see whether it repeats."""
+    first = None
+    broad = 0
+    for count in (*CUTS, CUTS[-1]):
+        whole = yield from ordinary(completion(setting, f"whole, {count} tokens", max_tokens=count))
+        stream = yield from honoured(
+            streamed(setting, f"streamed, {count} tokens", max_tokens=count)
+        )
+        if count == CUTS[-1] and first is None:
+            first = (whole.text, stream.text)
+        elif count == CUTS[-1] and first != (whole.text, stream.text):
+            raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
+        demand_same("text", f"text of {count} tokens", whole.text, stream.text)
+        demand_same("finish", f"finish reason of {count} tokens", whole.finish, stream.finish)
+        if whole.usage and stream.usage:
+            demand_same("usage", f"usage of {count} tokens", str(whole.usage), str(stream.usage))
+        broad += whole.text[-1:] > "\x7f"
+    return conforms(
+        f"{len(CUTS)} lengths; {plural(broad, 'answer')} ended with a character of several bytes"
+    )
+
+
+def ask_max_tokens(setting: Setting) -> Asking[Finding]:
+    """Three lengths, and one streamed."""
+    found: list[str] = []
+    for count in (1, 5, 12):
+        answer = yield from ordinary(completion(setting, f"{count} tokens", max_tokens=count))
+        _demand_length(answer, count)
+        found.append(answer.text)
+    stream = yield from honoured(streamed(setting, "5 tokens, streamed", max_tokens=5))
+    if stream.finish not in ("length", "stop"):
+        raise Judged("VIOLATES", "finish", f"streamed: finish reason {stream.finish}")
+    if stream.usage is not None:
+        _demand_length(stream, 5)
+    if found[0] and found[0] == found[2]:
+        raise Judged(
+            "VIOLATES", "length", f"1 token and 12 tokens are the same text {shown(found[0])}"
+        )
+    return conforms("1, 5 and 12 tokens, and 5 streamed")
+
+
+def _demand_length(answer: Answer, count: int) -> None:
+    if answer.usage is None:
+        raise Judged("CANNOT TELL", "uncounted", "the server does not state its usage")
+    made = answer.usage.completion
+    if made > count:
+        raise Judged("VIOLATES", "length", f"{made} tokens where at most {count} were asked for")
+    if answer.finish == "length" and made < count:
+        raise Judged("VIOLATES", "finish", f"finish reason length after {made} of {count} tokens")
+    if made == count and answer.finish not in ("length", "stop"):
+        raise Judged("VIOLATES", "finish", f"finish reason {answer.finish} after {count} tokens")
+
+
+def ask_greedy_repeat(setting: Setting) -> Asking[Finding]:
+    """The same request five times."""
+    found: list[str] = []
+    for number in range(ALONE):
+        answer = yield from ordinary(completion(setting, f"time {number + 1}"))
+        found.append(answer.text)
+    if len(set(found)) > 1:
+        other = next(text for text in found if text != found[0])
+        fact = f"{len(set(found))} texts in {ALONE} requests: {shown(found[0])}, {shown(other)}"
+        raise Judged("VIOLATES", "repeat", fact)
+    return conforms(f"{ALONE} times the same text")
+
+
+def ask_models(setting: Setting) -> Asking[Finding]:
+    """The list of models."""
+    yield from ordinary(completion(setting, "whole"))
+    [exchange] = yield [HTTPRequest(label="models", method="GET", path=MODELS)]
+    answer = Answer(exchange.status)
+    if answer.is_refusal:
+        raise Judged("REFUSES", "refused", f"status {exchange.status}")
+    if exchange.status != 200:
+        raise Judged(
+            "VIOLATES", "error", f"no list of models ({exchange.status or exchange.ended})"
+        )
+    try:
+        value = strict_json(exchange.body())
+        names = [model["id"] for model in value["data"]]
+    except (ValueError, KeyError, TypeError):
+        raise Judged(
+            "VIOLATES",
+            "schema",
+            f"status 200, and {len(exchange.body())} bytes that list no models",
+        ) from None
+    # Servers of local models list the folder.
+    if setting.model.rpartition("/")[2] not in [str(name).rpartition("/")[2] for name in names]:
+        raise Judged(
+            "VIOLATES", "missing", f"{setting.model} is served and not in the list of {len(names)}"
+        )
+    return conforms(f"{setting.model} is one of {plural(len(names), 'model')}")
+
+
+def ask_usage(setting: Setting) -> Asking[Finding]:
+    """Usage of two prompts, and of a stream."""
+    short = yield from ordinary(completion(setting, "whole"))
+    prompt = fields(setting)["prompt"]
+    long = yield from ordinary(
+        completion(setting, "longer prompt", prompt=f"{prompt} {prompt} {prompt}")
+    )
+    if short.usage is None or long.usage is None:
+        raise Judged("VIOLATES", "missing", "no usage in an answer")
+    for usage in (short.usage, long.usage):
+        if usage.prompt + usage.completion != usage.total:
+            raise Judged("VIOLATES", "sum", f"usage does not add up: {usage}")
+    if not long.usage.prompt > short.usage.prompt > 0:
+        fact = f"a prompt three times as long has {long.usage.prompt} tokens, the short one {short.usage.prompt}"
+        raise Judged("VIOLATES", "prompt", fact)
+    stream = yield from honoured(streamed(setting, "streamed"))
+    if stream.usage is None:
+        raise Judged("VIOLATES", "missing", "no usage in a stream that was asked for it")
+    if stream.text == short.text:
+        demand_same("usage", "usage", str(short.usage), str(stream.usage))
+    return conforms(f"{short.usage}, whole and streamed")
+
+
+def ask_usage_tokens(setting: Setting) -> Asking[Finding]:
+    """Usage against the tokenizer."""
+    for prompt, counts in sorted((setting.tokens or {}).items()):
+        answer = yield from ordinary(completion(setting, "whole", prompt=prompt, max_tokens=1))
+        if answer.usage is None:
+            raise Judged("VIOLATES", "missing", "no usage in an answer")
+        if answer.usage.prompt not in counts:
+            made = " or ".join(map(str, counts))
+            fact = f"{answer.usage.prompt} tokens where the tokenizer makes {made}"
+            raise Judged("VIOLATES", "prompt", fact)
+    return conforms(f"{plural(len(setting.tokens or {}), 'prompt')} counted as the tokenizer does")
+
+
+def ask_chat(setting: Setting) -> Asking[Finding]:
+    """An answer in a chat, whole and streamed, twice."""
+    yield from ordinary(completion(setting, "whole"))
+    found: list[tuple[str, str]] = []
+    for time in ("first", "second"):
+        whole = yield from honoured(chat(setting, f"chat, {time}"))
+        stream = yield from honoured(chat(setting, f"chat, streamed, {time}", stream=True))
+        if whole.problems:
+            raise Judged("VIOLATES", "schema", "; ".join(whole.problems))
+        found.append((whole.text, stream.text))
+        finishes = (whole.finish, stream.finish)
+    if found[0] != found[1]:
+        raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
+    demand_same("text", "text", *found[0])
+    demand_same("finish", "finish reason", *finishes)
+    return conforms(f"{plural(len(found[0][0]), 'character')}, streamed as whole")

@@ -1,0 +1,171 @@
+"""Rows about clients that share a server: cross-talk, leaving, and bad requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from harness.conformance.answer import Answer, read
+from harness.conformance.exchange import COMPLETIONS, FILL, HTTPRequest, pack, post
+from harness.conformance.rows.row import (
+    ALONE,
+    BUSY,
+    SHOWN,
+    Asking,
+    Finding,
+    Judged,
+    Setting,
+    completion,
+    conforms,
+    fields,
+    one,
+    ordinary,
+    shown,
+    texts,
+)
+
+CLIENTS: Final = 4
+LONG: Final = 2000
+HUGE: Final = 10_000_000
+STAYS_MS: Final = 500
+IDLE: Final = 0.25
+STILL_BUSY: Final = 0.5
+"""Of the processor time that the server used while the client read."""
+LEAST_BUSY: Final = 0.1
+"""Processor seconds a second below which there is nothing to compare with."""
+
+
+def ask_no_cross_talk(setting: Setting) -> Asking[Finding]:
+    """Each prompt alone, then all at the same time: whoever gets another's answer is seen."""
+    prompts = texts(setting, CLIENTS)
+    requests = [
+        completion(setting, f"client {number}", prompt=prompt, max_tokens=12)
+        for number, prompt in enumerate(prompts)
+    ]
+    alone: list[str] = []
+    for request in requests:
+        answers: list[str] = []
+        for _ in range(ALONE):
+            answers.append((yield from ordinary(request)).text)  # noqa: PERF401 - a generator
+        if len(set(answers)) > 1:
+            raise Judged(
+                "CANNOT TELL",
+                "unsteady",
+                f"{request.label} alone did not get one text {ALONE} times",
+            )
+        alone.append(answers[0])
+    if len(set(alone)) < CLIENTS:
+        raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
+    exchanges = yield [*requests, *requests]
+    moved = 0
+    for number, exchange in enumerate(exchanges):
+        answer = read(exchange)
+        own = alone[number % CLIENTS]
+        if not answer.is_answer:
+            if answer.is_refusal or answer.status in BUSY or exchange.ended == "timed out":
+                raise Judged("CANNOT TELL", "unanswered", f"{2 * CLIENTS} clients: {answer.error}")
+            raise Judged(
+                "VIOLATES", "error", f"{2 * CLIENTS} clients at the same time: {answer.error}"
+            )
+        if answer.text != own and answer.text in alone:
+            whose = alone.index(answer.text)
+            fact = (
+                f"client {number % CLIENTS} got the answer of client {whose}: {shown(answer.text)}"
+            )
+            raise Judged("VIOLATES", "swapped", fact)
+        moved += answer.text != own
+    if moved:
+        fact = (
+            f"{moved} of {2 * CLIENTS} texts differ from those alone, and none is another client's"
+        )
+        raise Judged("CANNOT TELL", "differs", fact)
+    return conforms(f"{2 * CLIENTS} clients at the same time got the texts they got alone")
+
+
+def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
+    after = yield from one(completion(setting, f"after: {what}"[:SHOWN]))
+    if not after.is_answer:
+        raise Judged(
+            "VIOLATES", "dead", f"after {what}, the plain request is not answered: {after.error}"
+        )
+    if after.text != before.text:
+        raise Judged("VIOLATES", "changed", f"after {what}, the plain request has another answer")
+
+
+def ask_disconnect(setting: Setting) -> Asking[Finding]:
+    """A client that leaves in the middle of a stream."""
+    before = yield from ordinary(completion(setting, "before"))
+    leaving = completion(setting, "leaves", stream=True, max_tokens=400)
+    for _ in range(2):
+        yield [leaving.model_copy(update={"leave_after": 2})]
+        yield from _demand_unharmed(setting, before, "a client left")
+    return conforms("2 clients left in the middle of a stream; the next answer was as before")
+
+
+def ask_cancel(setting: Setting) -> Asking[Finding]:
+    """Processor time after a client left, against that while it read."""
+    yield from ordinary(completion(setting, "before"))
+    leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
+    [exchange] = yield [leaving.model_copy(update={"leave_after_ms": STAYS_MS})]
+    busy = exchange.busy or 0.0
+    if exchange.ended != "left" or exchange.after is None or busy < LEAST_BUSY:
+        fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds a second"
+        raise Judged("CANNOT TELL", "unmeasured", fact)
+    used = (
+        f"{exchange.after:.2f} processor seconds a second after the client left, {busy:.2f} before"
+    )
+    if exchange.after >= STILL_BUSY * busy:
+        raise Judged("VIOLATES", "works on", used)
+    if exchange.after > IDLE * busy:
+        raise Judged("CANNOT TELL", "unclear", used)
+    return conforms(used)
+
+
+def bad_requests(setting: Setting) -> Sequence[HTTPRequest]:
+    """Return requests that no server can serve as they are."""
+    whole = fields(setting)
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("max_tokens -1", {"max_tokens": -1}),
+        ("max_tokens as a text", {"max_tokens": "many"}),
+        ("temperature as a list", {"temperature": [1]}),
+        ("temperature -1", {"temperature": -1}),
+        ("prompt as a number", {"prompt": 7}),
+        ("stop as a number", {"stop": 7}),
+        ("an unknown model", {"model": "rankproof/no-such-model"}),
+        ("an empty prompt", {"prompt": ""}),
+    ]
+    half = post("half a JSON", COMPLETIONS, whole)
+    return [
+        half.model_copy(update={"body": half.body[:-9]}),
+        half.model_copy(update={"label": "bad UTF-8", "body": pack(b'{"prompt": "\xff\xfe"}')}),
+        half.model_copy(update={"label": "a list", "body": "[1, 2]"}),
+        *(post(label, COMPLETIONS, whole | change) for label, change in wrong),
+    ]
+
+
+def ask_bad_requests(setting: Setting) -> Asking[Finding]:
+    """Bad requests, and the plain request after each."""
+    before = yield from ordinary(completion(setting, "before"))
+    odd = ""
+    requests = bad_requests(setting)
+    for request in requests:
+        [exchange] = yield [request]
+        answer = read(exchange)
+        yield from _demand_unharmed(setting, before, request.label)
+        if not answer.is_refusal and not answer.is_answer and not odd:
+            odd = f"{request.label}: neither an answer nor a refusal: {answer.error}"
+    if odd:
+        raise Judged("VIOLATES", "error", odd)
+    return conforms(
+        f"{len(requests)} bad requests refused or answered; the plain answer is as before"
+    )
+
+
+def ask_huge_request(setting: Setting) -> Asking[Finding]:
+    """A prompt of 10 MB."""
+    before = yield from ordinary(completion(setting, "before"))
+    huge = completion(setting, "10 MB", prompt=FILL.decode())
+    # However it is refused: a server may close the connection while we still send.
+    yield [huge.model_copy(update={"fill": HUGE})]
+    yield from _demand_unharmed(setting, before, "a prompt of 10 MB")
+    return conforms("the plain answer is as before")

@@ -1,0 +1,215 @@
+"""What a row is, how it is driven, and what rows ask with.
+
+A row is a generator. It yields requests that are sent at the same time, is given their exchanges,
+and returns a finding. It knows nothing but the setting and the exchanges, so whoever verifies runs
+the same code over the exchanges that were kept.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
+
+from harness.conformance.answer import Answer, read
+from harness.conformance.exchange import CHAT, COMPLETIONS, Exchange, HTTPRequest, post
+from harness.conformance.proxy import Defect
+from harness.forms.model import Model
+
+Word = Literal["CONFORMS", "VIOLATES", "REFUSES", "CANNOT TELL", "NOT ASKED"]
+T = TypeVar("T")
+Asking = Generator[list[HTTPRequest], list[Exchange], T]
+
+LENGTH: Final = 24
+"""Tokens of an ordinary answer."""
+ALONE: Final = 5
+UNSTEADY: Final = "the same request did not give the same text twice"
+TEXTUAL: Final = frozenset({"text", "seed", "streamed", "value", "changed"})
+"""Differences that mean something only where the server repeats its texts."""
+BUSY: Final = (429, 502, 503, 504)
+WORDS: Final = [
+    "river",
+    "stone",
+    "cloud",
+    "garden",
+    "window",
+    "paper",
+    "silver",
+    "market",
+    "winter",
+    "yellow",
+    "forest",
+    "bridge",
+    "candle",
+    "harbor",
+    "island",
+    "mirror",
+]
+SHOWN: Final = 60
+
+
+class Setting(Model):
+    """What a row knows before it asks.
+
+    Attributes:
+        model: name that requests state.
+        seed: of the words in prompts.
+        samples: whether the model is known to have several likely next tokens, so that other seeds
+            must give other texts.
+        tokens: how many tokens the tokenizer makes of a prompt, without and with the special ones;
+            None without a tokenizer.
+    """
+
+    model: str
+    seed: int
+    samples: bool
+    tokens: dict[str, list[int]] | None
+
+
+class Finding(Model):
+    """What one repetition of a row found.
+
+    Attributes:
+        about: the difference in one word, which the control of the row states.
+        fact: in a sentence.
+    """
+
+    word: Word
+    about: str
+    fact: str
+
+
+class Judged(Exception):
+    """A finding that ends the row."""
+
+    def __init__(self, word: Word, about: str, fact: str) -> None:
+        super().__init__(fact)
+        self.finding = Finding(word=word, about=about, fact=fact)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One promise.
+
+    Attributes:
+        promises: in a sentence.
+        requests: how many one repetition sends.
+        ask: asks and judges.
+        defect: what the proxy of its control does.
+        about: what the row has to find behind that proxy.
+        is_core: whether a PASS needs it.
+        may_harm: whether a server may be worse off for it.
+        is_long: whether it is asked only with --all, or by name.
+        needs: what has to be there to ask it.
+    """
+
+    name: str
+    promises: str
+    requests: int
+    ask: Callable[[Setting], Asking[Finding]]
+    defect: Defect
+    about: str
+    is_core: bool = False
+    may_harm: bool = False
+    is_long: bool = False
+    needs: Literal["", "tokenizer", "process"] = ""
+
+
+def drive(
+    row: Row, setting: Setting, send: Callable[[list[HTTPRequest]], list[Exchange]]
+) -> Finding:
+    """Run a row to its finding: over a server, or over exchanges that were kept."""
+    asking = row.ask(setting)
+    try:
+        requests = next(asking)
+        while True:
+            requests = asking.send(send(requests))
+    except StopIteration as end:
+        finding: Finding = end.value
+        return finding
+    except Judged as judged:
+        return judged.finding
+
+
+def texts(setting: Setting, count: int = 1) -> list[str]:
+    """Return prompts, the same in every repetition."""
+    dice = random.Random(setting.seed)  # noqa: S311 - words of a prompt
+    return [
+        f"The {' and the '.join(dice.sample(WORDS, 3))} of {dice.randrange(10, 99)} people:"
+        for _ in range(count)
+    ]
+
+
+def fields(setting: Setting, **more: Any) -> dict[str, Any]:
+    """Return the fields of a completion at temperature 0."""
+    prompt = texts(setting)[0]
+    ordinary = {"model": setting.model, "prompt": prompt, "max_tokens": LENGTH, "temperature": 0}
+    return {name: value for name, value in (ordinary | more).items() if value is not None}
+
+
+def completion(setting: Setting, label: str, **more: Any) -> HTTPRequest:
+    """Return a request for a completion at temperature 0."""
+    return post(label, COMPLETIONS, fields(setting, **more))
+
+
+def streamed(setting: Setting, label: str, **more: Any) -> HTTPRequest:
+    """Return the same, streamed and with usage."""
+    options = {"include_usage": True}
+    return completion(setting, label, stream=True, stream_options=options, **more)
+
+
+def chat(setting: Setting, label: str, *, stream: bool = False, **more: Any) -> HTTPRequest:
+    """Return a request for an answer in a chat."""
+    messages = [{"role": "user", "content": texts(setting)[0]}]
+    if stream:
+        more |= {"stream": True, "stream_options": {"include_usage": True}}
+    return post(label, CHAT, fields(setting, prompt=None, messages=messages, **more))
+
+
+def one(request: HTTPRequest) -> Asking[Answer]:
+    """Ask once."""
+    [exchange] = yield [request]
+    return read(exchange)
+
+
+def ordinary(request: HTTPRequest) -> Asking[Answer]:
+    """Ask what every server answers; without an answer nothing else can be told."""
+    answer = yield from one(request)
+    if not answer.is_answer:
+        raise Judged(
+            "CANNOT TELL", "unanswered", f"the plain request was not answered: {answer.error}"
+        )
+    return answer
+
+
+def honoured(request: HTTPRequest) -> Asking[Answer]:
+    """Ask what a server may refuse: it has to answer, or to say clearly that it does not."""
+    [exchange] = yield [request]
+    answer = read(exchange)
+    if answer.is_answer:
+        return answer
+    if answer.is_refusal:
+        raise Judged("REFUSES", "refused", f"{request.label}: {answer.error}")
+    if exchange.ended == "timed out" or answer.status in BUSY:
+        raise Judged("CANNOT TELL", "unanswered", f"{request.label}: {answer.error}")
+    raise Judged(
+        "VIOLATES", "error", f"{request.label}: neither an answer nor a refusal: {answer.error}"
+    )
+
+
+def demand_same(about: str, what: str, whole: object, other: object) -> None:
+    """Demand that two values are equal."""
+    if whole != other:
+        raise Judged("VIOLATES", about, f"{what}: whole {shown(whole)}, streamed {shown(other)}")
+
+
+def conforms(fact: str) -> Finding:
+    """Return that the promise was kept."""
+    return Finding(word="CONFORMS", about="", fact=fact)
+
+
+def shown(value: object) -> str:
+    """Return a value as a finding states it: both its ends."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}...{text[-SHOWN // 2 :]}"
