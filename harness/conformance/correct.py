@@ -24,7 +24,7 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz      .,éß世界🙂"
 CANDIDATES = 3
 CONTEXT = 2048
 MOST_BODY = 2**20
-MOST_TOKENS = 512
+MOST_TOKENS = 4096
 MOST_CHOICES = 8
 MOST_STOPS = 4
 

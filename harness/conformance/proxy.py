@@ -187,6 +187,8 @@ class ProxyHandler(BaseHTTPRequestHandler):
 
     def _write(self, data: bytes, *, chunked: bool, response: http.client.HTTPResponse) -> None:
         try:
+            if self._is_gone():
+                raise ConnectionResetError("the client left")
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n" if chunked else data)
             self.wfile.flush()
         except OSError:
@@ -196,6 +198,13 @@ class ProxyHandler(BaseHTTPRequestHandler):
             if self.defect.breaks_after == "leaving":
                 self.broken.set()
             raise
+
+    def _is_gone(self) -> bool:
+        """Whether the client closed its end: what is written then vanishes without an error."""
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
 
     def _changed(self, response: http.client.HTTPResponse) -> bytes:
         body = response.read()

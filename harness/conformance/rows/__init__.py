@@ -99,7 +99,7 @@ ROWS: Final[dict[str, Row]] = {
         Row(
             name="chat-logprobs",
             promises="Chats give logprobs, streamed as whole, or refuse them.",
-            requests=3,
+            requests=4,
             ask=parameters.ask_chat_logprobs,
             defect=defects.NO_LOGPROBS,
             about="missing",

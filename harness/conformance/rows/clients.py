@@ -95,7 +95,7 @@ def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None
 def ask_disconnect(setting: Setting) -> Asking[Finding]:
     """A client that leaves in the middle of a stream."""
     before = yield from ordinary(completion(setting, "before"))
-    leaving = completion(setting, "leaves", stream=True, max_tokens=400)
+    leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
     for _ in range(2):
         yield [leaving.model_copy(update={"leave_after": 2})]
         yield from _demand_unharmed(setting, before, "a client left")

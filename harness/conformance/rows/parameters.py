@@ -112,6 +112,7 @@ def ask_logprobs(setting: Setting) -> Asking[Finding]:
 
 def ask_chat_logprobs(setting: Setting) -> Asking[Finding]:
     """Log probabilities in a chat."""
+    yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "chat without logprobs"))
     more: dict[str, Any] = {"logprobs": True, "top_logprobs": 2}
     return (

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.conformance.answer import events, read, spelled
+from harness.conformance.exchange import (
+    CHAT,
+    COMPLETIONS,
+    Chunk,
+    Exchange,
+    HTTPRequest,
+    pack,
+    post,
+    read_lines,
+    unpack,
+    write_lines,
+)
+
+HEAD = {"id": "1", "object": "text_completion", "created": 1, "model": "m"}
+KIND = {True: "text/event-stream", False: "application/json"}
+
+
+def exchange(
+    chunks: list[bytes], *, stream: bool, path: str = COMPLETIONS, **more: Any
+) -> Exchange:
+    """An exchange with this body."""
+    return Exchange(
+        **{
+            "request": post("asked", path, {"stream": stream}),
+            "status": 200,
+            "headers": {"content-type": KIND[stream]},
+            "chunks": [Chunk(ms=0, data=pack(chunk)) for chunk in chunks],
+            "ended": "complete",
+            "ms": 1,
+            **more,
+        }
+    )
+
+
+def stream_of(texts: list[str], finish: str = "length") -> bytes:
+    """A stream as OpenAI writes it."""
+    parts = [
+        {**HEAD, "choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in texts
+    ]
+    parts.append({**HEAD, "choices": [{"index": 0, "text": "", "finish_reason": finish}]})
+    lines = [b"data: " + json.dumps(part, ensure_ascii=False).encode() for part in parts]
+    return b"\n\n".join([*lines, b"data: [DONE]", b""])
+
+
+TEXTS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8), min_size=1, max_size=5
+)
+
+
+@given(TEXTS, st.lists(st.integers(0, 400), max_size=8))
+def test_a_stream_says_the_same_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
+    """Chunks of the network may end anywhere, also within a character or a line end."""
+    whole = stream_of(texts)
+    places = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
+    chunks = [whole[one:other] for one, other in pairwise(places)]
+    answer = read(exchange(chunks, stream=True))
+    assert (answer.text, answer.finish, answer.problems) == ("".join(texts), "length", [])
+
+
+@given(
+    st.lists(st.binary(max_size=60), max_size=4),
+    st.booleans(),
+    st.sampled_from([COMPLETIONS, CHAT]),
+)
+def test_no_bytes_make_the_reader_raise(chunks: list[bytes], stream: bool, path: str) -> None:
+    """Whatever a server sends is told as a problem or an error."""
+    one = exchange(chunks, stream=stream, path=path)
+    answer = read(one)
+    assert answer.error or answer.problems
+    assert isinstance(spelled(one), str)
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "choices",
+                    "index",
+                    "text",
+                    "delta",
+                    "content",
+                    "logprobs",
+                    "tokens",
+                    "usage",
+                    "error",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.slow
+@given(JSONS, st.booleans(), st.sampled_from([COMPLETIONS, CHAT]))
+def test_no_json_makes_the_reader_raise(value: object, stream: bool, path: str) -> None:
+    """JSON with the right names and the wrong things behind them is told, and not repaired."""
+    body = json.dumps(value).encode()
+    data = b"data: " + body + b"\n\ndata: [DONE]\n\n" if stream else body
+    answer = read(exchange([data], stream=stream, path=path))
+    assert answer.error or answer.problems
+
+
+@given(st.binary(max_size=80))
+def test_bytes_are_kept_in_one_way_and_come_back(data: bytes) -> None:
+    """What is packed is unpacked to the same bytes, also where it looks like our own form."""
+    for one in (data, b"base64:" + data):
+        assert unpack(pack(one)) == one
+
+
+@given(st.lists(st.binary(max_size=30), max_size=5))
+def test_lines_of_evidence_come_back(chunks: list[bytes]) -> None:
+    """Exchanges are read as they were written, and nothing else is accepted for them."""
+    kept = [exchange(chunks, stream=True)]
+    data = write_lines(kept)
+    assert read_lines(data) == kept
+    with pytest.raises(ValueError, match="one way"):
+        read_lines(data.replace(b'"status":200', b'"status": 200'))
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"data: {}\n\n", "does not end with [DONE]"),
+        (stream_of(["a"]) + b"data: {}\n\n", "something follows"),
+        (stream_of(["a"]).replace(b"\n\n", b"\n"), "blank line"),
+        (stream_of(["a"])[:-1], "blank line"),
+        (stream_of(["a"]).replace(b'"id": "1"', b'"id": "2"', 1), "id changes"),
+        (stream_of(["a"]).replace(b'"created": 1', b'"created": "1"', 1), "created"),
+        (stream_of(["a"], finish="because"), "finish_reason"),
+        (stream_of(["a"]).replace(b'"text": "a"', b'"text": "\xff"', 1), "UTF-8"),
+        (stream_of(["a"]).replace(b'"text": "a"', b'"text": "a", "text": "b"', 1), "twice"),
+        (b"hello\n\n" + stream_of(["a"]), "no field"),
+    ],
+)
+def test_what_is_not_in_the_schema_is_told(body: bytes, problem: str) -> None:
+    """Each departure of a stream from OpenAI's schema is a problem of its own."""
+    answer = read(exchange([body], stream=True))
+    assert problem in "; ".join(answer.problems)
+
+
+def test_all_line_ends_of_the_standard_end_events_and_no_others() -> None:
+    """CR, LF and CRLF end lines; U+2028 within a text does not."""
+    for end in ("\n", "\r\n", "\r"):
+        found, problems = events(
+            f"data: a\u2028b{end}{end}: note{end}{end}data: c{end}{end}".encode()
+        )
+        assert (found, problems) == (["a\u2028b", "c"], [])
+
+
+def test_an_error_of_a_server_is_told_with_its_message() -> None:
+    """Errors are read in OpenAI's form, in others', and as plain text."""
+    for body in (b'{"error": {"message": "no"}}', b'{"error": "no"}', b'{"detail": "no"}', b"no"):
+        answer = read(exchange([body], stream=False, status=400))
+        assert (answer.error, answer.is_refusal) == ("400: no", True)
+
+
+def test_a_curl_line_sends_the_same_bytes_and_no_key() -> None:
+    """Quotes and bytes that are not UTF-8 survive; the key is a variable of the reader's shell."""
+    import shlex
+
+    plain = post("asked", COMPLETIONS, {"prompt": "it's $HOME\n"})
+    line = plain.curl("$URL", authorized=True)
+    assert shlex.split(line)[-1].encode() == plain.content()
+    assert '"Authorization: Bearer $KEY"' in line
+    odd = HTTPRequest(label="bytes", path=COMPLETIONS, body=pack(b"\xff"))
+    assert "base64 -d" in odd.curl("$URL", authorized=False)

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from harness.conformance.correct import MODEL, serving
+from harness.conformance.defects import has_text, in_events, in_whole, removes
+from harness.conformance.exchange import Exchange
+from harness.conformance.proxy import Defect, proxied
+from harness.conformance.rows import ROWS
+from harness.conformance.rows.parameters import stop_of
+from harness.conformance.rows.row import drive
+from tests.conformance.asking import ask, known_to, odd_server
+
+HERE = [name for name, row in ROWS.items() if row.needs != "process"]
+
+
+@pytest.fixture(scope="module")
+def correct() -> Iterator[str]:
+    with serving() as base:
+        yield base
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_row_conforms_on_the_correct_server_and_behind_a_proxy_that_changes_nothing(
+    name: str, correct: str
+) -> None:
+    """A server that keeps every promise is accused of nothing, with our proxy or without."""
+    assert ask(name, correct).word == "CONFORMS"
+    with proxied(correct) as through:
+        assert ask(name, through).word == "CONFORMS"
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_row_sees_the_defect_of_its_control(name: str, correct: str) -> None:
+    """Behind the proxy with its defect every row violates, for the difference that it states."""
+    row = ROWS[name]
+    for _ in range(3):
+        with proxied(correct, row.defect) as broken:
+            found = ask(name, broken)
+        assert (found.word, found.about) == ("VIOLATES", row.about), found.fact
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_row_judges_kept_exchanges_as_it_judged_the_server(name: str, correct: str) -> None:
+    """Over the exchanges that were kept a row asks the same and finds the same."""
+    kept: list[Exchange] = []
+    found = ask(name, correct, kept=kept)
+    assert len(kept) == ROWS[name].requests
+    left = iter(kept)
+
+    def send(requests: list[Any]) -> list[Exchange]:
+        exchanges = [next(left) for _ in requests]
+        assert [exchange.request for exchange in exchanges] == requests
+        return exchanges
+
+    assert drive(ROWS[name], known_to(name), send) == found
+
+
+def _twice(events: Iterator[bytes]) -> Iterator[bytes]:
+    told = False
+    for event in events:
+        yield event
+        if has_text(event) and not told:
+            told = True
+            yield event
+
+
+def _ascii_only(value: Any) -> None:
+    for choice in value["choices"]:
+        choice["text"] = choice["text"].encode("ascii", "ignore").decode()
+
+
+def _always_stop(value: Any) -> None:
+    value["choices"][0]["finish_reason"] = "stop"
+
+
+def _no_usage(value: Any) -> None:
+    value.pop("usage", None)
+
+
+def _one_logprob_less(value: Any) -> None:
+    stated = value["choices"][0]["logprobs"]
+    for name in stated or ():
+        stated[name] = stated[name][1:]
+
+
+def _all_first(value: Any) -> None:
+    for choice in value["choices"]:
+        choice["index"] = 0
+
+
+def _renamed(value: Any) -> None:
+    for model in value.get("data", ()):
+        model["id"] = "another"
+
+
+def _upper(value: Any) -> None:
+    for choice in value["choices"]:
+        if (choice.get("delta") or {}).get("content"):
+            choice["delta"]["content"] = choice["delta"]["content"].upper()
+
+
+def _no_finish(value: Any) -> None:
+    for choice in value["choices"]:
+        choice["finish_reason"] = None
+
+
+def _when_streamed(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    without = removes(*names)
+    return lambda fields: without(fields) if fields.get("stream") else fields
+
+
+def _sometimes(every: int, change: Callable[[Any], None]) -> Callable[[bytes], bytes]:
+    count = itertools.count(1)
+    changed = in_whole(change)
+    return lambda body: body if next(count) % every else changed(body)
+
+
+def _louder(value: Any) -> None:
+    value["choices"][0]["text"] += "!"
+
+
+UNLISTED = {
+    "a stream repeats its first text": (Defect(does="", stream=_twice), "stream-is-whole"),
+    "a stream loses what is not ASCII": (
+        Defect(does="", stream=in_events(_ascii_only)),
+        "stop-string",
+    ),
+    "every answer says stop": (Defect(does="", whole=in_whole(_always_stop)), "stream-is-whole"),
+    "streams have no usage": (Defect(does="", stream=in_events(_no_usage)), "usage"),
+    "streams ignore the seed": (Defect(does="", ask=_when_streamed("seed")), "seed"),
+    "streams ignore stop": (Defect(does="", ask=_when_streamed("stop")), "stop-string"),
+    "a logprob is missing": (Defect(does="", whole=in_whole(_one_logprob_less)), "logprobs"),
+    "both choices have index 0": (Defect(does="", whole=in_whole(_all_first)), "n"),
+    "another model is listed": (Defect(does="", whole=in_whole(_renamed)), "models"),
+    "chats are streamed in capitals": (Defect(does="", stream=in_events(_upper)), "chat"),
+    "streams have no finish reason": (
+        Defect(does="", stream=in_events(_no_finish)),
+        "stream-schema",
+    ),
+    "a stream stays open": (Defect(does="", holds_open=True), "stream-schema"),
+    "every fifth text is another": (Defect(does="", whole=_sometimes(5, _louder)), "greedy-repeat"),
+    "streams ignore echo": (Defect(does="", ask=_when_streamed("echo")), "echo"),
+    "max_tokens is ignored": (Defect(does="", ask=removes("max_tokens")), "max-tokens"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", UNLISTED)
+def test_a_defect_that_no_row_names_is_seen(what: str, correct: str) -> None:
+    """Defects that no control states are seen all the same, on three prompts of three."""
+    defect, name = UNLISTED[what]
+    for seed in (1, 2, 3):
+        with proxied(correct, defect) as broken:
+            found = ask(name, broken, seed=seed)
+        assert found.word == "VIOLATES", found.fact
+
+
+def _plain(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+    handler.send_response(status)
+    handler.send_header("content-type", "application/json")
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _text(text: str) -> bytes:
+    choice = {"index": 0, "text": text, "finish_reason": "length"}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    whole = {"id": "1", "object": "text_completion", "created": 1, "model": MODEL}
+    return json.dumps(whole | {"choices": [choice], "usage": usage}).encode()
+
+
+def test_a_parameter_that_is_refused_clearly_is_no_violation() -> None:
+    """A server that answers `n` with 400 REFUSES, and one that answers 500 VIOLATES."""
+    for status, word in (
+        (400, "REFUSES"),
+        (501, "REFUSES"),
+        (500, "VIOLATES"),
+        (503, "CANNOT TELL"),
+    ):
+
+        def answer(handler: BaseHTTPRequestHandler, body: bytes, status: int = status) -> None:
+            has_n = b'"n": 2' in body
+            _plain(
+                handler,
+                status if has_n else 200,
+                b'{"error": {"message": "no"}}' if has_n else _text("a"),
+            )
+
+        with odd_server(answer) as base:
+            assert ask("n", base).word == word
+
+
+def test_a_server_that_does_not_repeat_itself_is_not_accused_of_more_than_that() -> None:
+    """Where texts change from request to request, rows that compare texts cannot tell."""
+    count = itertools.count()
+
+    def answer(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        _plain(handler, 200, _text(f"answer {next(count)}"))
+
+    with odd_server(answer) as base:
+        assert ask("greedy-repeat", base).about == "repeat"
+        for name in ("stop-string", "no-cross-talk"):
+            assert ask(name, base).word == "CANNOT TELL"
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_no_row_accuses_a_server_that_nobody_can_reach(name: str) -> None:
+    """Without a server every row cannot tell."""
+    assert ask(name, "http://127.0.0.1:9", timeout=2).word == "CANNOT TELL"
+
+
+def test_a_stop_string_is_cut_from_the_middle_without_a_space_first() -> None:
+    """It is part of the text, not at its beginning, prints, and begins with no space."""
+    assert stop_of("abcdefgh") == "ef"
+    assert stop_of("ab  \ufffd  cd") == "cd"
+    assert stop_of("aaaa") is None
+    assert stop_of("") is None
