@@ -94,7 +94,7 @@ def main(options: argparse.Namespace) -> int:
             results=options.results,
             model=options.model,
             tokenizer=options.tokenizer,
-            key=os.environ.get(options.api_key_env) or None,
+            api_key=os.environ.get(options.api_key_env) or None,
             rows=tuple(name.strip() for name in options.rows.split(",") if name.strip()),
             every=options.all,
             may_break=options.may_break_it,

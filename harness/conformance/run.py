@@ -68,7 +68,7 @@ class ConformanceSettings:
         target: an engine of our table, or an address.
         model: name in requests; None: the only one that the server lists.
         tokenizer: folder with a tokenizer.json.
-        key: sent as a bearer token.
+        api_key: sent as a bearer token.
         rows: names of rows; empty: all that are not long.
         every: whether the long ones are asked too.
         may_break: whether rows may be asked that could harm a server that is not ours.
@@ -80,7 +80,7 @@ class ConformanceSettings:
     results: Path
     model: str | None = None
     tokenizer: Path | None = None
-    key: str | None = None
+    api_key: str | None = None
     rows: tuple[str, ...] = ()
     every: bool = False
     may_break: bool = False
@@ -164,7 +164,7 @@ def _server(settings: ConformanceSettings, process: EngineProcess | None) -> Ser
         versions={},
         starts=0,
         exits=[],
-        authorized=settings.key is not None,
+        authorized=settings.api_key is not None,
     )
 
 
@@ -194,7 +194,7 @@ def base_of(address: str) -> str:
 def _only_model(base: str, settings: ConformanceSettings) -> str:
     """Return the only model that a server lists. Raises ConformanceError."""
     request = HTTPRequest(label="models", method="GET", path=MODELS)
-    exchange = Client(base, timeout=settings.timeout, key=settings.key).send(request)
+    exchange = Client(base, timeout=settings.timeout, key=settings.api_key).send(request)
     try:
         names = [model["id"] for model in strict_json(exchange.body())["data"]]
     except (ValueError, KeyError, TypeError):
@@ -350,7 +350,7 @@ class RowsAsking:
                 client = Client(
                     base,
                     timeout=self._settings.timeout,
-                    key=None if is_own else self._settings.key,
+                    key=None if is_own else self._settings.api_key,
                     cpu_seconds=None
                     if is_own or self._process is None
                     else self._process.cpu_seconds,

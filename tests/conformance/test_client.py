@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import time
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from harness.conformance import client as client_module
+from harness.conformance.answer import read
+from harness.conformance.client import Client
+from harness.conformance.exchange import COMPLETIONS, post, write_lines
+from tests.conformance.asking import ask, odd_server
+
+KEY = "sk-secret-0123456789"
+TIMEOUT = 1.0
+
+
+def endless(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+    while True:
+        handler.wfile.write(b'data: {"choices": [{"index": 0, "text": "a"}]}\n\n' * 1000)
+
+
+def long_header(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+    while True:
+        handler.wfile.write(b"a" * 2**16)
+
+
+def dripping(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        handler.wfile.write(b"x: a\r\n")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def for_ever(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    while True:
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.01)
+
+
+def silent(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    handler.connection.recv(1)
+
+
+def bomb(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    body = gzip.compress(b" " * 2**24)
+    head = (
+        f"content-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: {len(body)}"
+    )
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + head.encode() + b"\r\n\r\n" + body)
+
+
+def page(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    body = b"<html>it works</html>"
+    head = f"content-type: text/html\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + head + body)
+
+
+def not_text(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\n"
+    handler.wfile.write(head + b"\xff\xfe\xfd\xfc")
+
+
+def not_http(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    handler.wfile.write(b"220 mail.example.org ESMTP\r\n\r\n")
+
+
+def cut(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+    handler.wfile.write(b'HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"id')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "word", "ended"),
+    [
+        (endless, "VIOLATES", "too large"),
+        (long_header, "CANNOT TELL", "too large"),
+        (dripping, "CANNOT TELL", "timed out"),
+        (for_ever, "CANNOT TELL", "timed out"),
+        (silent, "CANNOT TELL", "timed out"),
+        (bomb, "VIOLATES", "complete"),
+        (page, "VIOLATES", "complete"),
+        (not_text, "VIOLATES", "complete"),
+        (not_http, "CANNOT TELL", "not HTTP"),
+        (cut, "VIOLATES", "cut short"),
+    ],
+)
+def test_a_hostile_server_ends_in_a_word_within_bounds(answer, word: str, ended: str) -> None:  # type: ignore[no-untyped-def]
+    """Endless, slow, huge and broken answers end in time, and little of them is kept."""
+    with odd_server(answer) as base:
+        begun = time.monotonic()
+        exchange = Client(base, timeout=TIMEOUT).send(post("plain", COMPLETIONS, {"model": "m"}))
+        assert exchange.ended == ended, exchange.detail
+        assert len(exchange.body()) <= client_module.MOST_BYTES
+        assert ask("completion", base, timeout=TIMEOUT).word == word
+        assert time.monotonic() - begun < 10 * TIMEOUT
+
+
+def test_a_redirect_is_not_followed() -> None:
+    """Where a server sends us elsewhere, nothing is asked there, and the key stays here."""
+    asked: list[str] = []
+
+    def elsewhere(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        asked.append(handler.path)
+        handler.wfile.write(b"HTTP/1.1 307 Go\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n")
+
+    with odd_server(elsewhere) as base:
+        assert ask("completion", base).word == "CANNOT TELL"
+    assert asked == [COMPLETIONS]
+
+
+def test_no_variable_of_the_environment_leads_a_request_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """HTTP_PROXY is not asked."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with odd_server(page) as base:
+        assert Client(base).send(post("plain", COMPLETIONS, {})).status == 200
+
+
+ECHOES = {
+    "as it is": lambda key: [f'{{"error": "bad key {key}"}}'.encode()],
+    "in capitals": lambda key: [key.upper().encode()],
+    "in base64": lambda key: [base64.b64encode(key.encode())],
+    "over two chunks": lambda key: [key[:7].encode(), key[7:].encode()],
+}
+
+
+@pytest.mark.parametrize("how", ECHOES)
+def test_a_key_that_a_server_echoes_is_in_no_evidence(how: str) -> None:
+    """It is masked, also where it is cut in two, and in headers."""
+
+    def echo(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        key = handler.headers["authorization"].removeprefix("Bearer ")
+        handler.wfile.write(f"HTTP/1.1 401 No\r\nlocation: /{key}\r\n\r\n".encode())
+        for part in ECHOES[how](key):
+            handler.wfile.write(part)
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+    with odd_server(echo) as base:
+        exchange = Client(base, key=KEY).send(post("plain", COMPLETIONS, {}))
+    kept = write_lines([exchange]).decode()
+    assert exchange.status == 401
+    assert "*****" in kept
+    assert KEY.lower() not in kept.lower()
+    assert KEY.lower() not in exchange.body().decode().lower()
+    assert base64.b64encode(KEY.encode()).decode().rstrip("=") not in kept
+
+
+def test_an_answer_that_spells_the_key_letter_by_letter_is_not_kept() -> None:
+    """No bytes of the answer hold the key, but whoever reads the text would."""
+
+    def spell(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for letter in KEY:
+            choice = {"index": 0, "text": letter, "finish_reason": None}
+            handler.wfile.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
+
+    with odd_server(spell) as base:
+        exchange = Client(base, key=KEY).send(post("plain", COMPLETIONS, {"stream": True}))
+    assert (exchange.ended, exchange.chunks) == ("withheld", [])
+    assert read(exchange).error
+
+
+def test_nobody_listening_is_told() -> None:
+    """A port that nobody listens on is refused, and no exception leaves the client."""
+    exchange = Client("http://127.0.0.1:9").send(post("plain", COMPLETIONS, {}))
+    assert (exchange.ended, exchange.status) == ("refused", None)

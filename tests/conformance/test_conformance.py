@@ -1,0 +1,369 @@
+"""Whole reports: made of the correct server, verified by whoever has the folder, and refused where
+something was changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from harness.cli.reports import replay_of
+from harness.conformance.correct import MODEL, serving
+from harness.conformance.defects import in_events, in_whole, removes
+from harness.conformance.engine import ENGINES, Engine, EngineError
+from harness.conformance.exchange import read_lines, write_lines
+from harness.conformance.proxy import Defect, proxied
+from harness.conformance.record import PATH as FACTS
+from harness.conformance.record import ConformanceRecord, word_of
+from harness.conformance.report import first_screen, render
+from harness.conformance.rows.row import Finding
+from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform
+from harness.forms import manifest
+from harness.forms.digest import sha256
+from harness.record.model import PATH
+from harness.report.terminal import render_terminal
+from harness.series.series import FinishedSeries
+from harness.trust import footer
+from harness.trust.folder import verify_folder
+from harness.trust.key import find_signer
+from harness.trust.signers import SignerPolicy
+from harness.trust.sshsig import NAMESPACE_REPORT
+from harness.trust.verification import Verification
+from tests.conformance.asking import odd_server
+
+CORE = ("completion", "stream-is-whole", "max-tokens", "greedy-repeat")
+KEY = "sk-secret-0123456789"
+
+
+@pytest.fixture(scope="module")
+def correct() -> Iterator[str]:
+    with serving() as base:
+        yield base
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("key") / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path
+
+
+def made(
+    base: str, results: Path, *, key: Path | None = None, **more: object
+) -> FinishedSeries[ConformanceRecord]:
+    """A conformance of what is served there."""
+    given = {"target": f"{base}/v1", "results": results, "seed": 1, "timeout": 10.0, **more}
+    signer = None if key is None else find_signer(explicit=str(key))
+    return conform(ConformanceSettings(**given), signer, lambda _: None)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory, key: Path, correct: str) -> Path:
+    """A signed report of the core rows, and of one that is refused or violated."""
+    with proxied(correct, Defect(does="", ask=removes("n"))) as base:
+        return made(base, tmp_path_factory.mktemp("results"), key=key, rows=(*CORE, "n")).folder
+
+
+def verified(folder: Path, key: Path) -> Verification:
+    public = key.with_suffix(".pub").read_text().split()
+    allowed = f'me namespaces="report@rankproof" {public[0]} {public[1]}\n'.encode()
+    policy = SignerPolicy(allowed=allowed, allowed_from="test")
+    report = folder / "report.md"
+    return verify_folder(report, policy=policy, replay=replay_of(report))
+
+
+def forged(signed: Path, folder: Path, key: Path, change: Callable[[str, bytes], bytes]) -> Path:
+    """A copy with changed files, and a manifest, a report and a good signature made of those."""
+    shutil.copytree(signed, folder)
+    listed = manifest.parse((folder / manifest.NAME).read_bytes())
+    for name in listed:
+        data = change(name, (folder / name).read_bytes())
+        (folder / name).write_bytes(data)
+        listed[name] = sha256(data)
+    (folder / manifest.NAME).write_bytes(manifest.encode(listed))
+    record = ConformanceRecord.decode((folder / PATH).read_bytes())
+    body = render(record, manifest_digest=sha256((folder / manifest.NAME).read_bytes()))
+    body = change("body", body)
+    signature = find_signer(explicit=str(key)).sign(footer.signed_part(body), NAMESPACE_REPORT)
+    (folder / "report.md").write_bytes(footer.attach(body, signature))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_report_is_verified_by_whoever_has_its_folder(signed: Path, key: Path) -> None:
+    """Rows are judged again from the bytes, and the text is rendered again."""
+    found = verified(signed, key)
+    assert found.ok, found.steps
+    assert "its plan is this version's" in str(found.steps)
+    record = ConformanceRecord.decode((signed / PATH).read_bytes())
+    assert record.verdict == "FAIL"
+    assert [row.name for row in record.of("VIOLATES")] == ["n"]
+    assert [row.name for row in record.of("CONFORMS")] == list(CORE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "word"),
+    [
+        ("exchange", "JUDGED DIFFERENTLY"),
+        ("request", "JUDGED DIFFERENTLY"),
+        ("record", "JUDGED DIFFERENTLY"),
+        ("facts", "JUDGED DIFFERENTLY"),
+        ("body", "RENDERED DIFFERENTLY"),
+    ],
+)
+def test_what_was_changed_is_refused_under_a_good_signature(
+    what: str, word: str, signed: Path, key: Path, tmp_path: Path
+) -> None:
+    """Whoever signs changed bytes, a changed word, fewer rows, or other prose is refused."""
+
+    def change(name: str, data: bytes) -> bytes:
+        if name == "evidence/rows/n/bare-2.jsonl" and what in ("exchange", "request"):
+            exchanges = read_lines(data)
+            last = exchanges[-1]
+            if what == "exchange":
+                exchanges[-1] = last.model_copy(update={"status": 400})
+            else:
+                asked = last.request.model_copy(update={"body": "{}"})
+                exchanges[-1] = last.model_copy(update={"request": asked})
+            return write_lines(exchanges)
+        if name == PATH and what == "record":
+            return data.replace(
+                b'"word": "VIOLATES",\n   "fact"', b'"word": "CONFORMS",\n   "fact"'
+            )
+        if name == FACTS and what == "facts":
+            facts = json.loads(data)
+            facts["asked"].remove("n")
+            facts["unasked"]["n"] = "forgotten"
+            return (json.dumps(facts, indent=1) + "\n").encode()
+        if name == "body" and what == "body":
+            return data.replace(b"**FAIL**", b"**PASS**", 1)
+        return data
+
+    found = verified(forged(signed, tmp_path / "forged", key, change), key)
+    assert not found.ok
+    assert found.word == word, found.steps
+
+
+@pytest.mark.slow
+def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path) -> None:
+    """With every row that an address can be asked, and its first screen and report are short."""
+    finished = made(correct, tmp_path, every=True, may_break=True)
+    record = finished.record
+    assert record.verdict == "PASS", [(row.name, row.word, row.fact) for row in record.rows]
+    assert {row.name for row in record.of("NOT ASKED")} == {"usage-tokens", "cancel"}
+    assert all(row.control is None or row.control.on == "this server" for row in record.rows)
+    screen = render_terminal(first_screen(record), 80).plain.splitlines()
+    assert len(screen) <= 40
+    assert max(map(len, screen)) <= 80
+    assert len((finished.folder / "report.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.whole
+def test_a_server_that_keeps_every_promise_is_accused_of_nothing_in_twenty_runs(
+    correct: str, tmp_path: Path
+) -> None:
+    """Of twenty runs with other prompts none has a violation."""
+    accused = []
+    for seed in range(20):
+        record = made(correct, tmp_path, every=True, may_break=True, seed=seed).record
+        accused += [(seed, row.name, row.fact) for row in record.of("VIOLATES")]
+    assert accused == []
+
+
+@pytest.mark.slow
+def test_a_report_of_a_server_that_breaks_everything_stays_short(
+    correct: str, tmp_path: Path
+) -> None:
+    """The first screen has at most 40 lines of 80 columns, the report 150, whatever is wrong."""
+
+    def spoil(value: dict[str, object]) -> None:
+        value["object"] = "*" * 300
+        value.pop("usage", None)
+        for choice in value.get("choices", ()):  # type: ignore[attr-defined]
+            choice["finish_reason"] = "because " * 40
+            choice["logprobs"] = None
+
+    parameters = removes("stop", "n", "seed", "echo", "max_tokens")
+    broken = Defect(does="", ask=parameters, whole=in_whole(spoil), stream=in_events(spoil))
+    with proxied(correct, broken) as base:
+        finished = made(base, tmp_path, model=MODEL, every=True, may_break=True)
+    assert finished.record.verdict == "FAIL"
+    assert len(finished.record.of("VIOLATES")) >= 8
+    screen = render_terminal(first_screen(finished.record), 80).plain.splitlines()
+    assert len(screen) <= 40
+    assert max(map(len, screen)) <= 80
+    assert len((finished.folder / "report.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.slow
+def test_what_a_server_writes_acts_on_no_terminal_and_no_reader(tmp_path: Path) -> None:
+    """Escape sequences, markup, line ends and landmarks in its texts stay text."""
+    wicked = "\x1b[2J\nrm -rf ~\n-----BEGIN SSH SIGNATURE-----\nManifest: `<script>|**x**"
+
+    def answer(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        body = json.dumps({"error": {"message": wicked}}).encode()
+        head = f"HTTP/1.1 500 No\r\nserver: {wicked[:4]}\r\ncontent-length: {len(body)}\r\n\r\n"
+        handler.wfile.write(head.encode() + body)
+
+    with odd_server(answer) as base:
+        finished = made(base, tmp_path, model="m")
+    text = (finished.folder / "report.md").read_text()
+    assert "\x1b" not in text
+    assert "<script>" not in re.sub(r"(?ms)^```.*?^```$", "", text)
+    assert not [line for line in text.splitlines() if line.startswith(("rm ", "-----BEGIN SSH"))]
+    assert "\x1b" not in render_terminal(first_screen(finished.record), 80).plain
+
+
+@pytest.mark.slow
+def test_the_key_is_in_no_file_of_a_report(correct: str, tmp_path: Path) -> None:
+    """Neither evidence nor record nor report holds it, though it was sent and echoed."""
+
+    def echo(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        body = json.dumps({"error": {"message": handler.headers["authorization"]}}).encode()
+        handler.wfile.write(b"HTTP/1.1 401 No\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+    with odd_server(echo) as base:
+        folder = made(base, tmp_path, model="m", key=None, api_key=KEY).folder
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) >= 6
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+    assert b"****" in (folder / "evidence/rows/completion/bare-1.jsonl").read_bytes()
+
+
+@pytest.mark.slow
+def test_where_the_plain_request_is_not_answered_nothing_else_is_asked(tmp_path: Path) -> None:
+    """A server that never answers costs three requests, not hundreds."""
+
+    def silent(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
+        handler.connection.recv(1)
+
+    with odd_server(silent) as base:
+        record = made(base, tmp_path, model="m", timeout=0.5).record
+    assert record.verdict == "INCONCLUSIVE"
+    assert [row.word for row in record.rows if row.name == "completion"] == ["CANNOT TELL"]
+    assert {row.word for row in record.rows if row.name != "completion"} == {"NOT ASKED"}
+
+
+@pytest.mark.slow
+def test_rows_that_no_time_is_left_for_are_not_asked(correct: str, tmp_path: Path) -> None:
+    """They are listed with the reason, and core rows that were not asked leave no PASS."""
+    record = made(correct, tmp_path, within=0.3).record
+    assert record.verdict == "INCONCLUSIVE"
+    assert "no time was left of 0 s" in {row.fact for row in record.of("NOT ASKED")}
+
+
+@pytest.mark.slow
+def test_a_row_whose_result_our_proxy_changes_accuses_nobody(
+    correct: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the pass-through proxy is not one, every row that conforms bare cannot tell."""
+    monkeypatch.setattr(
+        "harness.conformance.run.PASS_THROUGH", Defect(does="", ask=removes("stop"))
+    )
+    record = made(correct, tmp_path, rows=("stop-string",)).record
+    (row,) = (row for row in record.rows if row.name == "stop-string")
+    assert row.word == "CANNOT TELL"
+    assert "a proxy that changes nothing changed the result" in row.fact
+    assert record.verdict == "INCONCLUSIVE"
+
+
+def test_words_of_repetitions_are_put_together_without_accusing() -> None:
+    """VIOLATES takes every repetition; what is mixed cannot be told."""
+
+    def word(*words: str) -> str:
+        return word_of([Finding(word=one, about="", fact="") for one in words])[0]  # type: ignore[arg-type]
+
+    assert word("VIOLATES", "VIOLATES", "VIOLATES") == "VIOLATES"
+    assert word("VIOLATES", "CONFORMS", "VIOLATES") == "CANNOT TELL"
+    assert word("CONFORMS", "CONFORMS", "CONFORMS") == "CONFORMS"
+    assert word("REFUSES", "REFUSES", "REFUSES") == "REFUSES"
+    assert word("REFUSES", "CONFORMS", "CONFORMS") == "CANNOT TELL"
+    assert word("CANNOT TELL", "CONFORMS", "CONFORMS") == "CANNOT TELL"
+
+
+@pytest.mark.parametrize(
+    ("address", "base"),
+    [
+        ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8000"),
+        ("http://127.0.0.1:8000/v1/", "http://127.0.0.1:8000"),
+        ("https://example.org/llm/v1", "https://example.org/llm"),
+        ("http://[::1]:80", "http://[::1]:80"),
+    ],
+)
+def test_an_address_is_taken_with_and_without_v1(address: str, base: str) -> None:
+    """What follows the host stays, and /v1 goes."""
+    assert base_of(address) == base
+
+
+@pytest.mark.parametrize(
+    "address", ["mlx", "ftp://a", "http://", "http://me:secret@a", "http://a:b", "http://a?x", "-x"]
+)
+def test_what_is_no_address_is_refused_with_what_to_give(address: str) -> None:
+    """A name that is no engine, a password in an address, and other slips are told."""
+    with pytest.raises(ConformanceError, match=r"engine|--api-key-env"):
+        base_of(address)
+
+
+@pytest.mark.slow
+def test_an_engine_that_ends_before_it_is_ready_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its exit code and the last exception that it printed."""
+    dying = Engine(
+        library="json", arguments=("-c", "raise ValueError('no device')"), distributions=()
+    )
+    monkeypatch.setitem(ENGINES, "dying", dying)
+    settings = ConformanceSettings(target="dying", results=tmp_path)
+    with pytest.raises(EngineError, match=r"exit code 1.*ValueError: no device"):
+        conform(settings, None, lambda _: None)
+
+
+FRAGILE = """
+import sys, http.server
+class FragileHandler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def do_POST(self):
+        import os; os._exit(7)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), FragileHandler).serve_forever()
+"""
+
+
+@pytest.mark.slow
+def test_an_engine_that_says_ready_and_dies_at_its_first_request_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exit code and the row are in the report, and it is started again for the next try."""
+    fragile = Engine(library="json", arguments=("-c", FRAGILE, "{port}"), distributions=())
+    monkeypatch.setitem(ENGINES, "fragile", fragile)
+    settings = ConformanceSettings(target="fragile", results=tmp_path)
+    finished = conform(settings, None, lambda _: None)
+    server = finished.record.facts.server
+    assert (server.starts, len(server.exits)) == (4, 3)
+    assert server.exits[0].during == "completion (bare)"
+    assert "exit code 7" in server.exits[0].how
+    assert finished.record.verdict == "INCONCLUSIVE"
+    assert "exit code 7" in (finished.folder / "report.md").read_text()
+
+
+@pytest.mark.whole
+def test_mlx_lm_server_is_asked_and_the_report_verified(tmp_path: Path, key: Path) -> None:
+    """What it is known to break is found, what it keeps conforms, and no process is left."""
+    signer = find_signer(explicit=str(key))
+    settings = ConformanceSettings(target="mlx_lm.server", results=tmp_path, within=600)
+    finished = conform(settings, signer, lambda _: None)
+    words = {row.name: row.word for row in finished.record.rows}
+    for name in (*CORE, "usage", "usage-tokens", "chat", "seed"):
+        assert words[name] == "CONFORMS"
+    for name in ("n", "echo", "chat-logprobs", "bad-requests"):
+        assert words[name] == "VIOLATES"
+    assert words["logprobs"] == "REFUSES"
+    assert verified(finished.folder, key).ok
