@@ -44,9 +44,16 @@ MACHINES = NotRun("needs machines; tests/world/machines runs it against a real s
 TESTS = NotRun("runs the tests, of which this is one")
 
 BENCH = NotRun("measures for a minute; tests/test_bench.py measures some of it")
+SERVER = NotRun("needs a server, or takes minutes; tests/conformance asks several and verifies")
 CLUSTER = NotRun("needs a Ray cluster; nox -s farm starts one and runs it")
 
 SHOWN: dict[str, dict[str, Run | NotRun]] = {
+    "docs/conformance.md": {
+        "rankproof conformance http://127.0.0.1:8000/v1": SERVER,
+        "rankproof conformance mlx_lm.server": SERVER,
+        "rankproof show results/conformance/latest": SERVER,
+        "rankproof verify results/conformance/latest --mine": SERVER,
+    },
     "docs/farming.md": {
         "pip install 'ray[client]==2.60.0'": CLUSTER,
         "ray start --head": CLUSTER,
