@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -91,7 +92,9 @@ def cut(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
         (cut, "VIOLATES", "cut short"),
     ],
 )
-def test_a_hostile_server_ends_in_a_word_within_bounds(answer, word: str, ended: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_hostile_server_ends_in_a_word_within_bounds(
+    answer: Callable[[BaseHTTPRequestHandler, bytes], None], word: str, ended: str
+) -> None:
     """Endless, slow, huge and broken answers end in time, and little of them is kept."""
     with odd_server(answer) as base:
         begun = time.monotonic()
@@ -125,7 +128,7 @@ def test_no_variable_of_the_environment_leads_a_request_elsewhere(
         assert Client(base).send(post("plain", COMPLETIONS, {})).status == 200
 
 
-ECHOES = {
+ECHOES: dict[str, Callable[[str], list[bytes]]] = {
     "as it is": lambda key: [f'{{"error": "bad key {key}"}}'.encode()],
     "in capitals": lambda key: [key.upper().encode()],
     "in base64": lambda key: [base64.b64encode(key.encode())],
