@@ -146,13 +146,16 @@ class EngineProcess:
             time.sleep(POLL)
         self.account(f"{self.name} is ready on port {self.port} ({time.monotonic() - begun:.1f} s)")
 
-    def revive(self, during: str) -> None:
-        """Start it again where it ended, or says that it is not healthy."""
+    def revive(self, during: str, *, is_harmed: bool) -> None:
+        """Start it again where it ended, says that it is not healthy, or was seen to be harmed."""
         assert self._child is not None
         code = self._child.poll()
-        if code is None and self._is_healthy():
+        is_healthy = code is None and self._is_healthy()
+        if is_healthy and not is_harmed:
             return
-        why = ended(code) if code is not None else "it ran on, and was not healthy"
+        why = "it ran on, and said that it was healthy" if is_healthy else "it ran on, not healthy"
+        if code is not None:
+            why = ended(code)
         self.exits.append((during, f"{why}: {self._last_line()}"))
         self.stop()
         self.start()

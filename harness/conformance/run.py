@@ -360,7 +360,8 @@ class RowsAsking:
                 found.append(drive(row, setting, self._sends(client, kept)))
                 files[evidence_path(row.name, where, repetition)] = kept
             if self._process is not None and not is_own:
-                self._process.revive(f"{row.name} ({where})")
+                is_harmed = row.may_harm and found[-1].word != "CONFORMS"
+                self._process.revive(f"{row.name} ({where})", is_harmed=is_harmed)
         return found
 
     def _sends(
