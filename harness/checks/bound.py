@@ -38,15 +38,13 @@ class BoundCheck(ValueCheck):
                 )
             room = self._room(value)
             reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
-            # Whole numbers of JSON may be too large for a float.
-            has_share = self.side == "at most" and self.to > 0 and 0 <= value < 1e300
             part = RankFinding(
                 rank=rank,
                 passed=not reason,
                 observed=value,
                 reason=reason,
                 line=line,
-                share=value / self.to if has_share else None,
+                share=self._share(value),
             )
             if reason:
                 return part
@@ -59,6 +57,13 @@ class BoundCheck(ValueCheck):
         """How far the value is from the limit, on the allowed side. Exact, whatever the size."""
         room = Fraction(self.to) - Fraction(value)
         return room if self.side == "at most" else -room
+
+    def _share(self, value: float) -> float | None:
+        """How much of the limit the value uses; None where the two are not both above zero."""
+        # Whole numbers of JSON may be too large for a float.
+        if self.to <= 0 or not 0 < value < 1e300:
+            return None
+        return value / self.to if self.side == "at most" else self.to / value
 
 
 class AtMostCheck(BoundCheck):

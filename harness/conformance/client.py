@@ -34,7 +34,9 @@ KEPT_HEADERS = (
 )
 HEADER_LIMIT = 200
 SECRET_FROM = 8
-"""Characters from which a key is a secret. `none` and `EMPTY` are what servers without keys take."""
+"""Characters from which a key is a secret. `none` and `EMPTY` are what servers without keys
+take.
+"""
 DONE_LINE = b"data: [DONE]"
 DONE_WITHIN = 3.0
 """Seconds after its last event in which a stream has to end."""

@@ -182,8 +182,8 @@ def _server(record: ConformanceRecord) -> Iterator[tuple[Part, ...]]:
 
 def _unshown(record: ConformanceRecord) -> Iterator[Part]:
     yield (
-        f"Rare failures: each row was asked {REPETITIONS} times, with requests of this seed. Whatever"
-        " fails in 1 of 100 requests would most likely not show."
+        f"Rare failures: each row was asked {REPETITIONS} times, with requests of this seed."
+        " Whatever fails in 1 of 100 requests would most likely not show."
     )
     if names := [row.name for row in record.of("NOT ASKED")]:
         yield f"Promises that were not asked: {', '.join(names)}."

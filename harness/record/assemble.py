@@ -70,7 +70,7 @@ PATCH_PATH = "evidence/source.patch"
 OWN = {facts_module.PATH, SCENARIO_PATH, PATCH_PATH, REPRODUCED_PATH, sources.PATH}
 LISTED = (SOURCE_FOLDER, LOADED_FOLDER, ARTEFACT_FOLDER, LIBRARY_FOLDER, ENVIRONMENT_FOLDER)
 PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in (*get_args(Arm), "reference")}
-TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
+TRIAL_FILE = re.compile(r"events\.jsonl|rank-(0|[1-9]\d*)\.(log|stacks\.txt)")
 
 
 def assemble(
@@ -335,14 +335,15 @@ def _demand_all_used(
     """No trial may lie there that the record does not count, and nothing else that the run did not
     write.
     """
+    # Each with the number of ranks that it had: no other rank printed anything.
     folders = {
-        trial_folder(cell.slug, arm, index)
+        trial_folder(cell.slug, arm, index): cell.ranks
         for cell, fact in planned
         for arm, count in fact.trials.items()
         for index in range(count)
     }
     folders |= {
-        place
+        place: cell.ranks
         for cell, fact in planned
         if not fact.skipped
         for place in reference_folders(scenario, cell)
@@ -355,7 +356,9 @@ def _demand_all_used(
             or name in PATCHES
             or name.startswith(tuple(f"{listed}/" for listed in LISTED))
         )
-        if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
+        of_trial = TRIAL_FILE.fullmatch(file) if folder in folders else None
+        is_of_rank = of_trial is not None and int(of_trial[1] or 0) < folders[folder]
+        if not known and not is_of_rank:
             raise RecordError(f"a file that this run does not account for: {name}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.forms.git import git, refusal
@@ -90,6 +91,36 @@ def status(folder: Path) -> list[str] | None:
         folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True
     )
     return None if changes is None else changes.splitlines()
+
+
+def with_files(source: RepositoryFacts, folder: Path, files: Iterable[str]) -> RepositoryFacts:
+    """Call a tree changed in which git overlooks a file that ran: one that it ignores, or was told
+    to assume unchanged.
+
+    Args:
+        source: the facts of the repository, as `describe` gave them.
+        folder: of the scenario.
+        files: paths of the files that ran, relative to the folder.
+    """
+    names = sorted(set(files))
+    if source.commit is None or source.dirty is not False or not names:
+        return source
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    prefix = _git(folder, "rev-parse", "--show-prefix")
+    listed = _git(folder, "ls-tree", "-r", "-z", source.commit, "--", ".")
+    if top is None or prefix is None or listed is None:
+        return source
+    # It takes paths from the top, by which attributes are found too.
+    given = "".join(f"{prefix}{name}\n" for name in names).encode("utf-8", "surrogateescape")
+    hashed = _answer(git("hash-object", "--stdin-paths", folder=Path(top), given=given))
+    if hashed is None:
+        return source
+    entries = (entry.partition("\t") for entry in listed.split("\0")[:-1])
+    held = {name: head.split(" ")[2] for head, _, name in entries}
+    blobs = zip(names, hashed.splitlines(), strict=False)
+    if all(held.get(name) == blob for name, blob in blobs):
+        return source
+    return source.model_copy(update={"dirty": True})
 
 
 def patch(folder: Path) -> bytes | None:

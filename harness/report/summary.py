@@ -9,6 +9,7 @@ wrote.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.forms.text import plural
@@ -50,6 +51,7 @@ UNSHOWN_SHOWN = 2
 PLACE_LIMIT = 240
 SENTENCE_LIMIT = 640
 NUMBERS = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+EXACT = ("at", "in", "after")
 # Words with which `equivalent` gives its own scale.
 NOISE = "of what noise allows"
 UPSTREAM = "A finding about somebody else's code: it counts for no release."
@@ -199,12 +201,29 @@ def control_in_words(record: Record) -> Part:
         parts.append(
             f". In the other cells it held as stated in {counts[0]} of {plural(counts[1], 'trial')}"
         )
-    instead = [(what, cell) for cell, tally in tallies for what in tally.otherwise]
-    if instead:
-        what, cell = max(instead, key=lambda item: item[0].count)
-        parts += [f". Instead, in {what.count}: ", Foreign(what.text, SENTENCE_LIMIT)]
-        parts.append(Foreign(f" ({cell.id})") if len(tallies) > 1 else "")
+    parts += _instead(tallies)
     return Text(*parts, ".")
+
+
+def _instead(tallies: Sequence[tuple[CellVerdict, Tally]]) -> list[Part]:
+    """What trials of the control did that did not go as stated: the most frequent, and how many
+    did something else. Texts that differ only in numbers are one.
+    """
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for _, tally in tallies:
+        for what in tally.otherwise:
+            key = NUMBERS.sub("#", what.text)
+            counts[key] += what.count
+            examples.setdefault(key, what.text)
+    if not counts:
+        return []
+    (key, count), *rest = counts.most_common()
+    parts: list[Part] = [f". Instead, in {count}: ", Foreign(examples[key], SENTENCE_LIMIT)]
+    if rest:
+        trials = sum(number for _, number in rest)
+        parts.append(f"; and {plural(len(rest), 'other way')} in {plural(trials, 'trial')}")
+    return parts
 
 
 def _candidate(record: Record) -> Part:
@@ -214,17 +233,21 @@ def _candidate(record: Record) -> Part:
     ran = [cell.candidate for cell in record.judgement.cells if cell.candidate is not None]
     counted = sum(tally.counted for tally in ran)
     failed = sum(tally.failed for tally in ran)
+    voids = sum(tally.voids for tally in ran)
     if not counted:
         return "No trial of it counted."
     asked = f"below {percent(record.scenario.accept_rate)} was asked"
     confidence = f"{record.scenario.accept_confidence:.0%} confidence"
     bound = max(tally.upper for tally in ran)
+    pessimistic = max(tally.upper_with_voids for tally in ran)
     in_cells = f" in {len(ran)} cells" if len(ran) > 1 else ""
     count = f"{failed} of {plural(counted, 'trial')}{in_cells} failed"
     # A bound of 100 % bounds nothing.
     where = " in each cell" if len(ran) > 1 else ""
     limits = (
-        f", so the failure rate is below {percent(bound)}{where} ({confidence}; {asked})"
+        f", so the failure rate is below {percent(bound)}{where}"
+        f"{f', or {percent(pessimistic)} if void trials had failed' if voids else ''}"
+        f" ({confidence}; {asked})"
         if bound < 1
         else f"; a failure rate {asked}"
     )
@@ -244,8 +267,7 @@ def failures_in_words(record: Record) -> Part | None:
     ]
     alike: dict[str, list[Trial]] = {}
     for trial in failed:
-        names = ", ".join(failure.check for failure in trial.failures)
-        alike.setdefault(trial.first.what if trial.first else f"{names} failed", []).append(trial)
+        alike.setdefault(_what_failed(trial), []).append(trial)
     if not alike:
         return None
     parts: list[Part] = []
@@ -265,6 +287,21 @@ def failures_in_words(record: Record) -> Part | None:
         ]
     more = len(ways) - WAYS_SHOWN
     return Text(*parts, f"; and {plural(more, 'other way')}" if more > 0 else "", ".")
+
+
+def _what_failed(trial: Trial) -> str:
+    """What a rank raised first, or else the first check that failed, with its reason. What the
+    harness checks of every world comes first: it may explain the others.
+    """
+    if trial.first is not None:
+        return trial.first.what
+    ordered = sorted(trial.failures, key=lambda failure: not failure.check.startswith("world:"))
+    if not ordered:
+        return "it failed"
+    failure = ordered[0]
+    others = len(ordered) - 1
+    more = f" (and {plural(others, 'other check')})" if others else ""
+    return f"{failure.check} failed: {failure.reasons[0] if failure.reasons else ''}{more}"
 
 
 def _worst(record: Record) -> Part:
@@ -295,25 +332,32 @@ def _worst(record: Record) -> Part:
 
 
 def _seen(found: WorstFinding, cell: CellVerdict, *, several: bool) -> Part:
-    """One check's worst finding as a sentence, with its scale, its ranks and its trial."""
+    """One check's worst finding as a sentence, with its scale, its ranks and its trial.
+
+    Without a scale it is what the first trial showed, and says so.
+    """
     whole = found.ranks == list(range(cell.ranks)) and cell.ranks > 1
     who = "every rank" if whole else ranks_in_words(found.ranks)
-    where = f"trial {found.index}{f', {cell.id}' if several else ''}"
     value = Foreign(found.shown, SENTENCE_LIMIT)
-    scale = ""
-    begin: tuple[Part, ...] = (Verbatim(found.check), " held in every trial; ")
-    if found.share is not None:
-        begin = ("At worst, ", Verbatim(found.check), " found on ")
-        scale = "" if NOISE in found.shown else f", {_share_in_words(found.share)}"
-    text = Text(*begin, f"{who}{' showed ' if found.share is None else ': '}", value)
-    return Text(
-        Claim(Text(text, Foreign(f"{scale} ({where})")), (Evidence(found.evidence, found.line),)),
-        ".",
-    )
+    trial = f"trial {found.index}{f' of {cell.id}' if several else ''}"
+    evidence = (Evidence(found.evidence, found.line),)
+    if found.share is None:
+        held = Foreign(f" held in every trial; in {trial}, {who} showed ")
+        return Text(Claim(Text(Verbatim(found.check), held, value), evidence), ".")
+    scale = "" if NOISE in found.shown else f", {share_in_words(found.share)}"
+    text = Text("At worst, ", Verbatim(found.check), f" found on {who}: ", value)
+    return Text(Claim(Text(text, Foreign(f"{scale} ({trial})")), evidence), ".")
 
 
-def _share_in_words(share: float) -> str:
-    return f"{100 * share:.3g} % of the limit" if share < 1 else f"{share:.3g} times the limit"
+def share_in_words(share: float) -> str:
+    """Say how much of a limit was used, without rounding to the limit what is not the limit."""
+    if share > 1:
+        return f"{share:.6g} times the limit"
+    percents = 100 * share
+    # A share below the limit must not be rounded up to it.
+    if 99.95 <= percents < 100:
+        return "over 99.9 % of the limit"
+    return f"{percents:.3g} % of the limit"
 
 
 def _stands_out(record: Record) -> Part:
@@ -327,7 +371,7 @@ def _stands_out(record: Record) -> Part:
     more = len(notices) - NOTICES_SHOWN
     if more > 0:
         parts.append(f"{plural(more, 'more notice')}: see the appendix. ")
-    if record.run.source.dirty is not False:
+    if record.run.source.dirty is not False and record.run.source.commit is not None:
         changed = "had changes" if record.run.source.dirty else "may have had changes"
         parts.append(
             f"The working tree {changed} since the commit, so the commit does not identify what"
@@ -343,12 +387,9 @@ def _stands_out(record: Record) -> Part:
             f"{plural(len(outside), 'module')} came from outside the arm's folder and its"
             " environment, so the evidence does not contain their code. "
         )
-    for arm in ("candidate", "control"):
-        tallies = [getattr(cell, arm) for cell in record.judgement.cells]
-        if voids := sum(tally.voids for tally in tallies if tally is not None):
-            parts.append(f"{plural(voids, 'trial')} of {record.scenario.the(arm)} void. ")
+    parts += _of_trials(record)
     if not parts:
-        return "Nothing beside the question."
+        return "No notice, Python warning or traceback, and nothing unusual about the run."
     # A line must not end with a blank.
     last = parts[-1]
     if isinstance(last, str):
@@ -365,7 +406,9 @@ def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, i
     alike: dict[tuple[str, str, str], list[tuple[CellVerdict, Tally, Way]]] = {}
     for cell, tally in tallies:
         for way in tally.how:
-            key = (way.what, way.where, NUMBERS.sub("#", way.place))
+            # Lines of source that differ in numbers are different lines.
+            place = way.place if way.where in EXACT else NUMBERS.sub("#", way.place)
+            key = (way.what, way.where, place)
             alike.setdefault(key, []).append((cell, tally, way))
     for group in alike.values():
         ranks: dict[str, set[int]] = {}
@@ -377,7 +420,9 @@ def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, i
         cells = {cell.id: cell for cell, _, _ in group}
         _, tally, way = group[0]
         evidence = Evidence(tally.trials[way.first].evidence)
-        yield way, sum(trials.values()), over_cells(cells, ranks), evidence
+        sets = {(cell.id, tuple(way.ranks)) for cell, _, way in group}
+        some = "some of " if len(sets) > len(cells) else ""
+        yield way, sum(trials.values()), f"{some}{over_cells(cells, ranks)}", evidence
 
 
 def over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) -> str:
@@ -401,6 +446,24 @@ def over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) 
     return " or ".join(ranks_in_words(each) for each in sorted(sets))
 
 
+def _of_trials(record: Record) -> Iterator[str]:
+    """Yield void trials, and cells in which the candidate failed and the control did not."""
+    for cell in record.judgement.cells:
+        for arm, tally in cell.arms.items():
+            if tally.voids:
+                why = next(trial.void for trial in tally.trials if trial.void is not None)
+                count = f"{tally.voids} of {plural(len(tally.trials), 'trial')}"
+                who = record.scenario.the(arm)
+                yield f"{cell.id}: {count} of {who} void ({str(why)[:SENTENCE_LIMIT]}). "
+        failed = cell.candidate.failed if cell.candidate else 0
+        if cell.control_holds and failed and cell.control is not None and not cell.control.failed:
+            who = record.scenario.the("candidate")
+            yield (
+                f"{cell.id}: {who} failed in {plural(failed, 'trial')}, and"
+                f" {record.scenario.the('control')} in none. "
+            )
+
+
 def _not_shown(record: Record) -> Part:
     ran = [cell for cell in record.judgement.cells if cell.candidate]
     skipped = [cell.id for cell in record.judgement.cells if not cell.candidate]
@@ -412,8 +475,7 @@ def _not_shown(record: Record) -> Part:
     if skipped:
         parts.append(Foreign(f"Not run: {'; '.join(skipped)}. ", SENTENCE_LIMIT))
     sizes = ", ".join(map(str, sorted({cell.ranks for cell in ran})))
-    clean = [cell.candidate.upper for cell in ran if cell.candidate and not cell.candidate.failed]
-    bound = max(clean, default=1.0)
+    bound = max(cell.candidate.upper for cell in ran if cell.candidate)
     backends = ", ".join(sorted({cell.backend for cell in ran}))
     rates = f"Failure rates below {percent(bound)}, world" if bound < 1 else "World"
     parts.append(
@@ -487,7 +549,8 @@ def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
     p_value = "-"
     if control is not None and control.trials:
         stated = Claim(
-            f"{control.as_stated} of {control.counted}", (Evidence(control.trials[0].evidence),)
+            f"{'held ' if cell.control_holds else ''}{control.as_stated} of {control.counted}",
+            (Evidence(control.trials[0].evidence),),
         )
         p_value = f"{control.p_value:.2g}" if control.p_value is not None else "-"
     voids = candidate.voids + (control.voids if control else 0)

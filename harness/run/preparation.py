@@ -96,6 +96,12 @@ def from_scenario(loaded: LoadedScenario, folder: ResultsFolder) -> Ingredients:
     paths = [resolved.path for resolved in given.values()]
     staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
     source = repository.describe(loaded.folder, results=folder.root)
+    if scenario.subject.use is None:
+        # Of arms that are laid out from a commit, what ran is proved in another way.
+        as_it_is = [arm for arm in staged.values() if arm.revision is None and arm.patch is None]
+        source = repository.with_files(
+            source, loaded.folder, (file for arm in as_it_is for file in arm.files)
+        )
     return Ingredients(
         inputs=given,
         arms=staged,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.record.repository import describe
+from harness.record.repository import describe, with_files
 from harness.record.results import ResultsFolder
 from tests.kit.repositories import commit, git
 
@@ -82,3 +82,21 @@ def test_a_repository_of_somebody_else_is_told_as_that(
     assert "belongs to another user (dubious ownership)" in found.why_unknown
     assert "git config --global --add safe.directory" in found.why_unknown
     assert str(repo) not in found.why_unknown
+
+
+def test_a_file_that_git_overlooks_is_a_change(repo: Path) -> None:
+    """A file that ran is held against the commit by its content, whatever `git status` says: one
+    that git ignores, and one that it was told to assume unchanged.
+    """
+    folder = repo / "scenarios/it"
+    commit(repo, {".gitignore": "local.py\n", "scenarios/it/helper.py": "VALUE = 1\n"})
+    ran = ["scenario.yaml", "helper.py"]
+    assert with_files(describe(folder), folder, ran).dirty is False
+    (folder / "local.py").write_text("VALUE = 2\n")
+    assert describe(folder).dirty is False
+    assert with_files(describe(folder), folder, ran).dirty is False
+    assert with_files(describe(folder), folder, [*ran, "local.py"]).dirty is True
+    git(repo, "update-index", "--assume-unchanged", "scenarios/it/helper.py")
+    (folder / "helper.py").write_text("VALUE = 3\n")
+    assert describe(folder).dirty is False
+    assert with_files(describe(folder), folder, ran).dirty is True

@@ -19,7 +19,7 @@ from harness.report.figures import rank_lanes
 from harness.report.html import render_page
 from harness.report.markdown import render_markdown
 from harness.report.report import render, report_blocks
-from harness.report.summary import over_cells
+from harness.report.summary import over_cells, share_in_words, summary
 from harness.report.terminal import render_terminal
 from harness.report.view import Basis
 from harness.report.words import ranks_in_words
@@ -401,3 +401,51 @@ def test_ranks_of_several_cells_are_one_rule_where_there_is_one(
     of_cells = {one.id: one for one in made.judgement.cells}
     by_cell = dict(zip(of_cells, map(set, ranks), strict=True))
     assert over_cells(of_cells, by_cell) == words
+
+
+def test_a_fix_that_fails_where_the_bug_does_not_stands_out() -> None:
+    """A control that is stated to hold in a cell holds there, and the candidate fails: the first
+    screen says it.
+    """
+    worse = cell("ranks=4", candidate=["pass", "fail"], control=["pass", "pass"])
+    said = "ranks=4: the candidate failed in 1 trial, and the control in none."
+    for held in (True, False):
+        made = record({**worse, "control_holds": held})
+        text = render_markdown(summary(made))
+        assert (said in text) is held
+
+
+def test_ways_that_differ_in_numbers_are_one_only_in_messages() -> None:
+    """Two lines of source that differ in a number are two lines; two messages that do are one."""
+    for where, many in (("at", 2), ("saying", 1)):
+        ways = [
+            {
+                "what": "ValueError",
+                "where": where,
+                "place": f"code {number}",
+                "ranks": [number],
+                "first": 0,
+                "count": 2,
+            }
+            for number in (1, 2)
+        ]
+        one = cell("ranks=3", control=["fail", "fail"])
+        one["control"] = {**one["control"], "how": ways, "as_stated": 2}
+        text = render_markdown(summary(record({**one, "ranks": 3})))
+        assert text.count("ValueError") == many
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.0, "0 % of the limit"),
+        (0.015, "1.5 % of the limit"),
+        (0.9999, "over 99.9 % of the limit"),
+        (1.0, "100 % of the limit"),
+        (1.00001, "1.00001 times the limit"),
+        (3e5, "300000 times the limit"),
+    ],
+)
+def test_a_share_is_not_rounded_over_its_limit(share: float, words: str) -> None:
+    """What is below the limit does not read as the limit, nor what is beyond it."""
+    assert share_in_words(share) == words

@@ -117,7 +117,9 @@ def test_a_notice_is_on_the_first_screen_once_per_trial() -> None:
     assert (notice.text, notice.trials) == ("Two tokens are unknown.", 4)
     assert notice.path == "evidence/ranks-2-backend-gloo/candidate-00000/events.jsonl"
     assert first_screen(found).startswith("Two tokens are unknown (4 trials)")
-    assert first_screen(judged(TEXT)) == "Nothing beside the question."
+    assert first_screen(judged(TEXT)) == (
+        "No notice, Python warning or traceback, and nothing unusual about the run."
+    )
 
 
 @pytest.mark.parametrize("text", ["", "  ", None, 7, ["x"]])

@@ -156,5 +156,5 @@ def test_without_a_scale_values_are_shown() -> None:
         "  - {id: loss, kind: at-most, ranks: every, value: score.loss, to: 2}\n", ""
     )
     row = candidate_row(judged(*[healthy()] * 4, text=text))
-    assert "`text` held in every trial; every rank showed Hello world (trial 0)" in row
+    assert "`text` held in every trial; in trial 0, every rank showed Hello world" in row
     assert "1 other check also held in every trial." in row

@@ -81,6 +81,12 @@ class StagedArm:
     patch: bytes | None = None
 
     @property
+    def files(self) -> list[str]:
+        """Paths of its files, relative to its folder."""
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return [path.relative_to(self.folder).as_posix() for path in found]
+
+    @property
     def packages(self) -> frozenset[str]:
         """Top-level modules and packages that the folder holds."""
         return frozenset(
