@@ -167,7 +167,7 @@ def test_a_description_is_of_the_files(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"model\.safetensors is not a readable safetensors file"):
         describe(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="holds no safetensors file"):
+    with pytest.raises(ModelError, match="contains no safetensors file"):
         describe(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="is not a mapping"):
