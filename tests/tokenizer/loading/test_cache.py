@@ -245,7 +245,9 @@ def test_the_hubs_own_cache_saves_requests_and_is_not_believed(
         request.path.rpartition("/")[2] for request in got.requests if "/resolve/" in request.path
     ] == ["tokenizer.json"]
     assert (got.folder / "tokenizer.json").read_bytes() == content
-    assert any(str(blob) in remark and "does not have the bytes" in remark for remark in got.remarks)
+    assert any(
+        str(blob) in remark and "does not have the bytes" in remark for remark in got.remarks
+    )
 
 
 def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(
