@@ -178,8 +178,8 @@ class AccessLog:
 
     def _lost(self, why: str) -> LogLost:
         return LogLost(
-            f"access log {self.path}: request {self.counted['total'] + 1} cannot be written: {why};"
-            " the hub stops, make room and start it again"
+            f"access log {self.path}: request {self.counted['total'] + 1} cannot be written:"
+            f" {why}; the hub stops, so free some space and start it again"
         )
 
     def close(self) -> None:

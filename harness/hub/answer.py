@@ -414,15 +414,15 @@ def read_piece(answer: HubAnswer, first: int, end: int, *, flipped: int | None) 
                 status = os.fstat(stream.fileno())
                 if (status.st_size, status.st_mtime_ns) != (file.size, file.stamp):
                     raise FileChanged(
-                        f"{file.path} changed since the hub started; start the hub again"
+                        f"{file.path} changed after the hub started; start the hub again"
                     )
                 stream.seek(answer.first + first)
                 data = stream.read(end - first)
         except OSError as error:
-            raise FileChanged(f"{file.path} cannot be read any more: {error.strerror}") from error
+            raise FileChanged(f"{file.path} can no longer be read: {error.strerror}") from error
         if len(data) != end - first:
             raise FileChanged(
-                f"{file.path} became shorter since the hub started; start the hub again"
+                f"{file.path} became shorter after the hub started; start the hub again"
             )
     if flipped is not None and first <= flipped < end:
         at = flipped - first

@@ -80,7 +80,7 @@ class Hub:
                 stops.
         """
         if self._thread is not None:
-            raise HubError("this hub was started already; make a new one")
+            raise HubError("this hub was already started; create another")
         rules = self._rules or Rules(schema=1)
         if isinstance(rules, Path):
             rules = load_rules(rules)
@@ -156,7 +156,7 @@ class Hub:
         """
         self.check()
         if not self._keep:
-            raise HubError("this hub keeps no requests; read its log")
+            raise HubError("this hub does not keep requests in memory; read its log")
         return tuple(self._log.kept) if self._log is not None else ()
 
     def counts(self) -> Mapping[str, int]:
@@ -212,7 +212,7 @@ class Hub:
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise HubError(
-                f"{where}: cannot listen there: {error.strerror}; name another --port"
+                f"{where}: cannot listen there: {error.strerror}; choose another --port"
             ) from error
 
     def _failed(self, failed: asyncio.Future[None]) -> None:

@@ -132,7 +132,7 @@ def read_folder(folder: Path) -> dict[str, ServedRepository]:
         by_id.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
     if not by_id:
         raise HubError(
-            f"{folder}: holds no repository; a repository is a folder ORG/NAME with files in it"
+            f"{folder}: contains no repository; a repository is a folder ORG/NAME with files in it"
         )
     return {
         identity: ServedRepository(identity, revisions)
@@ -155,8 +155,8 @@ def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
             name, revision = _named(inner)
             if not NAME.fullmatch(outer.name):
                 raise HubError(
-                    f"{outer}: is not a name of an organisation; rename it to letters, digits, '.',"
-                    " '_', '-'"
+                    f"{outer}: is not a valid organisation name; rename it to letters, digits,"
+                    " '.', '_', '-'"
                 )
             yield f"{outer.name}/{name}", revision, inner
 
@@ -165,7 +165,7 @@ def _named(folder: Path) -> tuple[str, str]:
     name, _, revision = folder.name.partition("@")
     if not NAME.fullmatch(name):
         raise HubError(
-            f"{folder}: is not a name of a repository; rename it to letters, digits, '.', '_', '-'"
+            f"{folder}: is not a valid repository name; rename it to letters, digits, '.', '_', '-'"
         )
     revision = unquote(revision) or MAIN
     if (
@@ -174,7 +174,7 @@ def _named(folder: Path) -> tuple[str, str]:
         or ".." in revision
         or re.search(r"[\s\\~^:?*\[]", revision)
     ):
-        raise HubError(f"{folder}: what stands after @ cannot name a branch or tag")
+        raise HubError(f"{folder}: the part after @ is not a valid branch or tag name")
     return name, revision
 
 
@@ -191,13 +191,17 @@ def read_revision(folder: Path, *, name: str, root: Path) -> Revision:
     for path in _walk(folder):
         real = path.resolve()
         if not real.is_relative_to(top):
-            raise HubError(f"{path}: is a link out of {root}; copy the file into the repository")
+            raise HubError(
+                f"{path}: is a link to a place outside {root}; copy the file into the repository"
+            )
         if not real.is_file():
             raise HubError(f"{path}: is not a regular file; remove it from the repository")
         file = _read_file(path, inside=path.relative_to(folder).as_posix(), patterns=patterns)
         files[file.path] = file
         if len(files) > FILE_LIMIT:
-            raise HubError(f"{folder}: holds more than {FILE_LIMIT} files; serve a smaller folder")
+            raise HubError(
+                f"{folder}: contains more than {FILE_LIMIT} files; serve a smaller folder"
+            )
     files = dict(sorted(files.items()))
     folders = _folder_ids(files)
     commit = hashlib.sha1(f"commit\0{folders['']}".encode(), usedforsecurity=False).hexdigest()
@@ -216,7 +220,7 @@ def _refuse(error: OSError) -> None:
 
 def _read_file(path: Path, *, inside: str, patterns: tuple[str, ...]) -> File:
     if any(not char.isprintable() for char in inside) or "\\" in inside:
-        raise HubError(f"{inside!r}: has a name that no address can carry; rename it")
+        raise HubError(f"{inside!r}: has a name that cannot be part of a URL; rename it")
     try:
         with path.open("rb") as stream:
             status = os.fstat(stream.fileno())

@@ -199,7 +199,7 @@ def parse(raw: str) -> Target:
     if len(raw) > TARGET_LIMIT:
         raise BadTarget(f"the address is longer than {TARGET_LIMIT} characters", status=414)
     if not raw.startswith("/") or not raw.isascii() or "#" in raw:
-        raise BadTarget("an address starts with / and holds printable ASCII only")
+        raise BadTarget("an address must start with / and contain only printable ASCII")
     address, _, query = raw.partition("?")
     parts = [_segment(part) for part in address[1:].split("/")]
     try:
@@ -215,7 +215,9 @@ def parse(raw: str) -> Target:
         client = parts[1]
         parts = parts[2:]
         if not CLIENT.fullmatch(client):
-            raise BadTarget("the name of a client is 1 to 64 letters, digits, '.', '_' or '-'")
+            raise BadTarget(
+                "the name of a client must have 1 to 64 letters, digits, '.', '_' or '-'"
+            )
     if parts[:2] == ["api", "models"]:
         return _api(parts[2:], client, parameters)
     # After NAME or ORG/NAME.
@@ -267,30 +269,30 @@ def _segment(raw: str) -> str:
     `_repository` refuse it.
     """
     if re.search(r"%(?![0-9A-Fa-f]{2})", raw):
-        raise BadTarget("a % is followed by two hexadecimal digits")
+        raise BadTarget("a % must be followed by two hexadecimal digits")
     try:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadTarget("the address is not UTF-8") from error
     if not text.isprintable() or "\\" in text:
-        raise BadTarget("the address holds a control character or a backslash")
+        raise BadTarget("the address contains a control character or a backslash")
     if {"..", "."} & set(text.split("/")):
-        raise BadTarget("the address holds . or .. as a part")
+        raise BadTarget("the address contains . or .. as a part")
     return text
 
 
 def _path(parts: list[str]) -> str:
     if any("/" in part for part in parts):
-        raise BadTarget("the path of a file holds an encoded slash")
+        raise BadTarget("the path of a file contains an encoded slash")
     kept = parts[:-1] if parts and not parts[-1] else parts
     if "" in kept:
-        raise BadTarget("the path of a file holds an empty part")
+        raise BadTarget("the path of a file contains an empty part")
     return "/".join(kept)
 
 
 def _repository(parts: list[str]) -> str:
     if any("/" in part or not part for part in parts):
-        raise BadTarget("the id of a repository holds an encoded slash or an empty part")
+        raise BadTarget("the id of a repository contains an encoded slash or an empty part")
     return "/".join(parts)
 
 

@@ -228,10 +228,11 @@ class When(Model):
         if (self.quota is None) != (self.window is None):
             given = "quota" if self.window is None else "window"
             raise complaint(
-                "quota and window stand together, such as 500 requests in each 5min", at=given
+                "quota and window must be given together, such as 500 requests in each 5min",
+                at=given,
             )
         if self.window is not None and self.window <= 0:
-            raise complaint("must be longer than nothing", at="window")
+            raise complaint("must be longer than 0", at="window")
         return self
 
     @property
@@ -256,7 +257,7 @@ class Rule(Model):
     def _has_a_body(self) -> Rule:
         if self.answer.kind in OF_A_BODY and self.method is not None and "HEAD" in self.method:
             raise complaint(
-                f"{self.answer.kind} changes a body, and the answer to HEAD has none; write GET",
+                f"{self.answer.kind} changes a body, but the answer to HEAD has none; use GET",
                 at="method",
             )
         return self
@@ -280,7 +281,7 @@ class Rules(Model):
         for rule in self.rules:
             if rule.id in seen:
                 raise complaint(
-                    f'two have the id "{rule.id}"; the access log tells rules apart by it',
+                    f'two rules have the id "{rule.id}"; the access log needs different ids',
                     at="rules",
                 )
             seen.add(rule.id)

@@ -68,13 +68,14 @@ def arm_environments(
     for arm, facts in run.environments.items():
         if arm not in wanted:
             raise RecordError(
-                f"the run has an environment for {scenario.subject.named(arm)}, the scenario asks"
-                " for none"
+                f"the run has an environment for {scenario.subject.named(arm)}, but the scenario"
+                " does not ask for one"
             )
         listed = [package.name for package in facts.packages]
         if listed != sorted({normal(name) for name in listed}):
             raise RecordError(
-                f"the packages of the {arm}'s environment are not in order, or one is there twice"
+                f"the packages of the {arm}'s environment are not in order, or a package is listed"
+                " twice"
             )
         if unmet := next(wanted[arm].unmet(python=facts.python, packages=facts.versions), ""):
             raise RecordError(f"the {arm}'s environment is not what the scenario asks for: {unmet}")
@@ -200,7 +201,7 @@ def repositories(
         RecordError: it does not tell of each arm.
     """
     if sorted(run.provenance) != sorted(run.arguments):
-        raise RecordError("the run does not tell for each arm what its repository holds")
+        raise RecordError("the run does not state the contents of the repository for each arm")
     brought = frozenset(digest for one in run.inputs for digest in one.files.values())
     acting = plugins.inside(run)
     others = differing(
@@ -249,10 +250,10 @@ def demand_lists(
     }
     there = {name for name in names if name.startswith(f"{FOLDER}/")}
     if odd := sorted(listed ^ there):
-        raise RecordError(f"{odd[0]} is {'missing' if odd[0] in listed else 'of no rank'}")
+        raise RecordError(f"{odd[0]} is {'missing' if odd[0] in listed else 'not from any rank'}")
     for name in sorted(there):
         if path_of(sha256(read(name))) != name:
-            raise RecordError(f"{name} is not what its rank listed")
+            raise RecordError(f"{name} differs from what its rank listed")
 
 
 def demand_releases(
@@ -284,7 +285,7 @@ def demand_releases(
                     listed = run.rankproof
                 if listed != version:
                     why = (
-                        f"a rank of the {arm} loaded {name} {version}, and its environment lists"
+                        f"a rank of the {arm} loaded {name} {version}, but its environment lists"
                         f" {listed}"
                     )
                     raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{path}: {why}")
@@ -311,7 +312,7 @@ def demand_supplies(
         text and sha256(text)
     ):
         raise RecordError(
-            f"the {arm}'s file of requirements is not the scenario's, or not the one that is kept"
+            f"the {arm}'s file of requirements is not the scenario's, or not the one that was kept"
         )
     if text is not None:
         try:

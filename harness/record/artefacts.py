@@ -117,7 +117,8 @@ class Arrays(TrialReader):
             values = stated[0].event.values
             if [values.get("found"), values.get("expected")] != [one.get("sha256") for one in pair]:
                 raise RecordError(
-                    f"{evidence}, line {stated[0].line}: other arrays were compared than were kept"
+                    f"{evidence}, line {stated[0].line}: the compared arrays are not the ones that"
+                    " were kept"
                 )
             if not self._can or not all(one.get("stored") is True for one in pair):
                 self.left += 1
@@ -126,15 +127,14 @@ class Arrays(TrialReader):
             if self._differs(self._checks[check], pair, values):
                 place = f"{evidence}, line {stated[0].line}"
                 raise RecordError(
-                    f"{place}: the arrays of check {check} on rank {rank} differ otherwise"
+                    f"{place}: the arrays of check {check} on rank {rank} give a different"
+                    " comparison"
                 )
         for seen in history.seen:
             event = seen.event
             compared = (event.by, event.name) == ("harness", ARTEFACT_COMPARED)
             if compared and (str(event.values.get("check")), event.rank) not in asked:
-                raise RecordError(
-                    f"{evidence}, line {seen.line}: arrays were compared that no check compares"
-                )
+                raise RecordError(f"{evidence}, line {seen.line}: no check compares these arrays")
 
     def _hear_needles(self, evidence: str, history: History) -> None:
         """Take what was tried with wrong arrays: in the candidate's trials, by every check that has
@@ -154,9 +154,7 @@ class Arrays(TrialReader):
         }
         for seen in noted:
             if seen.event.values.get("check") not in asked or seen.event.rank is not None:
-                raise RecordError(
-                    f"{evidence}, line {seen.line}: needles were tried that no check asks for"
-                )
+                raise RecordError(f"{evidence}, line {seen.line}: no check asks for these needles")
         for name, check in asked.items():
             stated = [
                 dict(seen.event.values) for seen in noted if seen.event.values.get("check") == name
@@ -175,7 +173,7 @@ class Arrays(TrialReader):
                 continue
             again = list(note_needles(check, history, file=self._file, known=self._pricked))
             if canonical(list(again)) != canonical(list(stated)):
-                raise RecordError(f"{evidence}: the arrays of check {name} give other needles")
+                raise RecordError(f"{evidence}: the arrays of check {name} give different needles")
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
         return ArrayFile(path_of(values), self._read(path_of(values)))
@@ -205,8 +203,7 @@ class Arrays(TrialReader):
                     if sha256(before) != values_told.get("was"):
                         place = f"{evidence}, line {seen.line}"
                         raise RecordError(
-                            f"{place}: {fault.what} is not what the fault {fault.id} makes of what"
-                            " it was"
+                            f"{place}: {fault.what} is not what the fault {fault.id} changes it to"
                         )
 
     def _asked(self, history: History) -> dict[tuple[str, int], list[Mapping[str, JSON]]]:
@@ -246,13 +243,11 @@ class Arrays(TrialReader):
                 name = str(values["artefact"])
                 many = values.get("bytes")
                 if name in names or not isinstance(many, int) or not 0 <= many <= LARGE:
-                    raise RecordError(
-                        f"{place}: {name} was found twice, or has a size that none can have"
-                    )
+                    raise RecordError(f"{place}: {name} was found twice, or has an impossible size")
                 names.add(name)
                 if "dtype" in values and not could_have(values, many):
                     raise RecordError(
-                        f"{place}: {name} has another size than its shape and dtype ask"
+                        f"{place}: {name} has a size that does not match its shape and dtype"
                     )
                 if values.get("stored") is True:
                     stored[path_of(values)] = many
@@ -262,7 +257,7 @@ class Arrays(TrialReader):
                         for key in OF_A_FILE
                     ):
                         raise RecordError(
-                            f"{place}: {name} is a file of which another event says otherwise"
+                            f"{place}: {name} is a file that another event describes differently"
                         )
                 else:
                     left_out.append((place, many))
@@ -278,7 +273,8 @@ class Arrays(TrialReader):
         if lacking := sorted(self._untried.keys() - self._refused):
             cell, name = lacking[0]
             raise RecordError(
-                f"{self._untried[lacking[0]]}: check {name} was tried with no needle in cell {cell}"
+                f"{self._untried[lacking[0]]}: check {name} was not tried with any needle in cell"
+                f" {cell}"
             )
         there = {name for name in names if name.startswith(f"{FOLDER}/")}
         if odd := sorted(self._stored.keys() ^ there):
@@ -289,16 +285,16 @@ class Arrays(TrialReader):
             content = self._read(name)
             (place, values) = self._stored[name]
             if name.removeprefix(f"{FOLDER}/").partition(".")[0] != sha256(content):
-                raise RecordError(f"{name} is not what its rank kept ({place})")
+                raise RecordError(f"{name} differs from what its rank kept ({place})")
             if any(values.get(key) != value for key, value in _said_of(name, content).items()):
                 raise RecordError(
-                    f"{name} has another size, shape or dtype than is said of it ({place})"
+                    f"{name} does not have the size, shape or dtype that its event states ({place})"
                 )
         total = sum(int(values["bytes"]) for _, values in self._stored.values())
         for place, many, of_the_trial in self._left_out:
             if many + of_the_trial <= PER_TRIAL and many + total <= self._most:
                 raise RecordError(
-                    f"{place}: an artefact is not in the evidence, and there was room for it"
+                    f"{place}: an artefact is not in the evidence, although there was room for it"
                 )
 
     @property

@@ -214,7 +214,7 @@ class _WirePayload(TrialReader):
     def hear(self, evidence: str, history: History) -> None:
         if (lacking := without_payload(history)) is not None:
             raise RecordError(
-                f"{evidence}, line {lacking.line}: the wire does not count packets with new payload"
+                f"{evidence}, line {lacking.line}: the wire did not count packets with new payload"
             )
 
 
@@ -241,24 +241,26 @@ def _comparison(
     """
     if run.reproduces is None:
         if REPRODUCED_PATH in names:
-            raise RecordError(f"the run reproduces nothing, and there is {REPRODUCED_PATH}")
+            raise RecordError(
+                f"the run does not reproduce another run, but {REPRODUCED_PATH} exists"
+            )
         return None
     if REPRODUCED_PATH not in names:
-        raise RecordError(f"the run reproduces another, and {REPRODUCED_PATH} is missing")
+        raise RecordError(f"the run reproduces another run, but {REPRODUCED_PATH} is missing")
     reproduced = read_model(ReproducedRun, read(REPRODUCED_PATH), name=REPRODUCED_PATH)
     if run.reproduces.report != f"sha256:{reproduced.report}":
-        raise RecordError(f"{REPRODUCED_PATH} is of another report than the run reproduces")
+        raise RecordError(f"{REPRODUCED_PATH} is not the report that the run reproduces")
     if reproduced.scenario != sha256(read(SCENARIO_PATH)):
-        raise RecordError("the run is of another scenario than the one it reproduces")
+        raise RecordError("the run has a different scenario from the run that it reproduces")
     if reproduced.inputs != {given.name: given.digest for given in run.inputs}:
-        raise RecordError("the run had other inputs than the one it reproduces")
+        raise RecordError("the run had different inputs from the run that it reproduces")
     for name, arm in arms.items():
         if arm.files != reproduced.arms.get(name) and not (
             name == "candidate" and run.reproduces.candidate
         ):
             raise RecordError(
-                f"the {name} is other code than that of the run it reproduces, and the run does not"
-                " say so"
+                f"the {name} has different code from the run that it reproduces, but the run does"
+                " not say so"
             )
     return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
 
@@ -288,7 +290,7 @@ def _arms(
             files=files, arguments=canonical(run.arguments[arm]), revision=revision
         )
     if subject.compare is not None and summaries["control"].files != summaries["candidate"].files:
-        raise RecordError("what the defect was injected into is other code than b")
+        raise RecordError("the defect was injected into code that is not b's")
     return summaries
 
 
@@ -314,10 +316,10 @@ def _revision(
     revision = run.revisions.get(name)
     file = f"{PATCH_FOLDER}/{name}.patch"
     if (revision is not None) != arm.is_laid_out:
-        raise RecordError(f"the {name}'s code is not from where the scenario says")
+        raise RecordError(f"the {name}'s code is not from the place that the scenario names")
     if revision is None:
         if file in names:
-            raise RecordError(f"the {name} has no patch, and there is one: {file}")
+            raise RecordError(f"the {name} has no patch, but there is a patch file: {file}")
         return None
     kept = sha256(read(file)) if file in names else None
     if (
@@ -376,10 +378,11 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
     moment = run.made.replace("-", "").replace(":", "")
     if not run.id.startswith(f"{moment}-"):
         raise RecordError(
-            f"the run {run.id} does not bear the time it says it was made at, {run.made}"
+            f"the name of the run {run.id} does not contain the time when it says it was made,"
+            f" {run.made}"
         )
     if run.source.dirty is False and PATCH_PATH in names:
-        raise RecordError("the run says that its tree was clean, and there is a patch")
+        raise RecordError("the run says that its tree was clean, but there is a patch")
 
 
 def difference(stated: bytes, worked_out: bytes) -> str | None:
@@ -391,7 +394,7 @@ def difference(stated: bytes, worked_out: bytes) -> str | None:
     for number, (one, other) in enumerate(zip(left, right, strict=False), start=1):
         if one != other:
             return (
-                f"line {number} of results.json says {one.strip()[:120]!r}, the evidence says"
+                f"line {number} of results.json says {one.strip()[:120]!r}, but the evidence gives"
                 f" {other.strip()[:120]!r}"
             )
-    return f"results.json has {len(left)} lines, the evidence makes {len(right)}"
+    return f"results.json has {len(left)} lines, but the evidence gives {len(right)}"

@@ -44,21 +44,21 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
         return
     nodes = run.farm.nodes
     if len({node.number for node in nodes}) != len(nodes) or not nodes:
-        raise RecordError("the run's nodes are not each another one")
+        raise RecordError("the run lists a node twice")
     if sum(node.lanes for node in nodes) != run.jobs:
-        raise RecordError("the lanes of the run's nodes are not its worlds at a time")
+        raise RecordError(
+            "the lanes of the run's nodes do not add up to its number of worlds at a time"
+        )
     here = digest_of(run.environment.packages)
     for node in nodes:
         if node.packages != here:
-            raise RecordError(f"node {node.number} had other packages than the run")
+            raise RecordError(f"node {node.number} had different packages from the run")
     if (
         scenario.subject.reference is not None
         or scenario.subject.compare is not None
         or run.environments
     ):
-        raise RecordError(
-            "the run's trials were farmed, and its scenario is not one whose trials can be"
-        )
+        raise RecordError("the run's trials were farmed, but its scenario does not allow that")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
             " machines has"
         )
     if len({machine.called for machine in run.machines.machines}) != len(run.machines.machines):
-        raise RecordError("the run's machines are not each another one")
+        raise RecordError("the run lists a machine twice")
     for machine in run.machines.machines:
         # Of one that was never reached, or is lost, nothing is known.
         needs = scenario.needs.model_copy(update={"os": None, "gpus": None, "nix": None})
@@ -154,7 +154,7 @@ class Places:
             return {**here, "node": None, LOST: None}
         node = self._nodes.get(number) if type(number) is int else None
         if node is None:
-            message = f"{evidence} is of node {number!r}, and the run has none such"
+            message = f"{evidence} is of node {number!r}, but the run has no such node"
             raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
         if lost is None:
             return {"host": node.host, "harness_pid": node.harness_pid, "node": number, LOST: None}
@@ -191,5 +191,5 @@ def demand_kind(run: RunFacts, node: JSON, kind: JSON) -> None:
     nodes = run.farm.nodes if run.farm is not None else []
     lost = next((known.lost or "" for known in nodes if known.number == node), "")
     if (kind == NODE_LOST) != lost.startswith(f"{NODE_LOST}: "):
-        message = f"a trial says that node {node} ended by {kind}, and the run says {lost!r}"
+        message = f"a trial says that node {node} ended by {kind}, but the run says {lost!r}"
         raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)

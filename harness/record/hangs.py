@@ -63,7 +63,7 @@ class Hangs(TrialReader):
             return
         stated = self._stated(history, arm)
         if stated is None:
-            yield "a hang was proved where none is stated"
+            yield "a hang was proved, but the scenario does not state one"
             return
         if len(proofs) > 1:
             yield "a hang was proved twice"
@@ -111,13 +111,13 @@ class Hangs(TrialReader):
                     continue
                 if not isinstance(line, int) or not 1 <= line <= source.lines:
                     yield (
-                        f"rank {event.rank} stands at {file}, line {line}, and the file has"
+                        f"rank {event.rank} is at {file}, line {line}, but the file has"
                         f" {source.lines} lines"
                     )
                 elif not source.has(str(function), line):
                     yield (
-                        f"rank {event.rank} stands in {function} at {file}, line {line}, and it is"
-                        " not there"
+                        f"rank {event.rank} is in {function} at {file}, line {line}, but the"
+                        " function is not there"
                     )
 
     def _source(self, arm: str, file: str) -> _Source | None:
@@ -172,10 +172,10 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
     """Yield what the proof says was stated, and what its ranks waited in."""
     values = still.values
     if values.get("spins") is not stated.spins:
-        yield f"the proof says spins: {values.get('spins')}, and the scenario states {stated.spins}"
+        yield f"the proof says spins: {values.get('spins')}, but the scenario states {stated.spins}"
     if values.get("polls") != [*stated.polls]:
         yield (
-            f"the proof says polls: {values.get('polls')}, and the scenario states"
+            f"the proof says polls: {values.get('polls')}, but the scenario states"
             f" {[*stated.polls]}"
         )
     if not isinstance(values.get(WATCHED), bool):
@@ -187,19 +187,19 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
         or not isinstance(ranks, list)
         or sorted(waits) != sorted(map(str, ranks))
     ):
-        yield "the proof does not say what each of its ranks waited in"
+        yield "the proof does not say which call each of its ranks waited in"
         return
     busy = values.get("busy")
     ends = values.get("ends")
     for rank, call in waits.items():
         loops = isinstance(busy, list) and any(str(one) == rank for one in busy)
         if loops and not stated.spins and call == "none":
-            yield f"rank {rank} was busy, and no loop is stated"
+            yield f"rank {rank} was busy, but the scenario does not state a loop"
         is_unknown = isinstance(call, str) and call.startswith("system call ")
         if is_unknown or (call in SLEEPS and not stated.polls):
             yield f"rank {rank} waited in {call}, which may end by itself"
         if call == "none" and not stated.spins and not stated.polls:
-            yield f"rank {rank} waited in nothing"
+            yield f"rank {rank} did not wait in any call"
         after = ends.get(rank) if isinstance(ends, dict) else 0.0
         # A main thread that is said to poll waits for moments only.
         is_late = after is None or (isinstance(after, int | float) and after > 0.0)
@@ -211,7 +211,7 @@ def _of_times(still: Event, history: History) -> Iterator[str]:
     """Times that no clock gives."""
     started = history.noted("world.start")
     if not started:
-        yield "it stood still before it was started"
+        yield "it made no progress even before it was started"
         return
     passed = (still.ns - started[0].event.ns) / 1e9
     for name in ("seconds", "after"):
@@ -224,7 +224,7 @@ def _of_times(still: Event, history: History) -> Iterator[str]:
         ):
             yield f"the proof says {name}: {value}"
         elif value > passed + ROUNDED:
-            yield f"the proof says {name}: {value}, and the world had run for {passed:.3f} s"
+            yield f"the proof says {name}: {value}, but the world had run for {passed:.3f} s"
     spinning = still.values.get("spinning")
     for ticks in spinning.values() if isinstance(spinning, dict) else ():
         if not isinstance(ticks, dict) or any(
@@ -249,12 +249,12 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
     # moved.
     maybe = [rank for rank in ends if 0 <= still.ns - ends[rank] < MOMENT_NS]
     if not isinstance(listed, list) or any(type(rank) is not int for rank in listed):
-        yield f"the proof is of ranks {listed}, which are no numbers"
+        yield f"the proof names ranks {listed}, which are not numbers"
         return
     missing = set(living) - set(listed)
     others = set(listed) - set(living) - set(maybe)
     if missing or others:
-        yield f"the proof is of ranks {listed}, and {living} had not ended"
+        yield f"the proof names ranks {listed}, but {living} had not ended"
     if history.is_of_programs:
         return
     stopped = history.noted("world.stopped")
@@ -263,19 +263,19 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
         was_asked = states[0].event.values.get("asked") if states else None
         is_there = stopped and ends.get(rank, still.ns) >= stopped[0].event.ns
         if not isinstance(was_asked, bool):
-            yield f"nobody asked rank {rank} where it stands"
+            yield f"rank {rank} was never asked for its stacks"
         elif not was_asked and not history.noted("world.unproved"):
-            yield f"rank {rank} was not asked where it stands, and a hang was proved"
+            yield f"rank {rank} was not asked for its stacks, but a hang was proved"
         elif was_asked and is_there:
             numbers = [
                 seen.event.values.get("sample") for seen in history.noted("rank.stack", rank)
             ]
             if len(numbers) < 2 or numbers != list(range(1, len(numbers) + 1)):
-                yield f"rank {rank} was asked twice where it stands, and its stacks are not there"
+                yield f"rank {rank} was asked twice for its stacks, but they are missing"
             elif not history.noted("world.unproved") and any(
                 not one for one in samples_of(history, rank)
             ):
-                yield f"rank {rank} was asked twice where it stands, and its stacks are empty"
+                yield f"rank {rank} was asked twice for its stacks, but they are empty"
 
 
 def _listed(value: object) -> list[Mapping[str, JSON]]:

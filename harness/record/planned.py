@@ -42,7 +42,7 @@ def planned_cells(
     if not ran and run.server_pids:
         raise Contradiction(
             RefusalWord.SKIP_CONTRADICTED,
-            "every cell is skipped, and the run started what forks ranks",
+            "every cell is skipped, but the run started the fork server",
         )
     for cell, fact in pairs:
         _demand_possible(scenario, run, cell, fact, ran, names)
@@ -77,8 +77,8 @@ def demand_strikes(scenario: Scenario, evidence: str, history: History) -> None:
         odd = [key for key in wanted if key in named and named[key] != wanted[key]]
         if odd:
             what = (
-                f"the harness names {odd[0]} {named[odd[0]]!r} of a fault, and the scenario states"
-                " another"
+                f"the harness names {odd[0]} {named[odd[0]]!r} of a fault, but the scenario states"
+                " a different one"
             )
             raise Contradiction(
                 RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}, line {seen.line}: {what}"
@@ -95,17 +95,17 @@ def _demand_possible(
 ) -> None:
     if fact.skipped is not None:
         if fact.candidate or fact.control:
-            raise RecordError(f"cell {cell.id} is skipped and has trials")
+            raise RecordError(f"cell {cell.id} is skipped, but has trials")
         if not _bears_out(fact.skipped, scenario, run, cell):
             message = (
-                f"cell {cell.id} is skipped for a reason that its run does not bear out:"
+                f"cell {cell.id} is skipped for a reason that its run does not support:"
                 f" {fact.skipped}"
             )
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
             raise Contradiction(
                 RefusalWord.SKIP_CONTRADICTED,
-                f"cell {cell.id} is skipped ({fact.skipped}), and {why}",
+                f"cell {cell.id} is skipped ({fact.skipped}), but {why}",
             )
         return
     away = (
@@ -115,12 +115,12 @@ def _demand_possible(
     )
     if reason := unmet(scenario.needs, run.environment) or away:
         raise Contradiction(
-            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}"
+            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, but its scenario {reason}"
         )
     for arm in missing(scenario, run):
         raise Contradiction(
             RefusalWord.SKIP_CONTRADICTED,
-            f"cell {cell.id} ran, and the {arm}'s environment was not made",
+            f"cell {cell.id} ran, but the {arm}'s environment was not made",
         )
     counts: dict[Arm, tuple[int, int]] = {
         "candidate": (fact.candidate, scenario.trials.candidate),
@@ -130,7 +130,7 @@ def _demand_possible(
         if not planned <= count <= planned + scenario.trials.max_voids * most_at_once(run):
             raise Contradiction(
                 RefusalWord.TRIALS_NOT_PLANNED,
-                f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}",
+                f"cell {cell.id} has {count} {arm} trials, but its scenario plans {planned}",
             )
         for index in range(count):
             if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:

@@ -76,7 +76,7 @@ class Ledgers(TrialReader):
         )
         if canonical(again) != canonical(dict(noted[0].event.values)):
             raise RecordError(
-                f"{evidence}, line {noted[0].line}: the ranks' ledgers give something else"
+                f"{evidence}, line {noted[0].line}: the ranks' ledgers give a different result"
             )
 
     @property
@@ -120,7 +120,7 @@ class Accounts(TrialReader):
             name = str(event.values.get("check"))
             if name in stated or name not in self._checks or event.rank is not None:
                 raise RecordError(
-                    f"{evidence}, line {seen.line}: an account that no check asks for, or a"
+                    f"{evidence}, line {seen.line}: no check asks for this account, or it is a"
                     " second one"
                 )
             stated[name] = event.values, seen.line
@@ -130,13 +130,13 @@ class Accounts(TrialReader):
                 continue
             if not wanted or name not in stated:
                 raise RecordError(
-                    f"{evidence}: the account of check {name} is missing, or nobody asks for it"
+                    f"{evidence}: the account of check {name} is missing, or no check asks for it"
                 )
             values, line = stated[name]
             if values.get("files") != files_of(check, history):
                 raise RecordError(
-                    f"{evidence}, line {line}: check {name} looked at other artefacts than were"
-                    " kept"
+                    f"{evidence}, line {line}: check {name} looked at artefacts that are not the"
+                    " ones that were kept"
                 )
             if not self._can or not all(
                 one.get("stored") is True for one in found_of(check, history).values()
@@ -147,7 +147,7 @@ class Accounts(TrialReader):
             (again,) = note_accounts([check], history, file=self._file)
             if canonical(again) != canonical(dict(values)):
                 raise RecordError(
-                    f"{evidence}, line {line}: the artefacts give check {name} another account"
+                    f"{evidence}, line {line}: the artefacts give check {name} a different account"
                 )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:

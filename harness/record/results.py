@@ -91,10 +91,10 @@ class ResultsFolder:
             )
         except ValueError:
             raise ResultsError(
-                f"{path} does not have the name of a run; name the folder as the run left it"
+                f"{path} does not have the name of a run; give the folder as the run named it"
             ) from None
         if not path.is_dir():
-            raise ResultsError(f"{path} is not there; name the folder as the run left it")
+            raise ResultsError(f"{path} does not exist; give the folder as the run named it")
         self.path = path
         self._scenario = path.parent
         self.root = path.parent.parent
@@ -178,8 +178,8 @@ class ResultsFolder:
             data = (self.path / name).read_bytes()
         if sha256(data) != self.digests.get(name):
             message = (
-                f"{self.path / name} was changed while the run was going on, and not by the"
-                " harness. Nothing was signed"
+                f"{self.path / name} was changed during the run, but not by the harness. Nothing"
+                " was signed"
             )
             raise ResultsError(message)
         return data
@@ -255,8 +255,8 @@ class ResultsFolder:
                 yield
         except Timeout:
             message = (
-                f"{self.root / LOCK} is held by another run for more than {LOCK_WITHIN:.0f} s: "
-                "end that run, or use another folder with --results"
+                f"{self.root / LOCK} was locked by another run for more than {LOCK_WITHIN:.0f} s;"
+                " end that run, or use another folder with --results"
             )
             raise ResultsError(message) from None
 

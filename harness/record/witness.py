@@ -155,7 +155,7 @@ class Witness(TrialReader):
                     place = f"{evidence}, line {started.line}"
                     self._refuse(
                         RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
-                        f"{place}: rank {rank} was started in another world",
+                        f"{place}: rank {rank} was started in a different world",
                     )
             for name, wanted in named_by:
                 said = history.said(rank, name)
@@ -173,7 +173,7 @@ class Witness(TrialReader):
             if pids.get(whose) != pid:
                 self._refuse(
                     RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
-                    f"{evidence}: an event of rank {whose} is of pid {pid}, not {pids.get(whose)}",
+                    f"{evidence}: an event of rank {whose} has pid {pid}, not {pids.get(whose)}",
                 )
 
     def _hear_gaps(
@@ -187,7 +187,7 @@ class Witness(TrialReader):
             )
             self._refuse(
                 RefusalWord.EVENTS_SHARED,
-                f"{copies} are alike to the nanosecond, one event after another: a copy",
+                f"{copies} have the same times to the nanosecond in every event, so one is a copy",
             )
         self._gaps |= stretches
 
@@ -212,7 +212,7 @@ class Witness(TrialReader):
                 other = known[ns, pid, name]
                 self._refuse(
                     RefusalWord.EVENTS_SHARED,
-                    f"{file} and {other} both hold {name} of pid {pid} at {ns} ns",
+                    f"{file} and {other} both contain {name} of pid {pid} at {ns} ns",
                 )
             known |= events
 
@@ -236,7 +236,7 @@ class Witness(TrialReader):
         if end - begin > seconds * 1e9 + ROUNDED:
             took = f"its trials took {(end - begin) / 1e9:.1f} s, from the first to the last"
             self._refuse(
-                RefusalWord.SECONDS_TOO_SHORT, f"the run says that it took {seconds} s, and {took}"
+                RefusalWord.SECONDS_TOO_SHORT, f"the run says that it took {seconds} s, but {took}"
             )
         # At the same moment, what ends goes before what begins.
         begun = [(first, 1, file) for first, _, _, file in spans]
@@ -291,7 +291,7 @@ def demand_own(
         }
         for key, value in spellings.items():
             if (found := begin.values.get(key)) != value:
-                message = f"{evidence} is of another trial: its {key} is {found!r}, not {value!r}"
+                message = f"{evidence} is from another trial: its {key} is {found!r}, not {value!r}"
                 raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
         moment = clock_of(begin.values), begin.ns
         if moment in begun:
@@ -362,7 +362,7 @@ def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
                 ran = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
                 raise Contradiction(
                     RefusalWord.TRIALS_NOT_PLANNED,
-                    f"cell {cell.id} has {ran}, and its scenario plans {planned}",
+                    f"cell {cell.id} has {ran}, but its scenario plans {planned}",
                 )
 
 
@@ -372,5 +372,5 @@ def _first_event(text: bytes, name: str) -> Event:
     except EventError as error:
         raise RecordError(f"{name}: {error}") from None
     if (event.by, event.name) != ("harness", "world.begin"):
-        raise RecordError(f"{name} does not begin with its world")
+        raise RecordError(f"{name} does not begin with world.begin")
     return event

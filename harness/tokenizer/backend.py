@@ -70,21 +70,22 @@ class Serialised:
         at = text.find(MODEL + TYPE)
         if at < 0:
             raise Unidentifiable(
-                "this version of tokenizers writes a tokenizer in a layout that is not known here"
+                "this version of tokenizers writes a tokenizer in a layout that this version does"
+                " not know"
             )
         head = json.loads(text[:at] + b"}")
         begin = at + len(MODEL)
         kind = text[begin + len(TYPE) : text.index(b'"', begin + len(TYPE))].decode()
         opening = text.find(VOCABULARY, begin)
         if opening < 0 or kind not in FOLLOWS:
-            raise Unidentifiable(f"a model of type {kind!r} is not known here")
+            raise Unidentifiable(f"a model of type {kind!r} is not supported")
         start = opening + len(VOCABULARY)
         closing = FOLLOWS[kind]
         # The last two braces close the model and the tokenizer.
         end = text.find(closing, start) if closing else len(text) - 2
         if end < 0:
             raise Unidentifiable(
-                f"the model of type {kind!r} is written in a layout that is not known here"
+                f"the model of type {kind!r} is written in a layout that this version does not know"
             )
         rest = text[end:-2]
         merges = None
@@ -128,7 +129,8 @@ def read(backend: Any) -> Serialised:
         Unidentifiable: if a component is Python code, which cannot be written down.
     """
     with panics_become(
-        Unidentifiable, "this tokenizer cannot be written down (is a component of it Python code?)"
+        Unidentifiable,
+        "this tokenizer cannot be serialized (is one of its components Python code?)",
     ):
         return Serialised.take_apart(written(backend))
 
@@ -268,7 +270,9 @@ def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:
     How a backend finds them depends on the order in which they and the normalizer were set, which
     is not written down.
     """
-    with panics_become(Unidentifiable, "the tokenizer fails on a text with an added token"):
+    with panics_become(
+        Unidentifiable, "the tokenizer fails on a text that contains an added token"
+    ):
         ids = [
             ids_of(backend, f"a{token['content']} b {token['content'].lower()}")
             for token in added[:MOST_ADDED]

@@ -174,8 +174,8 @@ def main() -> int:
     except MemoryError:
         reply = {
             "refused": (
-                f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it"
-                " may have"
+                f"{request['paths'][0]}: needs more memory than the limit of {request['memory']}"
+                " bytes"
             )
         }
     # A Rust panic is a BaseException, and each of them is an answer.
@@ -186,8 +186,8 @@ def main() -> int:
         text = json.dumps(
             {
                 "refused": (
-                    f"{request['paths'][0]}: gives short texts millions of ids, and no tokenizer"
-                    " does"
+                    f"{request['paths'][0]}: returns millions of ids for short texts, which no"
+                    " real tokenizer does"
                 )
             }
         )

@@ -107,8 +107,8 @@ def _of_folder(
                     origin=origin,
                     path=folder / name,
                     complaint=(
-                        "is a part of a tokenizer: which ids it gives is decided by a class of"
-                        " transformers"
+                        "is only a part of a tokenizer; a class of transformers decides which ids"
+                        " it gives"
                     ),
                 )
 
@@ -158,7 +158,7 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
                 yield CandidatePlace(
                     origin=origin,
                     path=file,
-                    complaint=f"is a link that leads out of the cache, to {os.path.realpath(file)}",
+                    complaint=f"is a link to a place outside the cache, {os.path.realpath(file)}",
                 )
             else:
                 yield place
@@ -171,7 +171,7 @@ _HINTS = {
     (
         "llama",
         32_000,
-    ): "Llama 2, Mistral 7B, TinyLlama, Vicuna and dozens more, which are not the same",
+    ): "Llama 2, Mistral 7B, TinyLlama, Vicuna and dozens more, which differ from each other",
     ("llama", 128_256): "Llama 3, 3.1, 3.2 and 3.3",
     ("gpt2", 50_257): "GPT-2",
     ("qwen2", 151_936): "Qwen 1.5, 2 and 2.5",
@@ -330,8 +330,8 @@ def _inside(file: GgufFile) -> Candidate:
             standing="refused",
             reasons=(
                 (
-                    f"the pre-tokenizer that it names is {named}: how text is split is not known,"
-                    " and not guessed"
+                    f"it names the pre-tokenizer {named}, so we do not know how text is split, and"
+                    " do not guess"
                 ),
             ),
             fingerprint=form.fingerprint,
@@ -345,7 +345,7 @@ def _inside(file: GgufFile) -> Candidate:
         for finding in findings
         if finding.severity == "warning"
     ]
-    known = "no error in it" if warnings else "nothing wrong found in it"
+    known = "no errors were found in it" if warnings else "no problem was found in it"
     usable = f"{plural(form.size, 'id')}, {known}; engines that read GGUF files can use it"
     if (
         isinstance(pre, bytes)
@@ -399,13 +399,13 @@ def _judged(
     if rows is not None and answer["size"] > rows:
         return "differs", (
             (
-                f"it has {answer['size']} ids, and the model has {rows} rows for them: the last"
-                " ones have none"
+                f"it has {answer['size']} ids, but the model has only {rows} rows, so the last ids"
+                " have none"
             ),
         )
     if not held_against:
         return "undecided", (
-            "the model holds no tokenizer to compare it with: that it fits is not a proof",
+            "the model contains no tokenizer to compare it with, so a matching size is not proof",
         )
     rows_of = {
         sort: [
@@ -425,10 +425,10 @@ def _judged(
     if rows_of["undecided"]:
         return "undecided", (
             *rows_of["undecided"],
-            "what it says agrees; `rankproof tokenizer parity` tries the rest",
+            "what the file states agrees; run `rankproof tokenizer parity` to test the rest",
         )
     return "same", (
-        f"all {answer['size']} ids, their types and their order are those of the model",
+        f"all {answer['size']} ids, their types and their order are the same as the model's",
         *notes,
     )
 
@@ -436,7 +436,7 @@ def _judged(
 def _hints(file: GgufFile) -> tuple[str, ...]:
     """Hints at where the tokenizer is: the model's stated origin, its architecture and its size."""
     hints = [
-        f"{key.name} is {quoted(key.value.decode(errors='backslashreplace'))}: look there"
+        f"{key.name} is {quoted(key.value.decode(errors='backslashreplace'))}; look there"
         for key in file.keys.values()
         if _ORIGIN.fullmatch(key.name) and isinstance(key.value, bytes)
     ]
@@ -446,7 +446,7 @@ def _hints(file: GgufFile) -> tuple[str, ...]:
         name = architecture.decode(errors="backslashreplace")
         if (likely := _HINTS.get((name, rows))) is not None:
             hints.append(
-                f"architecture {name} with {rows} rows is that of {likely}: a hint, and not a proof"
+                f"architecture {name} with {rows} rows suggests {likely} (a hint, not proof)"
             )
     return tuple(hints)
 

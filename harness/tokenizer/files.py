@@ -76,8 +76,8 @@ def _in_range(path: Path, token: str, index: int) -> None:
 
 def _shared(path: Path, first: str, second: str, index: int) -> Unreadable:
     return Unreadable(
-        f"{path}: {quoted(first)} and {quoted(second)} share the id {index}: text gets one of them"
-        " only"
+        f"{path}: {quoted(first)} and {quoted(second)} share the id {index}, so text can only get"
+        " one of them"
     )
 
 
@@ -126,8 +126,8 @@ def read_path(path: Path) -> TokenizerFiles:
         return _read_folder(path)
     if path.suffix != ".json":
         if not path.exists():
-            raise Absent(f"{path}: is not there")
-        raise Unreadable(f"{path}: is not a tokenizer.json or a folder that holds one")
+            raise Absent(f"{path}: does not exist")
+        raise Unreadable(f"{path}: is not a tokenizer.json or a folder with one")
     _, backend = _read_backend(path)
     return TokenizerFiles(backend=backend, alone=True)
 
@@ -137,7 +137,7 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
 
     raw, text = read_object(path, inside=path.parent)
     if not isinstance(raw.get("model"), dict):
-        raise Unreadable(f"{path}: has no model: it is not a tokenizer.json")
+        raise Unreadable(f"{path}: has no model, so it is not a tokenizer.json")
     with panics_become(Unreadable, f"{path}: is not a tokenizer"):
         backend = Tokenizer.from_str(text)
     check_ids(path, raw)
@@ -149,9 +149,9 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     if not is_there(file):
         held = sorted(entry.name for entry in folder.iterdir())[:8]
         raise Absent(
-            f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other"
-            " files encode is decided by a class of transformers: load them with it and identify"
-            " the object, or name one of the files"
+            f"{folder}: has no tokenizer.json (it contains {', '.join(held) or 'nothing'}); a"
+            " class of transformers decides how other files encode: load them with that class and"
+            " identify the object, or name one of the files"
         )
     raw, backend = _read_backend(file)
     config = _optional(folder, CONFIG)
@@ -189,7 +189,7 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     more = folder / TEMPLATES
     if more.is_dir():
         if not more.resolve().is_relative_to(folder.resolve()):
-            raise Unreadable(f"{more}: is a link that leads out of its folder")
+            raise Unreadable(f"{more}: is a link to a place outside its folder")
         templates |= {
             file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))
         }
@@ -387,7 +387,7 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
         allowed.append(folder.parent.parent / "blobs")
     if not any(real.is_relative_to(place) for place in allowed):
         raise Unreadable(
-            f"{path}: is a link that leads out of its folder, to {real}; put the file itself there"
+            f"{path}: is a link to a place outside its folder, to {real}; put the file itself there"
         )
     try:
         content = read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
@@ -409,12 +409,12 @@ def read_object(path: Path, *, inside: Path) -> tuple[dict[str, Any], str]:
         raise Unreadable(f"{path}: is empty")
     if "\0" in text:
         raise Unreadable(
-            f"{path}: holds NUL bytes at {text.index(chr(0))}; it was not written to its end"
+            f"{path}: contains NUL bytes at {text.index(chr(0))}; it was not written completely"
         )
     try:
         tree = strict_json(text)
     except MemoryError:
-        raise Unreadable(f"{path}: needs more memory than a tokenizer may take") from None
+        raise Unreadable(f"{path}: needs more memory than the limit for a tokenizer") from None
     except NotStrict as error:
         raise Unreadable(f"{path}: {error}") from None
     if not isinstance(tree, dict):

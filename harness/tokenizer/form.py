@@ -196,7 +196,7 @@ class Lost:
         """Describe what is lost, with its scale."""
         if not self.ranges:
             if self.needed:
-                return "every character that needs them has a token of its own, so nothing is lost"
+                return "every character that needs them has its own token, so nothing is lost"
             return "they occur in no UTF-8 text, so nothing is lost"
         shown = ", ".join(_range(*pair) for pair in self.ranges[:_SHOWN])
         rest = len(self.ranges) - _SHOWN

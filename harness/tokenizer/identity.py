@@ -177,13 +177,13 @@ class Identity:
         try:
             identity = cls.of(parts, depth=read["depth"])
         except UnicodeEncodeError:
-            raise IdentityMalformed("parts hold half a character (a lone surrogate)") from None
+            raise IdentityMalformed("parts contain half a character (a lone surrogate)") from None
         for name in ("semantic", "full"):
             if not isinstance(read[name], str) or not re.fullmatch("[0-9a-f]{64}", read[name]):
                 raise IdentityMalformed(f"{name} must be 64 lower-case hex digits")
             if read[name] != getattr(identity, name):
                 raise IdentityMalformed(
-                    f"{name} does not follow from the parts: the identity was edited"
+                    f"{name} does not follow from the parts: so the identity was edited"
                 )
         return identity
 

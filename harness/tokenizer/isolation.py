@@ -89,7 +89,7 @@ def ask(
         except subprocess.TimeoutExpired:
             child.kill()
             raise Unreadable(
-                f"{named[0]}: could not be read within {seconds} s, and was given up"
+                f"{named[0]}: could not be read within {seconds} s; reading was stopped"
             ) from None
         except BaseException:
             child.kill()
@@ -101,7 +101,7 @@ def ask(
     except ValueError:
         last = complaint.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1][:300]
         raise Unreadable(
-            f"{named[0]}: the process that reads it ended with {child.returncode}: {last}"
+            f"{named[0]}: the process that read it exited with code {child.returncode}: {last}"
         ) from None
     if "not comparable" in answer:
         raise NotComparable(answer["not comparable"])
@@ -114,10 +114,10 @@ def ask(
 
 def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
-        return f"needs more than {seconds} s of CPU time to read, and no tokenizer does"
+        return f"needs more than {seconds} s of CPU time to read, which no real tokenizer does"
     return (
-        f"the process that read it died of {signal_name(number)}: the tokenizers library crashed"
-        f" on it, or wanted more than {memory} bytes"
+        f"the process that read it was killed by {signal_name(number)}: the tokenizers library"
+        f" crashed, or needed more than {memory} bytes"
     )
 
 

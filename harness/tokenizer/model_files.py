@@ -118,8 +118,8 @@ def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[s
     named = list(repositories(model))
     if not named:
         said.append(
-            "the model names no repository that it is from: name one with --tokenizer, make a lock,"
-            " or use the tokenizer inside the model, if nothing is wrong with it"
+            "the model does not name the repository that it comes from; name one with"
+            " --tokenizer, make a lock, or use the tokenizer inside the model if it is correct"
         )
     yield from ((name, None) for name in named)
 
@@ -187,7 +187,7 @@ def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
     for model in models:
         if by_path.setdefault(model.path, model) != model:
             raise SourceRefused(
-                f"two model files are called {model.path}: a lock tells them apart by their paths"
+                f"two model files are called {model.path}, but a lock needs different paths"
             )
     return tuple(by_path[path] for path in sorted(by_path))
 
@@ -225,19 +225,19 @@ def model_difference(lock: Lock, path: Path) -> str | None:
         SourceRefused: the lock holds no models.
     """
     if not lock.models:
-        raise SourceRefused("the lock holds no model files: make it anew with --model")
+        raise SourceRefused("the lock contains no model files; make it again with --model")
     here = record_of_file(path)
     if any((locked.size, locked.sha256) == (here.size, here.sha256) for locked in lock.models):
         return None
     same = next((locked for locked in lock.models if Path(locked.path).name == here.path), None)
     if same is None:
         return (
-            f"{path} is none of the lock's models"
+            f"{path} is not one of the lock's models"
             f" ({', '.join(locked.path for locked in lock.models)})"
         )
     if same.size != here.size:
-        return f"{path} has {here.size:,} bytes, and the lock's {same.path} has {same.size:,}"
-    return f"{path} has other bytes than the lock's {same.path}"
+        return f"{path} has {here.size:,} bytes, but the lock's {same.path} has {same.size:,}"
+    return f"{path} has different bytes from the lock's {same.path}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,12 +282,12 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
                 model=model,
                 word="ill",
                 tokenizer=None,
-                said=("no tokenizer of it was found", *said),
+                said=("no tokenizer was found for it", *said),
             )
         proof = (
             resolution.chosen.reasons[0]
             if resolution.proven
-            else "only the tokenizer inside is there"
+            else "there is only the tokenizer inside"
         )
         place = resolution.chosen.path
         kept = None

@@ -94,16 +94,16 @@ def lost_index(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lost_file, "which is not there"),
-        (cut_off, "ends within d"),
-        (cut_off_header, "is not a safetensors file"),
-        (other_shape, "another number of bytes"),
-        (twice, f"lies in {HALVES[0]} and in model.safetensors|lies in model.safetensors and in"),
+        (lost_file, "which is missing"),
+        (cut_off, "ends inside d"),
+        (cut_off_header, "is not a readable safetensors file"),
+        (other_shape, "number of bytes for"),
+        (twice, f"in both {HALVES[0]} and model.safetensors|in both model.safetensors and"),
         (truncated_index, "does not name d"),
-        (index_of_another_revision, f"says that {HALVES[0]} holds d"),
+        (index_of_another_revision, f"says that {HALVES[0]} contains d"),
         (damaged_index, "cannot be read"),
-        (index_that_leaves_the_folder, "maps no tensors to files beside it"),
-        (lost_index, f"and no {checkpoint.INDEX}"),
+        (index_that_leaves_the_folder, "does not map tensors to files in its folder"),
+        (lost_index, f"but no {checkpoint.INDEX}"),
     ],
 )
 def test_a_checkpoint_that_is_not_whole_is_refused(

@@ -493,6 +493,6 @@ def test_a_key_that_mlx_lm_cannot_do_without_is_named() -> None:
 
 def test_a_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
     """What is not a model's folder is said to be none."""
-    with pytest.raises(ModelError, match=r"holds no config\.json"):
+    with pytest.raises(ModelError, match=r"has no readable config\.json"):
         config_of(tmp_path)
     assert Offer() == Offer(single=False, tensor=False, pipeline=False)

@@ -176,7 +176,7 @@ def test_a_full_disk_stops_the_hub(folder: Path, ask: Ask) -> None:
         hub.requests()
     with pytest.raises(ConnectionError):
         ask(hub, CONFIG)
-    with pytest.raises(HubError, match="make room"):
+    with pytest.raises(HubError, match="free some space"):
         hub.stop()
 
 

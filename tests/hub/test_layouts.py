@@ -125,5 +125,5 @@ def test_unknown_layouts_and_full_folders_are_errors(tmp_path: Path) -> None:
     with pytest.raises(HubError, match="gpt2"):
         write(tmp_path, ["gpt3"])
     write(tmp_path, ["templates"])
-    with pytest.raises(HubError, match="is there already"):
+    with pytest.raises(HubError, match="already exists"):
         write(tmp_path, ["templates"])

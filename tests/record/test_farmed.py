@@ -80,9 +80,9 @@ def test_a_trial_is_of_the_place_it_names() -> None:
 @pytest.mark.parametrize(
     ("about", "why"),
     [
-        ({}, "node None, and the run has none such"),
-        ({"node": 3}, "node 3, and the run has none such"),
-        ({"node": True}, "node True, and the run has none such"),
+        ({}, "node None, but the run has no such node"),
+        ({"node": 3}, "node 3, but the run has no such node"),
+        ({"node": True}, "node True, but the run has no such node"),
         ({"node": 0, "lost": True}, "which was not lost"),
     ],
 )
@@ -176,7 +176,7 @@ def test_only_a_lost_node_voids_what_nobody_saw(kind: str, code: VoidCode | None
         ({"jobs": 2}, "what no run over machines has"),
         ({"environments": {"candidate": None}}, "what no run over machines has"),
         ({"farm": FarmFacts.model_construct(nodes=[])}, "what no run over machines has"),
-        ({"machines": ["a", "a"]}, "not each another one"),
+        ({"machines": ["a", "a"]}, "lists a machine twice"),
         ({"needs": Needs(cores=2)}, ""),
         ({"needs": Needs(cores=3)}, "needs 3 cores"),
         ({"needs": Needs(memory="2GiB")}, "needs 2.0 GiB of memory"),

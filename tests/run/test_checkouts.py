@@ -310,7 +310,7 @@ def test_a_forged_checkout_is_refused(
         in verdict(no_checkout)
     )
     assert "is not the wheel that own was installed from" in verdict(other_wheel)
-    assert "does not tell for each arm what its repository holds" in verdict(silent)
+    assert "does not state the contents of the repository for each arm" in verdict(silent)
 
     files = evident_wheel((ran.folder / WHEEL).read_bytes())
     text = b"NUMBER = 2 # other\n"

@@ -178,7 +178,7 @@ def test_a_file_of_requirements_is_evidence(
         return str(refused.value)
 
     other = pinned["new.txt"].replace("word==1.2", "word==1.3")
-    assert "is not the scenario's, or not the one that is kept" in judged(other, told=False)
+    assert "is not the scenario's, or not the one that was kept" in judged(other, told=False)
     assert "word 1.3 was asked for, 1.2 is there" in judged(other, told=True)
     assert "word 1.2 is installed, but was not requested" in judged(
         pinned["new.txt"].splitlines()[0], told=True

@@ -107,33 +107,32 @@ def stored(folder: str) -> dict[str, Stored]:
     named = _index(place / INDEX)
     files = sorted({*place.glob(PATTERN), *(place / name for name in set(named.values()))})
     if not files:
-        raise ValueError(f"{place.name} holds no {PATTERN} file: convert the model first")
+        raise ValueError(f"{place.name} contains no {PATTERN} file; convert the model first")
     if lost := [path.name for path in files if not path.is_file()]:
-        raise ValueError(f"{INDEX} names {lost[0]}, which is not there: fetch it")
+        raise ValueError(f"{INDEX} names {lost[0]}, which is missing; fetch it")
     tensors: dict[str, Stored] = {}
     for path in files:
         for name, tensor in header(path).items():
             if name in tensors:
                 raise ValueError(
-                    f"{name} lies in {tensors[name].file.name} and in {path.name}: remove one of"
+                    f"{name} is in both {tensors[name].file.name} and {path.name}; remove one of"
                     " them"
                 )
             tensors[name] = tensor
     for name, file in named.items():
         if name not in tensors or tensors[name].file.name != file:
             raise ValueError(
-                f"{INDEX} says that {file} holds {name}, which it does not: fetch both of one"
-                " revision"
+                f"{INDEX} says that {file} contains {name}, but it does not; fetch both from the"
+                " same revision"
             )
     if named and (lost := sorted(tensors.keys() - named.keys())):
         raise ValueError(
-            f"{INDEX} does not name {lost[0]}, which {tensors[lost[0]].file.name} holds: fetch it"
+            f"{INDEX} does not name {lost[0]}, which is in {tensors[lost[0]].file.name}; fetch it"
             " again"
         )
     if not named and place.joinpath("model.safetensors") not in files:
         raise ValueError(
-            f"{place.name} has {files[0].name} and no {INDEX}, which says what belongs to it:"
-            " fetch it"
+            f"{place.name} has {files[0].name} but no {INDEX}, which lists its files; fetch it"
         )
     return tensors
 
@@ -151,7 +150,7 @@ def demand_index(folder: str) -> None:
     """
     if not Path(folder, INDEX).is_file():
         raise ValueError(
-            f"mlx-lm's pipeline reads {INDEX}, which is not in {Path(folder).name}: convert the"
+            f"mlx-lm's pipeline reads {INDEX}, which is not in {Path(folder).name}; convert the"
             " model"
         )
 
@@ -163,9 +162,9 @@ def _index(path: Path) -> dict[str, str]:
     try:
         files = json.loads(path.read_bytes())["weight_map"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path.name} cannot be read ({error}): fetch it again") from None
+        raise ValueError(f"{path.name} cannot be read ({error}); fetch it again") from None
     if not isinstance(files, dict) or not files or not all(map(_is_file_name, files.values())):
-        raise ValueError(f"{path.name} maps no tensors to files beside it: fetch it again")
+        raise ValueError(f"{path.name} does not map tensors to files in its folder; fetch it again")
     return files
 
 
@@ -189,18 +188,18 @@ def header(path: Path) -> dict[str, Stored]:
         tensors = {name: _entry(path, entry, 8 + size) for name, entry in entries.items()}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(
-            f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
+            f"{path.name} is not a readable safetensors file ({error}); fetch it again"
         ) from None
     for name, tensor in tensors.items():
         if tensor.end > many:
-            raise ValueError(f"{path.name} ends within {name}: it was cut off; fetch it again")
+            raise ValueError(f"{path.name} ends inside {name}, so it was cut off; fetch it again")
         if (
             tensor.end - tensor.begin != math.prod(tensor.shape) * WIDTHS.get(tensor.dtype, 0)
             and tensor.dtype in WIDTHS
         ):
             raise ValueError(
-                f"{path.name} holds {name} in another number of bytes than its shape: fetch it"
-                " again"
+                f"{path.name} has a number of bytes for {name} that does not match its shape;"
+                " fetch it again"
             )
     return tensors
 

@@ -57,9 +57,9 @@ def files(name: str) -> dict[str, bytes]:
         ModelError: no such model, or numpy is not here.
     """
     if name not in MODELS:
-        raise ModelError(f"{name!r}: no such model; there are {', '.join(MODELS)}")
+        raise ModelError(f"{name!r}: no such model; the models are {', '.join(MODELS)}")
     if lacks := missing("numpy"):
-        raise ModelError(f"{name} is made with numpy, and {lacks}")
+        raise ModelError(f"{name} is made with numpy, but {lacks}")
     recipe = MODELS[name]
     tensors = recipe.tensors()
     # mlx-lm reads which file holds a layer from the index, where it splits a model by layers.
@@ -84,8 +84,8 @@ def _weights(name: str, recipe: Recipe, tensors: Mapping[str, DrawnTensor]) -> b
         data = b""
     if sha256(data) != pinned:
         raise ModelError(
-            f"the weights of {name} ({path.name}) are not those that were pinned: install Rankproof"
-            " again"
+            f"the weights of {name} ({path.name}) differ from the pinned weights; install"
+            " Rankproof again"
         )
     return data
 
@@ -108,7 +108,7 @@ def write(name: str, folder: Path) -> Path:
     """
     content = files(name)
     if folder.exists() and any(folder.iterdir()):
-        raise ModelError(f"{folder}: is there already; remove it, or choose another folder")
+        raise ModelError(f"{folder}: already exists; remove it, or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in content.items():
         (folder / path).write_bytes(data)
@@ -130,7 +130,7 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
         OSError: the cache cannot be written.
     """
     if name not in MODELS:
-        raise ModelError(f"{name!r}: no such model; there are {', '.join(MODELS)}")
+        raise ModelError(f"{name!r}: no such model; the models are {', '.join(MODELS)}")
     root = cache or cache_folder("models", variable=VARIABLE)
     place = root / f"{name}-{_made_by()[:16]}" / name
     if _is_whole(place):
@@ -189,10 +189,10 @@ def config_of(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
+            f"{folder.name} has no readable config.json ({error}); give the folder of a model"
         ) from None
     if not isinstance(config, dict):
-        raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
+        raise ModelError(f"{folder.name}/config.json is not a mapping; give the folder of a model")
     return config
 
 
@@ -227,13 +227,13 @@ def describe(folder: Path) -> dict[str, Any]:
             headers.append(checkpoint.header(path))
         except OSError as error:
             raise ModelError(
-                f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
+                f"{path.name} is not a readable safetensors file ({error}); fetch it again"
             ) from None
         except ValueError as error:
             raise ModelError(str(error)) from None
     shapes = {name: tensor.shape for header in headers for name, tensor in header.items()}
     if not shapes:
-        raise ModelError(f"{folder.name} holds no safetensors file: convert the model first")
+        raise ModelError(f"{folder.name} contains no safetensors file; convert the model first")
     return {
         "architecture": (config.get("architectures") or [text.get("model_type")])[0],
         "layers": stated(text, *LAYERS),

@@ -45,7 +45,7 @@ def compare(first: ComparedTokenizer | Form, second: ComparedTokenizer | Form) -
     if isinstance(first, Form) and isinstance(second, Form):
         return compare_forms(first, second)
     if isinstance(first, Form) or isinstance(second, Form):
-        raise TypeError("a form is compared with another form")
+        raise TypeError("a form can only be compared with another form")
     return compare_identities(first, second)
 
 
@@ -69,7 +69,7 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
     if a["model"] != b["model"]:
         yield _differs(
             "model",
-            f"the first is {a['model']} and the second {b['model']}: they share no algorithm",
+            f"the first is {a['model']} and the second {b['model']}: their algorithms differ",
         )
     yield from _tokens(first, second)
     if a["token types"] != b["token types"]:
@@ -103,7 +103,7 @@ def _valued(part: str, first: Form, second: Form) -> Difference:
         if not settled and (why := form.assumed.get(part)) is not None:
             return _undecided(part, f"{words}; of the {side}: {why}")
     if part == "pre-tokenizer" and (x.startswith(_UNKNOWN) != y.startswith(_UNKNOWN)):
-        words += "; how llama.cpp's splits is not written down here, and not guessed"
+        words += "; we do not know how llama.cpp's pre-tokenizer splits text, and do not guess"
         return _undecided(part, words)
     return _differs(part, words)
 
@@ -157,7 +157,7 @@ def _tokens(first: Form, second: Form) -> Iterator[Difference]:
         )
         bare = (second if side == "first" else first).format == "tiktoken"
         if bare and NORMAL not in form.types[fewer:]:
-            yield _undecided("tokens", f"{more}: a tiktoken file holds no special tokens")
+            yield _undecided("tokens", f"{more}: a tiktoken file does not contain special tokens")
         else:
             yield _differs("tokens", more)
 
@@ -174,9 +174,9 @@ def _types(first: Form, second: Form) -> Iterator[Difference]:
     index = differing[0]
     kinds = [TYPE_NAMES.get(form[index], f"type {form[index]}") for form in (a, b)]
     more = f" (and {plural(len(differing) - 1, 'more id')})" if len(differing) > 1 else ""
-    meant = ": text can write it in one of them and not in the other"
+    meant = ": in only one of them can text contain it"
     if {a[index], b[index]} == {NORMAL, USER_DEFINED}:
-        meant = ": one of them finds it in text before anything else"
+        meant = ": one of them looks for it in text before anything else"
     words = (
         f"token types: id {index}, {token(texts[index])}, is {kinds[0]} in the first and {kinds[1]}"
         " in the second"
@@ -198,8 +198,8 @@ def _order(first: Form, second: Form) -> Iterator[Difference]:
     elif "ranks" in by:
         yield _undecided(
             "merges",
-            f"merges: the first goes by {by[0]}, the second by {by[1]}; whether ids are the same,"
-            " parity says",
+            f"merges: the first uses {by[0]}, the second {by[1]}; run `rankproof tokenizer parity`"
+            " to see whether the ids are the same",
         )
     else:
         yield from _merges_of_scores(*((first, second) if by[0] == "merges" else (second, first)))
@@ -214,7 +214,9 @@ def _ordered_by(form: Form) -> str:
 def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
     at = next((rank for rank, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
     if at is None:
-        yield _differs("merges", "merges: a piece holds a space, and they are cut at another one")
+        yield _differs(
+            "merges", "merges: a piece contains a space, and the two are split at different spaces"
+        )
         return
     shown = [pair(merges[at]) if at < len(merges) else "none" for merges in (a, b)]
     counts = f"{len(a)} and {len(b)} merges; " if len(a) != len(b) else ""
@@ -225,7 +227,7 @@ def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
         for merges, side in ((gone, "first"), (new, "second"))
         if merges
     ]
-    order = "" if only else "; the same ones in another order"
+    order = "" if only else "; they are the same merges in another order"
     yield _differs(
         "merges",
         f"merges: {counts}rank {at} is {shown[0]} in the first and {shown[1]} in the"
@@ -245,7 +247,7 @@ def _scores(first: Form, second: Form) -> Iterator[Difference]:
             " the second",
         )
     elif len(a) == len(b):
-        yield _differs("scores", "scores: they differ beyond what float32 holds")
+        yield _differs("scores", "scores: they differ by more than float32 precision")
 
 
 def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
@@ -279,15 +281,15 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
             if left in ids and right in ids and (left, right) not in there:
                 yield _differs(
                     "merges",
-                    f"merges: {pair(left + b' ' + right)} is missing, and the scores of the other"
-                    " make it",
+                    f"merges: {pair(left + b' ' + right)} is missing, but follows from the other's"
+                    " scores",
                 )
                 return
     yield _undecided(
         "merges",
-        "merges: one goes by merges and the other by scores; the merges are those that the scores"
-        " make, in their order. Where two pairs overlap they can still choose otherwise: parity"
-        " says",
+        "merges: one uses merges and the other scores; the merges follow from the scores, in the"
+        " same order. Where two pairs overlap, the two can still choose differently; run"
+        " `rankproof tokenizer parity` to check",
     )
 
 
@@ -300,8 +302,8 @@ def _beside(first: Form, second: Form) -> Iterator[Difference]:
         if x is None or y is None:
             side, said = ("second", y) if x is None else ("first", x)
             words = (
-                f"{part}: {_named(part, str(said), first if y is None else second)}, says the"
-                f" {side} alone"
+                f"{part}: {_named(part, str(said), first if y is None else second)}, only"
+                f" according to the {side}"
             )
             yield Difference(part=part, words=words, semantic=True, sort="remark")
             continue

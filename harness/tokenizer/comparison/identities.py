@@ -256,8 +256,8 @@ def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference
     sides = [parts.get("fingerprint") for parts in (a, b)]
     if None in sides:
         raise NotComparable(
-            "one has no fingerprint: it is Python code, or an identity of depth cheap; compare the"
-            " files"
+            "one has no fingerprint, because it is Python code or an identity of depth cheap;"
+            " compare the files"
         )
     if sides[0] == sides[1]:
         return []

@@ -61,11 +61,11 @@ def engine_of(where: str) -> str:
         return "server"
     path = Path(where)
     if not path.exists():
-        raise Absent(f"{where}: is not there")
+        raise Absent(f"{where}: does not exist")
     if path.is_dir() or path.suffix == ".json":
         if path.name.startswith("tekken"):
             raise EngineFailed(
-                f"{where}: no engine for tekken files is known here; convert it to a tokenizer.json"
+                f"{where}: no engine supports tekken files; convert it to a tokenizer.json"
             )
         return _installed("tokenizers", where)
     with path.open("rb") as file:
@@ -73,13 +73,13 @@ def engine_of(where: str) -> str:
     if head == b"GGUF":
         if importlib.util.find_spec("llama_cpp") is None:
             raise EngineFailed(
-                f"{where}: llama.cpp is not installed here: pip install llama-cpp-python, or name"
+                f"{where}: llama.cpp is not installed; run pip install llama-cpp-python, or give"
                 " the address of a server that runs the model"
             )
         return "llama.cpp"
     if path.suffix == ".model":
         return _installed("sentencepiece", where)
-    raise EngineFailed(f"{where}: no engine runs such a file here")
+    raise EngineFailed(f"{where}: no engine supports this file type")
 
 
 def _installed(library: str, where: str) -> str:
@@ -231,19 +231,21 @@ class Engine:
         parts = [self._held]
         while b"\n" not in parts[-1]:
             if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise EngineFailed(f"{self.where}: {self.name} gave no answer in {self._seconds} s")
+                raise EngineFailed(
+                    f"{self.where}: {self.name} did not answer within {self._seconds} s"
+                )
             part = os.read(descriptor, 1 << 20)
             if not part:
                 raise self._death()
             parts.append(part)
             if sum(map(len, parts)) > LARGEST:
                 raise EngineFailed(
-                    f"{self.where}: {self.name} answers with more than {LARGEST} bytes"
+                    f"{self.where}: {self.name} sent an answer of more than {LARGEST} bytes"
                 )
         line, _, self._held = b"".join(parts).partition(b"\n")
         return line
 
     def _death(self) -> EngineFailed:
         code = self._process.wait()
-        how = f"died of {signal_name(-code)}" if code < 0 else f"ended with {code}"
-        return EngineFailed(f"{self.where}: {self.name} {how} while it was asked")
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        return EngineFailed(f"{self.where}: {self.name} {how} before it answered")

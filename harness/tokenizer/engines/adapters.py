@@ -160,14 +160,16 @@ class TokenizeServer:
             with self._opener.open(request, timeout=SERVER_SECONDS) as answer:
                 content = answer.read(MOST_ANSWER + 1)
         except urllib.error.HTTPError as error:
-            raise ValueError(f"{self._address} answers {error.code}: {error.read(200)!r}") from None
+            raise ValueError(
+                f"{self._address} answered {error.code}: {error.read(200)!r}"
+            ) from None
         if len(content) > MOST_ANSWER:
-            raise ValueError(f"{self._address} answers with more than {MOST_ANSWER} bytes")
+            raise ValueError(f"{self._address} sent an answer of more than {MOST_ANSWER} bytes")
         return _ids_of_answer(json.loads(content), self._address)
 
     def decode(self, ids: Ids) -> str:
         """Never: a server is asked for ids alone."""
-        raise ValueError(f"{self._address} is not asked for the text of {len(ids)} ids")
+        raise ValueError(f"{self._address} cannot be asked for the text of {len(ids)} ids")
 
     def tokens(self) -> list[str]:
         """Nothing: a server does not tell."""
@@ -187,7 +189,7 @@ def _ids_of_answer(answer: Any, address: str) -> Ids:
         ids = [row for row in given if isinstance(row, int) and not isinstance(row, bool)]
         if len(ids) == len(given):
             return ids
-    raise ValueError(f"{address} answers with no list of ids: {str(answer)[:200]!r}")
+    raise ValueError(f"{address} did not answer with a list of ids: {str(answer)[:200]!r}")
 
 
 _CONTROL = 1 << 3
@@ -215,7 +217,8 @@ class LlamaCpp:
         model = llama_cpp.llama_model_load_from_file(where.encode(), parameters)
         if not model:
             raise ValueError(
-                "llama.cpp does not load this file; `rankproof tokenizer gguf check` may say why"
+                "llama.cpp does not load this file; run `rankproof tokenizer gguf check` to look"
+                " for the reason"
             )
         self._model = model
         self._vocabulary = llama_cpp.llama_model_get_vocab(model)
@@ -284,7 +287,7 @@ class LlamaCppModel:
         self._library: Any = llama_cpp
         self.about = f"llama.cpp of llama-cpp-python {llama_cpp.__version__}"
         self._buffers: set[str] = set()
-        self._complaint = "it does not say why"
+        self._complaint = "it gave no reason"
         self._listener = llama_cpp.llama_log_callback(lambda _level, text, _data: self._hear(text))
         llama_cpp.llama_log_set(self._listener, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
@@ -297,7 +300,7 @@ class LlamaCppModel:
         if not self._model:
             raise ValueError(f"llama.cpp does not load this file: {self._complaint}")
         if llama_cpp.llama_model_has_encoder(self._model):
-            raise ValueError("it has an encoder, and only models that continue a text are run here")
+            raise ValueError("it has an encoder, but only decoder-only models are supported")
         self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
 
     def continued(self, ids: Ids, most: int) -> dict[str, list[Any]]:
@@ -316,7 +319,7 @@ class LlamaCppModel:
         """
         rows = self._library.llama_vocab_n_tokens(self._vocabulary)
         if max(ids) >= rows:
-            raise ValueError(f"id {max(ids)} has no row: the model has {rows}")
+            raise ValueError(f"id {max(ids)} has no row, because the model has only {rows}")
         context = self._context(len(ids), most)
         sampler = self._library.llama_sampler_init_greedy()
         new: Ids = []
@@ -327,7 +330,7 @@ class LlamaCppModel:
                 context, self._library.llama_batch_get_one(held, len(given))
             ):
                 raise ValueError(
-                    f"llama.cpp refuses token {len(ids) + len(new)}: llama_decode gave {code}"
+                    f"llama.cpp refuses token {len(ids) + len(new)}: llama_decode returned {code}"
                 )
             new.append(int(self._library.llama_sampler_sample(sampler, context, -1)))
             if self._library.llama_vocab_is_eog(self._vocabulary, new[-1]):

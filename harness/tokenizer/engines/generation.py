@@ -122,20 +122,18 @@ def continued(
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     if file.suffix != ".json":
         raise EngineRefused(
-            f"{file}: engines are given ids, and only a tokenizer.json is turned into them here"
+            f"{file}: engines need ids, and only a tokenizer.json can be used to make them"
         )
     READ.clear()
     backend = read_path(tokenizer).backend
     if dict(read) != READ:
-        raise Unreadable(
-            f"{tokenizer}: has other bytes than were proven to be the model's: try again"
-        )
+        raise Unreadable(f"{tokenizer}: changed after it was proven to be the model's; try again")
     # As it was compared: with the tokens that other files of the folder add, and nothing cut or
     # filled up.
     encoder: Any = view(backend)
     given = encoder.encode(prompt).ids
     if not given:
-        raise EngineRefused(f"{quoted(prompt)} makes no token with {file}: give a longer prompt")
+        raise EngineRefused(f"{quoted(prompt)} gives no token with {file}; use a longer prompt")
     ran = _run(model, given, most=most, device=device, reason=reason, engine=engine)
     return Continuation(
         prompt_ids=tuple(given),
@@ -174,16 +172,15 @@ def _llama_cpp(
     by = f" ({reason})" if reason else ""
     if device not in {"auto", "cpu"}:
         raise EngineRefused(
-            f"asked was {device}{by}, and llama.cpp is run on the cpu here: ask for that, or for"
+            f"requested device: {device}{by}, but llama.cpp runs only on the cpu; request cpu or"
             " auto"
         )
     if importlib.util.find_spec("llama_cpp") is None:
-        raise EngineRefused("llama.cpp is not installed here: pip install llama-cpp-python")
+        raise EngineRefused("llama.cpp is not installed; run pip install llama-cpp-python")
     remarks = [f"transformers was not used: {before}"] if before else []
     if (name := _contents(model)[0]) not in COMPARED:
         remarks.append(
-            f"what llama.cpp makes of {name} files was not compared with the models that they come"
-            " from"
+            f"llama.cpp's results for {name} files were not compared with the original models"
         )
     memory = 2 * _bytes(model) + _BESIDE_WEIGHTS
     begun = time.monotonic()
@@ -202,15 +199,16 @@ def _llama_cpp(
     if not buffers or (
         elsewhere := [buffer for buffer in buffers if not buffer.startswith(("CPU", "AMX"))]
     ):
-        where = listed(elsewhere) if buffers else "a place that llama.cpp does not tell"
+        where = listed(elsewhere) if buffers else "a place that llama.cpp does not report"
         raise EngineRefused(
-            f"asked was {device}{by}, and llama.cpp put weights or results into {where}: not taken"
+            f"requested device: {device}{by}, but llama.cpp put weights or results into {where},"
+            " so it was not used"
         )
     return _Ran(
         ids=ids,
         engine=running.about,
         device="cpu",
-        why=f"as asked{by}" if device == "cpu" else "llama.cpp is run on the cpu here",
+        why=f"as asked{by}" if device == "cpu" else "llama.cpp runs only on the cpu",
         load_seconds=loaded - begun,
         run_seconds=time.monotonic() - loaded,
         remarks=tuple(remarks),
@@ -238,7 +236,7 @@ def _transformers(model: Path, given: list[int], *, most: int, device: Device, r
     used = sorted({str(each.device.type) for each in network.parameters()})
     if used != [place]:
         raise EngineRefused(
-            f"asked was {place}, and weights lie on {listed(used)}: nothing was run"
+            f"requested device: {place}, but weights are on {listed(used)}, so nothing was run"
         )
     with torch.inference_mode():
         ids = torch.tensor([given], device=place)
@@ -277,36 +275,32 @@ def _refuse_what_would_be_wrong(model: Path) -> list[str]:
         raise EngineRefused(f"transformers cannot run {model}: {lacks}")
     if importlib.util.find_spec("gguf") is None:
         raise EngineRefused(
-            f"transformers cannot run {model}: it reads weights with gguf, which is not installed:"
-            " pip install gguf"
+            f"transformers cannot run {model}: it needs the package gguf to read weights, which is"
+            " not installed; run pip install gguf"
         )
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     name, tensors = _contents(model)
     if name not in GGUF_SUPPORTED_ARCHITECTURES:
         raise EngineRefused(
-            f"transformers cannot run {model}: its architecture is {quoted(name)}, and it reads"
-            f" {listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files (an engine of the"
-            " model's own, such as bitnet.cpp, may: compare its ids with `rankproof tokenizer"
-            " parity`)"
+            f"transformers cannot run {model}: its architecture is {quoted(name)}, but it can only"
+            f" read {listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files (the model's"
+            " own engine, such as bitnet.cpp, may run it; compare its ids with `rankproof"
+            " tokenizer parity`)"
         )
     if unknown := sorted({tensor.type for tensor in tensors if tensor.type.startswith("type ")}):
         raise EngineRefused(
-            f"transformers cannot run {model}: its weights are of {listed(unknown)}"
+            f"transformers cannot run {model}: its weights have the unsupported types"
+            f" {listed(unknown)}"
         )
     if dropped := [tensor.name for tensor in tensors if tensor.name in _DROPPED]:
         raise EngineRefused(
-            f"transformers cannot run {model} rightly: it leaves {dropped[0]} out, and with it the"
-            " scaling of the rotary embedding"
+            f"transformers cannot run {model} correctly, because it ignores {dropped[0]} and so"
+            " the scaling of the rotary embedding"
         )
     if name in COMPARED:
         return []
-    return [
-        (
-            f"what transformers makes of {name} files was not compared with the models that they"
-            " come from"
-        )
-    ]
+    return [f"transformers' results for {name} files were not compared with the original models"]
 
 
 def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
@@ -315,15 +309,16 @@ def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
     if asked == "auto":
         place = next(name for name, there in has.items() if there)
         reason_of_choice = {
-            "cuda": "a GPU is there",
-            "mps": "a Metal GPU is there",
-            "cpu": "no GPU is there",
+            "cuda": "this machine has a GPU",
+            "mps": "this machine has a Metal GPU",
+            "cpu": "this machine has no GPU",
         }[place]
         return place, reason_of_choice
     if not has[asked]:
         there = listed([name for name, is_there in has.items() if is_there])
         raise EngineRefused(
-            f"asked was {asked}{by}, and this machine has {there} only: ask for that, or for auto"
+            f"requested device: {asked}{by}, but this machine has only {there}; request that or"
+            " auto"
         )
     return asked, f"as asked{by}"
 
@@ -348,11 +343,12 @@ def _loaded(torch: Any, model: Path) -> Any:
     # nobody's.
     for what, keys in (
         ("has no", report.get("missing_keys")),
-        ("has another shape of", report.get("mismatched_keys")),
+        ("has a different shape for", report.get("mismatched_keys")),
     ):
         if keys:
             names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys)
             raise EngineRefused(
-                f"{model} {what} {listed(names[:3])}, which transformers would make up: not run"
+                f"{model} {what} {listed(names[:3])}, which transformers would initialize at"
+                " random, so it was not run"
             )
     return network

@@ -70,7 +70,7 @@ def gguf_form(file: GgufFile) -> Form:
     """
     model = _text(file, MODEL)
     if model is None or model in WITHOUT:
-        raise Unreadable(f"{file.path}: holds no tokenizer: name one where you use the model")
+        raise Unreadable(f"{file.path}: contains no tokenizer; name one when you use the model")
     stored = file.value(TOKENS)
     if (
         not isinstance(stored, Array)
@@ -81,7 +81,7 @@ def gguf_form(file: GgufFile) -> Form:
     types = _types(file, stored.count)
     size = without_padding(types)
     if not size:
-        raise Unreadable(f"{file.path}: every token is of type UNUSED: no text has an id")
+        raise Unreadable(f"{file.path}: every token is of type UNUSED, so no text has an id")
     kept = _first(file, stored, size)
     kinds = types_part(types[:size])
     scores = _scores(file, stored.count, kinds[0]) if model in (SPM, UGM) else (array("f"), None)
@@ -319,7 +319,7 @@ def written_out(model: Path) -> bytes:
                 else "another model than byte-level BPE"
             )
             raise Unreadable(
-                f"{model}: its tokenizer has {shown}, which is not written out here: {_ELSEWHERE}"
+                f"{model}: its tokenizer has {shown}, which cannot be converted: {_ELSEWHERE}"
             )
         content = _content(form, split=split, whole_words=name in IGNORE_MERGES)
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -91,11 +91,11 @@ class ProtobufMessage:
                 length = _FIXED[wire]
             else:
                 raise self._wrong(
-                    begins, f"field {number} has the wire type {wire}, which no such file has"
+                    begins, f"field {number} has the wire type {wire}, which such files do not use"
                 )
             if length > stop - at:
                 raise self._wrong(
-                    begins, f"field {number} needs {length} bytes, and {stop - at} are left"
+                    begins, f"field {number} needs {length} bytes, but only {stop - at} are left"
                 )
             yield number, wire, at, at + length
             at += length
@@ -124,11 +124,11 @@ class ProtobufMessage:
                     break
                 return value, at
             shift += 7
-        raise self._wrong(begins, "a number has no end")
+        raise self._wrong(begins, "a number is not terminated")
 
     def _wrong(self, at: int, what: str) -> Unreadable:
         return Unreadable(
-            f"{self.path}: is not a SentencePiece model, or a damaged one: {what} (at byte {at})"
+            f"{self.path}: is not a SentencePiece model, or is damaged: {what} (at byte {at})"
         )
 
 
@@ -197,8 +197,8 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
     missing = [byte for byte in range(256) if types[ids.get(b"<0x%02X>" % byte, 0)] != BYTE]
     if falls_back and missing:
         raise Unreadable(
-            f"{where}: falls back to bytes, and has no piece for byte 0x{missing[0]:02x}"
-            f"{f' (and {len(missing) - 1} more)' if len(missing) > 1 else ''}"
+            f"{where}: falls back to bytes, but has no piece for byte"
+            f" 0x{missing[0]:02x}{f' (and {len(missing) - 1} more)' if len(missing) > 1 else ''}"
         )
     size = without_padding(bytes(types))
     kinds, types_text = types_part(bytes(types[:size]))
@@ -284,25 +284,27 @@ def _read_settings(
 
 def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
     if not tokens:
-        raise Unreadable(f"{where}: is not a SentencePiece model: it holds no piece")
+        raise Unreadable(f"{where}: is not a SentencePiece model, because it contains no pieces")
     ids = {token: index for index, token in reversed(list(enumerate(tokens)))}
     if len(ids) < len(tokens):
         twice = next(index for index, token in enumerate(tokens) if ids[token] != index)
         shown = quoted(tokens[twice].decode())
         raise Unreadable(
-            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}: text gets one of"
-            " them only"
+            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}, so text can only"
+            " get one of them"
         )
     if types.count(UNKNOWN) != 1:
         raise Unreadable(
-            f"{where}: {types.count(UNKNOWN)} pieces are of type UNKNOWN, and there must be one"
+            f"{where}: {types.count(UNKNOWN)} pieces are of type UNKNOWN, but there must be"
+            " exactly one"
         )
     for index, token in enumerate(tokens):
         if types[index] == BYTE and not (
             len(token) == 6 and token[:3] == b"<0x" and token[5:] == b">"
         ):
             raise Unreadable(
-                f"{where}: piece {index}, {quoted(token.decode())}, is of type BYTE, and is not one"
+                f"{where}: piece {index}, {quoted(token.decode())}, is of type BYTE, but is not a"
+                " byte"
             )
     if types.count(UNUSED) == len(types):
         raise Unreadable(f"{where}: every piece is of type UNUSED")
@@ -370,7 +372,7 @@ def tekken_form(path: Path, content: bytes) -> Form:
         read.get(name) if isinstance(read, dict) else None for name in ("config", "vocab")
     )
     if not isinstance(config, dict) or not isinstance(vocabulary, list):
-        raise Unreadable(f"{path}: has no config and vocab: it is not a tekken.json")
+        raise Unreadable(f"{path}: has no config and vocab, so it is not a tekken.json")
     size = _number(config.get("default_vocab_size"))
     count = _number(config.get("default_num_special_tokens"))
     pattern = config.get("pattern")
@@ -386,12 +388,12 @@ def tekken_form(path: Path, content: bytes) -> Form:
             entry.get(name) if isinstance(entry, dict) else None for name in ("token_bytes", "rank")
         )
         if not isinstance(given, str) or _number(rank) < 0:
-            raise Unreadable(f"{where} has no rank and token_bytes")
+            raise Unreadable(f"{where} does not have a rank and token_bytes")
         _keep(ranks, _number(rank), _bytes(given.encode(errors="replace"), where), where)
     _whole(path, ranks)
     if len(ranks) < size - count:
         raise Unreadable(
-            f"{path}: holds {len(ranks)} tokens, and default_vocab_size asks for {size - count}"
+            f"{path}: contains {len(ranks)} tokens, but default_vocab_size requires {size - count}"
         )
     special = _special(path, read.get("special_tokens"), count)
     return _form(
@@ -434,16 +436,16 @@ def _keep(ranks: dict[int, bytes], rank: int, token: bytes, where: str) -> None:
 
 def _whole(path: Path, ranks: dict[int, bytes]) -> None:
     if not ranks:
-        raise Unreadable(f"{path}: holds no token")
+        raise Unreadable(f"{path}: contains no tokens")
     gap = next((rank for rank in range(len(ranks)) if rank not in ranks), None)
     if gap is not None:
-        raise Unreadable(f"{path}: no token has the rank {gap}, and others have higher ones")
+        raise Unreadable(f"{path}: no token has the rank {gap}, but others have higher ranks")
     by_token: dict[bytes, int] = {}
     for rank, token in ranks.items():
         if token in by_token:
             raise Unreadable(
-                f"{path}: ranks {by_token[token]} and {rank} are the same bytes: text gets one of"
-                " them only"
+                f"{path}: ranks {by_token[token]} and {rank} are the same bytes, so text can only"
+                " get one of them"
             )
         by_token[token] = rank
     missing = [byte for byte in range(256) if bytes([byte]) not in by_token]

@@ -61,7 +61,7 @@ def complaints(path: str) -> list[tuple[str, str]]:
                 continue
             if len(key.value) > LONGEST:
                 complained.append(
-                    (key.name, f"has {len(key.value)} bytes; at most {LONGEST} are looked at")
+                    (key.name, f"has {len(key.value)} bytes; at most {LONGEST} are checked")
                 )
                 continue
             try:
@@ -121,7 +121,7 @@ def _templates(file: GgufFile) -> list[GgufFinding]:
             where=name,
             offset=file.keys[name].offset if name in file.keys else -1,
             message=f"does not compile: {complaint}",
-            remedy="take the template of the original tokenizer",
+            remedy="use the template of the original tokenizer",
         )
         for name, complaint in answer
     ]

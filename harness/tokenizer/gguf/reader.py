@@ -275,14 +275,14 @@ class GgufFile:
     def _read(self) -> None:
         if self.size < 24:
             raise Malformed(
-                "too short", self.size, f"the file has {self.size} bytes, and a header alone has 24"
+                "too short",
+                self.size,
+                f"the file has {self.size} bytes, but the header alone needs 24",
             )
         header = self._take(24, "the header")
         if header[:4] != MAGIC:
             what = _other_format(header)
-            raise Malformed(
-                "magic", 0, f"it begins with {_shown(header[:4])} and not with GGUF{what}"
-            )
+            raise Malformed("magic", 0, f"it begins with {_shown(header[:4])}, not with GGUF{what}")
         self.version, tensors, keys = struct.unpack("<IQQ", header[4:])
         if self.version not in VERSIONS:
             swapped = int.from_bytes(header[4:8], "big")
@@ -290,11 +290,11 @@ class GgufFile:
                 raise Malformed(
                     "big-endian",
                     4,
-                    f"it is written for big-endian machines (version {swapped}): convert it anew",
+                    f"it is written for big-endian machines (version {swapped}); convert it again",
                 )
-            old = ": convert the model anew" if self.version in (0, 1) else ""
+            old = "; convert the model again" if self.version in (0, 1) else ""
             raise Malformed(
-                "version", 4, f"its version is {self.version}, and only 2 and 3 are read{old}"
+                "version", 4, f"its version is {self.version}, but only 2 and 3 are supported{old}"
             )
         # The least that a key and a tensor can take: no count is believed that the file has no room
         # for.
@@ -305,7 +305,7 @@ class GgufFile:
             key = self._key(number)
             if key.name in self.keys:
                 raise Malformed(
-                    "duplicate key", key.offset, f"the key {_shown(key.name)} is there twice"
+                    "duplicate key", key.offset, f"the key {_shown(key.name)} occurs twice"
                 )
             self.keys[key.name] = key
         self._tensors(tensors, self._alignment())
@@ -313,13 +313,14 @@ class GgufFile:
     def _fits(self, what: str, count: int, most: int, least: int, at: int) -> None:
         if count > most:
             raise Malformed(
-                "too many", at, f"{count} {what} are announced, and at most {most} are read"
+                "too many", at, f"the header announces {count} {what}, but at most {most} are read"
             )
         if count * least > self.size - 24:
             raise Malformed(
                 "truncated",
                 at,
-                f"{count} {what} are announced, and the file's {self.size} bytes cannot hold them",
+                f"the header announces {count} {what}, but the file's {self.size} bytes cannot"
+                " contain them",
             )
 
     def _key(self, position: int) -> Key:
@@ -351,7 +352,9 @@ class GgufFile:
     @staticmethod
     def _bool(value: int, at: int, what: str) -> bool:
         if value > 1:
-            raise Malformed("bool", at, f"{what} is a bool of {value}, and must be 0 or 1")
+            raise Malformed(
+                "bool", at, f"{what} is a bool with the value {value}, but must be 0 or 1"
+            )
         return bool(value)
 
     def _array(self, what: str) -> Array:
@@ -363,20 +366,21 @@ class GgufFile:
                 raise Malformed(
                     "truncated",
                     start,
-                    f"{what}: {count} elements need {size} bytes, and {self.size - start} are left",
+                    f"{what}: {count} elements need {size} bytes, but only {self.size - start} are"
+                    " left",
                 )
             self._at += size
         elif kind == STRING:
             self._skip_strings(what, count)
         elif kind == ARRAY:
             raise Malformed(
-                "nested array", start - 12, f"{what} holds arrays, which no engine reads"
+                "nested array", start - 12, f"{what} contains arrays, which no engine reads"
             )
         else:
             raise Malformed(
                 "value type",
                 start - 12,
-                f"{what} holds elements of type {kind}, which does not exist",
+                f"{what} contains elements of type {kind}, which does not exist",
             )
         return Array(type=NAMES[kind], count=count, start=start, stop=self._at)
 
@@ -385,7 +389,7 @@ class GgufFile:
         start = self._at
         if count > MOST_STRINGS:
             raise Malformed(
-                "too many", start, f"{what}: {count} strings, and at most {MOST_STRINGS} are read"
+                "too many", start, f"{what}: {count} strings, but at most {MOST_STRINGS} are read"
             )
         if count * 8 > self.size - start:
             raise Malformed(
@@ -447,14 +451,20 @@ class GgufFile:
             raw = self._string(LONGEST_NAME, f"the name of tensor {number}")
             name = raw.decode(errors="backslashreplace")
             if not raw or name in names:
-                wrong = f"the name {_shown(name)}, which another has" if raw else "an empty name"
+                wrong = (
+                    f"the name {_shown(name)}, which another tensor has too"
+                    if raw
+                    else "an empty name"
+                )
                 raise Malformed("tensor name", at, f"tensor {number} has {wrong}")
             names.add(name)
             what = f"tensor {_shown(name)}"
             rank = _U32.unpack(self._take(4, f"the number of dimensions of {what}"))[0]
             if not 1 <= rank <= 4:
                 raise Malformed(
-                    "dimensions", self._at - 4, f"{what} has {rank} dimensions, and may have 1 to 4"
+                    "dimensions",
+                    self._at - 4,
+                    f"{what} has {rank} dimensions, but must have 1 to 4",
                 )
             dimensions = struct.unpack(
                 f"<{rank}Q", self._take(8 * rank, f"the dimensions of {what}")
@@ -489,8 +499,8 @@ class GgufFile:
         else:
             if dimensions[0] % block.elements:
                 columns = (
-                    f"{dimensions[0]} columns are not a multiple of {block.elements}, as"
-                    f" {block.name} wants"
+                    f"{dimensions[0]} columns are not a multiple of {block.elements}, which"
+                    f" {block.name} requires"
                 )
                 raise Malformed("dimensions", at, f"tensor {_shown(name)}: {columns}")
             size = math.prod(dimensions) // block.elements * block.size
@@ -499,8 +509,8 @@ class GgufFile:
             raise Malformed(
                 "truncated",
                 self.size,
-                f"tensor {_shown(name)} ends at byte {start + size}, and the file at {self.size}: "
-                f"{start + size - self.size} bytes are missing; fetch it again",
+                f"tensor {_shown(name)} ends at byte {start + size}, but the file at {self.size}:"
+                f" {start + size - self.size} bytes are missing; fetch it again",
             )
         return Tensor(name=name, dimensions=dimensions, type=kind_name, offset=start, size=size)
 
@@ -509,7 +519,7 @@ class GgufFile:
         length = _U64.unpack(self._take(8, f"the length of {what}"))[0]
         if length > longest:
             raise Malformed(
-                "too long", at, f"{what} has {length} bytes, and at most {longest} are read"
+                "too long", at, f"{what} has {length} bytes, but at most {longest} are read"
             )
         return self._take(length, what)
 
@@ -518,7 +528,7 @@ class GgufFile:
             raise Malformed(
                 "truncated",
                 self._at,
-                f"{what} needs {count} bytes, and {max(0, self.size - self._at)} are left",
+                f"{what} needs {count} bytes, but only {max(0, self.size - self._at)} are left",
             )
         inside = self._at - self._window_at
         if not 0 <= inside <= len(self._window) - count:
@@ -573,13 +583,13 @@ def _numbers(stored: Array, content: bytes) -> array[int] | array[float]:
 
 def _other_format(header: bytes) -> str:
     known: dict[str, Callable[[bytes], bool]] = {
-        "an older GGML file; convert the model anew": lambda head: (
+        "an older GGML file; convert the model again": lambda head: (
             head[:4] in (b"lmgg", b"fmgg", b"tjgg", b"algg")
         ),
-        "a pointer of Git LFS; fetch the file itself": lambda head: head.startswith(
+        "a Git LFS pointer; fetch the file itself": lambda head: head.startswith(
             b"version https://git-"
         ),
-        "a page of a web site; fetch the file itself": lambda head: head.lstrip()[:1] == b"<",
+        "a web page; fetch the file itself": lambda head: head.lstrip()[:1] == b"<",
         "a safetensors file": lambda head: head[8:10] == b'{"',
         "a zip archive, as torch.save writes": lambda head: head[:4] == b"PK\x03\x04",
     }

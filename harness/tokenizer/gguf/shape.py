@@ -61,7 +61,7 @@ def is_text(content: bytes) -> bool:
 
 _EMBEDDING = "token_embd.weight"
 _QUANTIZED = frozenset(block.name for block in BLOCKS.values() if block.elements > 1)
-_CONVERT = "convert the model anew"
+_CONVERT = "convert the model again"
 
 
 def keys(file: GgufFile) -> Iterator[GgufFinding]:
@@ -75,7 +75,7 @@ def keys(file: GgufFile) -> Iterator[GgufFinding]:
                 key.name,
                 "key-type",
                 "error",
-                f"is {stored}, and engines read {listed(wanted)}",
+                f"is {stored}, but engines read {listed(wanted)}",
                 _CONVERT,
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key.name):
@@ -84,8 +84,8 @@ def keys(file: GgufFile) -> Iterator[GgufFinding]:
                 key.name,
                 "key-name",
                 "warning",
-                "its name holds spaces, control or other characters than ASCII: no engine looks"
-                " for it",
+                "its name contains spaces, control characters or non-ASCII characters, so no"
+                " engine looks for it",
                 "remove the key, or write its name as engines do",
             )
         if key.type == "string" and isinstance(key.value, bytes) and not is_text(key.value):
@@ -102,7 +102,7 @@ def architecture(file: GgufFile) -> Iterator[GgufFinding]:
                 "general.architecture",
                 "architecture",
                 "error",
-                "is not there: no engine knows what to do with the tensors",
+                "is missing, so no engine knows how to use the tensors",
                 _CONVERT,
             )
         return
@@ -113,9 +113,9 @@ def architecture(file: GgufFile) -> Iterator[GgufFinding]:
             key.name,
             "architecture",
             "warning",
-            f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known"
-            " here",
-            "ask the engine whether it knows it",
+            f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that this version"
+            " knows",
+            "check whether your engine supports it",
         )
     yield from _parts(file)
     yield from _blocks(file, name)
@@ -138,9 +138,9 @@ def data(file: GgufFile) -> Iterator[GgufFinding]:
                 tensor.name,
                 "tensor-type",
                 "error",
-                f"is of {tensor.type}, which is not known here: whether its data is all there"
-                " cannot be said",
-                "use an engine that knows the type, or convert the model anew",
+                f"is of {tensor.type}, which this version does not know, so we cannot tell whether"
+                " its data is complete",
+                "use an engine that knows the type, or convert the model again",
             )
             end = tensor.offset
             continue
@@ -159,8 +159,8 @@ def data(file: GgufFile) -> Iterator[GgufFinding]:
                 tensor.name,
                 "tensor-gap",
                 "warning",
-                f"begins {tensor.offset - end} bytes after the data before it: engines refuse"
-                " a gap",
+                f"begins {tensor.offset - end} bytes after the data before it; engines refuse a"
+                " gap",
                 _CONVERT,
             )
         end = max(end, tensor.offset + tensor.size)
@@ -180,8 +180,8 @@ def data(file: GgufFile) -> Iterator[GgufFinding]:
             "general.quantization_version",
             "quantization-version",
             "warning",
-            f"is not there, and {plural(len(quantized), 'tensor')} are quantized",
-            "engines take the version they know; quantize the model anew",
+            f"is missing, but {plural(len(quantized), 'tensor')} are quantized",
+            "engines assume the version they know; quantize the model again",
         )
 
 
@@ -197,7 +197,7 @@ def _parts(file: GgufFile) -> Iterator[GgufFinding]:
             "split.count",
             "split",
             "note",
-            f"is {parts}: the file is one part of a model, and the other parts were not looked at",
+            f"is {parts}, so the file is one part of a model, and the other parts were not checked",
         )
         number = _number(file.keys.get("split.no"))
         if number is not None and number >= parts:
@@ -206,8 +206,9 @@ def _parts(file: GgufFile) -> Iterator[GgufFinding]:
                 "split.no",
                 "split",
                 "error",
-                f"is {number}, and a model of {parts} parts has the numbers 0 to {parts - 1}",
-                "split the model anew",
+                f"is {number}, but the parts of a model of {parts} have the numbers 0 to"
+                f" {parts - 1}",
+                "split the model again",
             )
         return
     whole = _number(file.keys.get("split.tensors.count"))
@@ -217,9 +218,9 @@ def _parts(file: GgufFile) -> Iterator[GgufFinding]:
             "split.tensors.count",
             "split",
             "error",
-            f"is {whole}, and the file, which is the only part, holds"
+            f"is {whole}, but the file, which is the only part, contains"
             f" {plural(len(file.tensors), 'tensor')}",
-            "take the whole model, or split it anew",
+            "use the whole model, or split it again",
         )
 
 
@@ -239,8 +240,8 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
             where,
             "blocks",
             "warning",
-            "is not there, and the file holds no tensor: it has no weights to run",
-            "use it for its tokenizer alone",
+            "is missing, and the file contains no tensors, so it has no weights to run",
+            "use it only for its tokenizer",
         )
     elif key is None and blocks:
         yield finding(
@@ -248,7 +249,7 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
             where,
             "blocks",
             "error",
-            f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines"
+            f"is missing, but the file contains tensors of {plural(len(blocks), 'block')}; engines"
             " refuse it",
             _CONVERT,
         )
@@ -262,15 +263,15 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
             key.name,
             "blocks",
             "error",
-            "is 0: a model without blocks computes nothing",
+            "is 0, but a model without blocks computes nothing",
             _CONVERT,
         )
     elif not file.tensors:
         message = (
-            f"is {count}, and the file holds no tensor: it describes a model, and has no weights"
-            " to run"
+            f"is {count}, but the file contains no tensors: it describes a model, but has no"
+            " weights to run"
         )
-        remedy = "use it for its tokenizer alone, or take the file with the weights"
+        remedy = "use it only for its tokenizer, or use the file with the weights"
         yield finding(file, key.name, "blocks", "error", message, remedy)
     elif missing or beyond:
         what = (
@@ -283,7 +284,7 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
             key.name,
             "blocks",
             "error",
-            f"is {count}, and {what}: the file holds tensors of {plural(len(blocks), 'block')}",
+            f"is {count}, but {what}: the file contains tensors of {plural(len(blocks), 'block')}",
             _CONVERT,
         )
     if blocks and TOKENS in file.keys and _EMBEDDING not in file.tensors:
@@ -292,7 +293,7 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
             _EMBEDDING,
             "embedding",
             "error",
-            "is not there, and the file holds tokens: the model has no row for any of them",
+            "is missing, but the file contains tokens, so the model has no row for any of them",
             _CONVERT,
         )
     yield from _uneven(file, blocks)
@@ -333,7 +334,7 @@ def _heads(file: GgufFile, name: str) -> Iterator[GgufFinding]:
     if heads == 0:
         wrong = "is 0"
     elif kv is not None and (kv > heads or (kv and heads % kv)):
-        wrong = f"is {heads}, which the {kv} KV heads do not divide"
+        wrong = f"is {heads}, which is not a multiple of the {kv} KV heads"
     elif width is not None and width % heads and f"{name}.attention.key_length" not in file.keys:
         wrong = f"is {heads}, which does not divide the embedding's {width}"
     if wrong:
@@ -355,7 +356,7 @@ def _embedding(file: GgufFile, name: str) -> Iterator[GgufFinding]:
             key.name,
             "embedding",
             "error",
-            f"is {width}, and {_EMBEDDING} has {tensor.dimensions[0]} columns",
+            f"is {width}, but {_EMBEDDING} has {tensor.dimensions[0]} columns",
             _CONVERT,
         )
 

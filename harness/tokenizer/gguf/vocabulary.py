@@ -48,12 +48,12 @@ _ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 _MARKER = re.compile(
     rb"<\|[^<>|]+\|>|<(?:s|/s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>|\[/?INST\]"
 )
-_CONVERT = "convert the model anew"
+_CONVERT = "convert the model again"
 # Models with tokens such as <0x41> for the bytes of what has no token.
 _FALLING_BACK = (SPM, "gemma4")
 _COMPARE = "compare with the tokenizer that it was made from"
-_SAME = "use the engine that wrote it, or convert the model anew"
-_GIVE = "name a tokenizer where you use it"
+_SAME = "use the engine that it was written for, or convert the model again"
+_GIVE = "name a tokenizer when you use it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def tokenizer(file: GgufFile) -> Iterator[GgufFinding]:
                 MODEL,
                 "no-tokenizer",
                 "warning",
-                "is not there: the file holds no tokenizer",
+                "is missing, so the file contains no tokenizer",
                 _GIVE,
             )
         return
@@ -101,7 +101,7 @@ def tokenizer(file: GgufFile) -> Iterator[GgufFinding]:
         return
     stored = file.value(TOKENS)
     if not isinstance(stored, Array) or stored.type != "string" or not stored.count:
-        yield finding(file, TOKENS, "no-tokens", "error", "holds no token", _CONVERT)
+        yield finding(file, TOKENS, "no-tokens", "error", "contains no tokens", _CONVERT)
         return
     if stored.count > MOST_TOKENS:
         yield finding(
@@ -109,8 +109,8 @@ def tokenizer(file: GgufFile) -> Iterator[GgufFinding]:
             TOKENS,
             "too-many-tokens",
             "error",
-            f"holds {stored.count} tokens; at most {MOST_TOKENS} are looked at",
-            "look where it came from",
+            f"contains {stored.count} tokens; at most {MOST_TOKENS} are checked",
+            "check where it came from",
         )
         return
     lengths = list(_lengths(file, stored.count))
@@ -155,8 +155,8 @@ def _lengths(file: GgufFile, count: int) -> Iterator[GgufFinding]:
             TOKENS,
             "more-tokens-than-rows",
             "error",
-            f"holds {count} tokens, and the model has {rows} rows for them: the last {count - rows}"
-            " have none",
+            f"contains {count} tokens, but the model has only {rows} rows, so the last"
+            f" {count - rows} have none",
             "it belongs to another model",
         )
     elif rows is not None and rows > count:
@@ -165,7 +165,7 @@ def _lengths(file: GgufFile, count: int) -> Iterator[GgufFinding]:
             TOKENS,
             "padding",
             "note",
-            f"the model has {rows} rows for {count} tokens: the last {rows - count} are padding",
+            f"the model has {rows} rows for {count} tokens, so the last {rows - count} are padding",
             "",
         )
 
@@ -180,7 +180,7 @@ def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[GgufFinding]:
             PRE,
             "pre-tokenizer",
             "error",
-            "is not there: engines split text in a way of their own, and other ids come out",
+            "is missing, so engines split text in their own way, and the ids differ",
             _CONVERT,
         )
     elif isinstance(pre, bytes) and pre.decode(errors="replace") not in PRE_TOKENIZERS:
@@ -190,8 +190,8 @@ def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[GgufFinding]:
             PRE,
             "pre-tokenizer",
             "error",
-            f"{shown} is not among the {len(PRE_TOKENIZERS)} that are known here: how text is split"
-            " is not known",
+            f"{shown} is not among the {len(PRE_TOKENIZERS)} that this version knows, so we do not"
+            " know how text is split",
             _SAME,
         )
     elif pre == b"default":
@@ -200,7 +200,7 @@ def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[GgufFinding]:
             PRE,
             "pre-tokenizer",
             "warning",
-            "is default: engines split text in a way of their own",
+            "is default, so engines split text in their own way",
             _CONVERT,
         )
 
@@ -217,8 +217,8 @@ def _texts(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             vocabulary,
             "duplicate-token",
             "error" if used else "warning",
-            f"ids {ids[tokens[first]]} and {first} are both {_token(tokens[first])}"
-            f"{_more(len(double) - 1)}: text can only ever get one of them",
+            f"ids {ids[tokens[first]]} and {first} are both"
+            f" {_token(tokens[first])}{_more(len(double) - 1)}, so text can only get one of them",
         )
     empty = [number for number, token in enumerate(tokens) if not token]
     if empty:
@@ -252,7 +252,7 @@ def _types(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 TYPES,
                 "no-token-types",
                 "warning",
-                "is not there: control tokens cannot be told from text",
+                "is missing, so control tokens cannot be distinguished from text",
                 _CONVERT,
             )
         return
@@ -282,7 +282,8 @@ def _types(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             "control-token",
             "warning",
             f"id {first}, {_token(vocabulary.tokens[first])}, is {kind} and not"
-            f" CONTROL{_more(len(open_) - 1)}: a user's text can write it, or a template cannot",
+            f" CONTROL{_more(len(open_) - 1)}, so either a user's text can contain it, or a"
+            " template cannot",
             _COMPARE,
         )
 
@@ -298,7 +299,7 @@ def _scores(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             SCORES,
             "no-scores",
             "error",
-            f"is not there, and a {MODELS[vocabulary.model]} tokenizer cannot do without",
+            f"is missing, but a {MODELS[vocabulary.model]} tokenizer needs it",
             _CONVERT,
         )
     elif stored.type == "float32":
@@ -327,7 +328,7 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             MERGES,
             "no-merges",
             "error",
-            "holds no merge: every text becomes single bytes",
+            "contains no merges, so every text becomes single bytes",
             _CONVERT,
         )
         return
@@ -363,8 +364,8 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 MERGES,
                 "duplicate-merge",
                 "warning",
-                f"merge {number}, {_token(merge)}, is there before: engines take the first or the"
-                " last of them",
+                f"merge {number}, {_token(merge)}, is listed twice; engines use either the first"
+                " or the last",
                 _CONVERT,
             )
             return
@@ -388,7 +389,7 @@ def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 key.name,
                 "token-id",
                 "error",
-                f"is {key.value}, and there are {count} tokens",
+                f"is {key.value}, but there are only {count} tokens",
                 _CONVERT,
             )
             continue
@@ -405,8 +406,8 @@ def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 key.name,
                 "control-token",
                 "warning",
-                f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]} and not CONTROL: "
-                "engines read it in a user's text",
+                f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]} and not CONTROL, so engines"
+                " recognize it in a user's text",
                 _COMPARE,
             )
     pre = file.value(PRE)
@@ -433,7 +434,7 @@ def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             "tokenizer.ggml.eos_token_id",
             "token-id",
             "warning",
-            "is not there: engines do not know when to stop",
+            "is missing, so engines do not know when to stop",
             _CONVERT,
         )
     template = file.value(TEMPLATE)
@@ -446,8 +447,8 @@ def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 TEMPLATE,
                 "bos-twice",
                 "warning",
-                f"begins with {_token(bos)}, and add_bos_token puts it first too: there may be two",
-                "look at the ids of a rendered chat",
+                f"begins with {_token(bos)}, and add_bos_token adds it too, so there may be two",
+                "check the ids of a rendered chat",
             )
 
 
@@ -468,7 +469,8 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 vocabulary,
                 "missing-byte",
                 "warning",
-                "holds no token for single bytes: what has no token becomes the unknown token",
+                "contains no tokens for single bytes, so text without a token becomes the unknown"
+                " token",
             )
             return
         there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
@@ -494,7 +496,7 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 TYPES,
                 "byte-token",
                 "error",
-                f"{shown}, is BYTE, and its text names no byte as <0x41> does{_more(len(odd) - 1)}",
+                f"{shown}, is BYTE, but its text is not a byte such as <0x41>{_more(len(odd) - 1)}",
                 _CONVERT,
             )
         # Bytes are asked for only where a character has no token of its own.
@@ -531,7 +533,7 @@ def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Ggu
                 f"{shown}, is {TYPE_NAMES[vocabulary.type(odd[0])]} and not"
                 f" NORMAL{_more(len(odd) - 1)}"
             )
-            message += ": engines leave it out of what they print"
+            message += "; engines omit it from their output"
             yield finding(vocabulary.file, TYPES, "byte-token", severity, message, _COMPARE)
 
 

@@ -152,7 +152,7 @@ def snapshot_harm(
     for promise in listed:
         said = promise.broken_by_file(snapshot.place / "files" / promise.path)
         if said is not None:
-            return f"{snapshot.place}: {promise.path} is not what the hub lists: {said}"
+            return f"{snapshot.place}: {promise.path} differs from the hub's listing: {said}"
     return None
 
 
@@ -175,7 +175,7 @@ def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
             said = strict_json((place / "reason.json").read_bytes())
             aside.append((place, str(said["harm"])))
         except (OSError, ValueError, KeyError, TypeError):
-            aside.append((place, "no reason is written beside it"))
+            aside.append((place, "no reason was recorded"))
     return aside
 
 
@@ -231,9 +231,9 @@ def _alone(store: SnapshotStore, place: Path, take: Callable[[], None]) -> Remov
     except LockTimeout as error:
         return Removed(place=place, why_not=f"a process is fetching it: {error}")
     except FileNotFoundError:
-        return Removed(place=place, why_not="it is gone already")
+        return Removed(place=place, why_not="it was already removed")
     except LoadError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            return Removed(place=place, why_not="it is gone already")
+            return Removed(place=place, why_not="it was already removed")
         raise
     return Removed(place=place, why_not=None)

@@ -154,7 +154,7 @@ def _of_lock(
         record = next((locked for locked in lock.models if locked.path == model), None)
         if record is None:
             known = ", ".join(locked.path for locked in lock.models) or "none"
-            raise SourceRefused(f"the lock has no model file {model!r}; of these it has {known}")
+            raise SourceRefused(f"the lock has no model file {model!r}; it has {known}")
         files = (record.file(),)
         repository = record.repository
         commit = record.commit
@@ -170,7 +170,7 @@ def _pinned(
         raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:
         raise SourceRefused(
-            f"the lock pins commit {commit}, not {revision}: leave the revision out"
+            f"the lock pins commit {commit}, not {revision}; leave the revision out"
         )
     return commit
 
@@ -251,10 +251,10 @@ class Fetch:
             return wanted
         if trust:
             raise SourceRefused(
-                f"trust_remote_code runs whatever {wanted!r} points to: pass a commit as revision,"
-                " or a lock"
+                f"trust_remote_code would run whatever code {wanted!r} points to; pass a commit as"
+                " the revision, or a lock"
             )
-        self._may_ask(f"what {wanted!r} points to")
+        self._may_ask(f"revision {wanted!r}")
         self.resolved = resolve(self.wire, self.repository, wanted)
         return self.resolved.commit
 
@@ -273,7 +273,8 @@ class Fetch:
             with contextlib.suppress(FileNotFoundError):
                 return snapshot, Lease(snapshot.folder)
         raise CacheFailed(
-            f"{snapshot.folder} is taken away by another process again and again: give each its own"
+            f"{snapshot.folder} is removed again and again by another process; give each process"
+            " its own cache"
         )
 
     def snapshot(
@@ -319,7 +320,8 @@ class Fetch:
             self.remarks.append(f"{transfer.promise.path} was copied from {blob}")
             return True
         self.remarks.append(
-            f"{blob} has other bytes than its name says, and was not used: {transfer.promise.path}"
+            f"{blob} does not have the bytes that its name states, and was not used:"
+            f" {transfer.promise.path}"
         )
         return False
 
@@ -327,7 +329,7 @@ class Fetch:
         try:
             return self.store.find(self.repository, commit, self.names)
         except Damaged as damage:
-            said = f"the snapshot was damaged and has to be fetched again: {damage}"
+            said = f"the snapshot was damaged and must be fetched again: {damage}"
             if said not in self.remarks:
                 self.remarks.append(said)
             return None
@@ -342,9 +344,10 @@ class Fetch:
     def _may_ask(self, what: str) -> None:
         if self.wire.forbidden is not None:
             raise HubFailed(
-                f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} cannot"
-                f" say {what} of {self.repository.name} is: load it once with the hub, or pass a"
-                " commit or a lock it has" + "".join(f" ({remark})" for remark in self.remarks)
+                f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} does not"
+                f" have {what} of {self.repository.name}; load it once with the hub, or pass a"
+                " commit or a lock that the cache has"
+                + "".join(f" ({remark})" for remark in self.remarks)
             )
 
 
@@ -369,6 +372,7 @@ def stored_token(given: str | bool | None) -> str | None:
     token = token.strip() if token else None
     if given is True and not token:
         raise SourceRefused(
-            "token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token"
+            "token=True was given, but there is no HF_TOKEN and no stored token; log in, or pass"
+            " a token"
         )
     return token or None

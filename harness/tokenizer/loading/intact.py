@@ -143,7 +143,7 @@ def unchanged(path: Path) -> Iterator[None]:
         changed = sorted(
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
         )
-        raise Unreadable(f"{path}: changed while it was read ({changed[0]}): try again")
+        raise Unreadable(f"{path}: changed while it was read ({changed[0]}); try again")
 
 
 def state(path: Path) -> State:
@@ -241,7 +241,7 @@ def _damage(path: Path) -> str | None:
     for part in path.parts:
         if part == ASIDE:
             return (
-                f"is in {ASIDE}, where damaged files are kept for inspection: nothing there is used"
+                f"is in {ASIDE}, where damaged files are kept for inspection; nothing there is used"
             )
         if part.startswith(PARTIAL):
             return "is part of a fetch that has not finished"
@@ -298,9 +298,7 @@ def _of_hub(repository: Path, path: Path) -> str | None:
         for file in files:
             blob = Path(os.path.realpath(file))
             if linked and os.path.lexists(file) and os.path.realpath(blob.parent) != real:
-                return (
-                    f"is damaged, and not used: {file} does not lead to one of the blobs beside it"
-                )
+                return f"is damaged, and not used: {file} does not lead to a blob of its repository"
             # A file that is named itself is followed to its blob by whoever asks, and compared
             # there.
             if linked and file != path and (said := blob_harm(blob)) is not None:

@@ -120,8 +120,9 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
     """
     if "--" in reference:
         raise SourceRefused(
-            f"its auto_map takes code from another repository ({reference}), which no commit pins: "
-            "copy that code into this repository, or load from a folder that has both"
+            f"its auto_map takes code from another repository ({reference}), which is not pinned"
+            " by a commit; copy that code into this repository, or load from a folder that has"
+            " both"
         )
     module, _, name = reference.rpartition(".")
     if (
@@ -131,9 +132,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
     ):
         raise SourceRefused(f"its auto_map entry {reference!r} is not of the form module.Class")
     if f"{module.replace('.', '/')}.py" not in {file.path for file in files}:
-        raise SourceRefused(
-            f"its auto_map names {reference}, and there is no {module}.py beside it"
-        )
+        raise SourceRefused(f"its auto_map names {reference}, but its folder has no {module}.py")
     kind: object = getattr(importlib.import_module(f"{package(folder, files)}.{module}"), name)
     if not isinstance(kind, type):
         raise SourceRefused(f"its auto_map names {reference}, which is not a class")
@@ -221,7 +220,7 @@ def build(
     """
     refused = sorted(DECIDED & options.keys())
     if refused:
-        raise SourceRefused(f"the option {refused[0]} is decided by the loader: leave it out")
+        raise SourceRefused(f"the loader sets the option {refused[0]} itself; leave it out")
     names = {file.path for file in files}
     try:
         # Before the log is tapped: the import sets up the library's logger.

@@ -164,7 +164,7 @@ def load(
     try:
         if isinstance(where, Path):
             if revision is not None:
-                raise SourceRefused(f"a folder has no revision: load {where} without {revision!r}")
+                raise SourceRefused(f"a folder has no revision; load {where} without {revision!r}")
             commit = None
             snapshot = _folder(where, limits=limits)
         else:
@@ -202,7 +202,7 @@ def load(
             said := changes(snapshot.files, records(where, only_tokenizer_files=True))
         ):
             raise SourceRefused(
-                f"{where} changed while it was loaded: {'; '.join(said[:3])}: load it again"
+                f"{where} changed while it was loaded: {'; '.join(said[:3])}; load it again"
             )
         identity = _checked(tokenizer, wanted, pinned, remarks)
     except LoadError as error:
@@ -237,10 +237,10 @@ def _build_undisturbed(
         if lease.holds():
             raise
         raise CacheFailed(
-            f"{snapshot.folder} was taken away while it was loaded: load it again"
+            f"{snapshot.folder} was removed while it was loaded; load it again"
         ) from failure
     if not lease.holds():
-        raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again")
+        raise CacheFailed(f"{snapshot.folder} was removed while it was loaded; load it again")
     return built
 
 
@@ -258,7 +258,7 @@ def _same_files(lock: Lock, snapshot: Snapshot) -> None:
     said = changes(lock.files, snapshot.files)
     if said:
         raise IdentityDiffers(
-            f"the files in {snapshot.folder} are not those of the lock: {'; '.join(said[:5])}"
+            f"the files in {snapshot.folder} differ from the lock: {'; '.join(said[:5])}"
             + (f" and {len(said) - 5} more" if len(said) > 5 else "")
         )
 
@@ -291,9 +291,9 @@ def _checked(
             deep = identify(tokenizer, depth="full")
             if expected != deep.full:
                 raise IdentityDiffers(
-                    f"this is not the expected tokenizer: expected was {expected}, found are"
-                    f" {identity.semantic} (semantic) and {deep.full} (full); the identity instead"
-                    " of its digest would say what differs"
+                    f"this is not the expected tokenizer: expected {expected}, found"
+                    f" {identity.semantic} (semantic) and {deep.full} (full); pass the identity"
+                    " instead of its digest to see what differs"
                 )
         if lock is not None:
             said = differs_from(lock, tokenizer, remarks)
@@ -303,7 +303,7 @@ def _checked(
         raise
     except TokenizerError as error:
         raise BuildFailed(
-            f"the {type(tokenizer).__name__} that was built has no identity: {error}"
+            f"the {type(tokenizer).__name__} that was built cannot be identified: {error}"
         ) from error
     return identity
 
@@ -329,8 +329,10 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
     if not other:
         return in_words(locked, identity)
     remarks.append(
-        f"same ids and templates as the lock, and not the same object: {in_words(locked, identity)}"
-        " (the lock has "
+        (
+            "same ids and templates as the lock, but not the same object:"
+            f" {in_words(locked, identity)} (the lock has "
+        )
         + ", ".join(
             f"{name} {lock.made_with.get(name, 'missing')}, here {here.get(name, 'missing')}"
             for name in other

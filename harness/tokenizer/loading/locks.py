@@ -59,7 +59,7 @@ def hold_lock(path: Path, *, what: str, seconds: float) -> Iterator[bool]:
     except (NotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise CacheFailed(
-                f"cannot lock {path}: {error.strerror}. Pass cache= a folder that can be written"
+                f"cannot lock {path}: {error.strerror}. Pass a writable folder as cache="
             ) from error
         works = False
     try:
@@ -92,7 +92,7 @@ def _holder(holder: Path) -> tuple[int | None, str]:
         host = str(signed["host"])
         since = float(signed["since"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None, "a process that did not leave its pid"
+        return None, "a process that did not record its pid"
     words = f"process {pid} on {host} for {max(0.0, time.time() - since):.0f} s"
     if host == socket.gethostname():
         words += _holder_state(pid)
@@ -105,11 +105,11 @@ def _holder_state(pid: int) -> str:
     try:
         status = psutil.Process(pid).status()
     except psutil.NoSuchProcess:
-        return " (it has ended: a process that it forked still holds the lock)"
+        return " (it has exited, but a process that it forked still has the lock)"
     except psutil.Error:
         return ""
     if status == psutil.STATUS_STOPPED:
-        return f" (it is stopped: continue it with kill -CONT {pid}, or end it)"
+        return f" (it is stopped; continue it with kill -CONT {pid}, or end it)"
     return f" (it is {status})"
 
 

@@ -149,12 +149,12 @@ def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> li
     old = {file.path: file for file in before}
     new = {file.path: file for file in after}
     said = [f"{path} is missing" for path in sorted(old.keys() - new.keys())]
-    said += [f"{path} was not there" for path in sorted(new.keys() - old.keys())]
+    said += [f"{path} is new" for path in sorted(new.keys() - old.keys())]
     for path in sorted(old.keys() & new.keys()):
         if old[path].size != new[path].size:
             said.append(f"{path} has {new[path].size:,} bytes, not {old[path].size:,}")
         elif old[path].sha256 != new[path].sha256:
-            said.append(f"{path} has other bytes")
+            said.append(f"{path} has different bytes")
     return said
 
 
@@ -276,7 +276,9 @@ def read_lock(path: Path) -> Lock:
         *((model.repository, model.commit) for model in lock.models),
     ]
     if any((repository is None) != (commit is None) for repository, commit in together):
-        raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
+        raise SourceRefused(
+            f"{path} is not a lock file: it needs both repository and commit, or neither"
+        )
     return lock
 
 
@@ -313,6 +315,6 @@ def lockable(options: dict[str, Any]) -> dict[str, JsonValue]:
             same = False
         if not same:
             raise SourceRefused(
-                f"the option {name} is a {type(value).__name__}, which no lock file can hold"
+                f"the option {name} is a {type(value).__name__}, which a lock file cannot contain"
             )
     return options

@@ -229,7 +229,7 @@ def compare(place: Path, manifest: SnapshotManifest) -> None:
         if not isinstance(cause, FileNotFoundError):
             raise
         # Listed and gone: another process that found it damaged moves it aside just now.
-        raise Damaged(f"{place} was taken away while it was read: {failure}") from failure
+        raise Damaged(f"{place} was removed while it was read: {failure}") from failure
     if said := changes(manifest.files, there):
         raise Damaged(f"{place}: {'; '.join(said[:3])}")
 
@@ -242,14 +242,14 @@ def _only_files(folder: Path, manifest: SnapshotManifest) -> None:
     for file in manifest.files:
         wanted.update((folder / file.path).parents)
     if folder.is_symlink():
-        raise Damaged(f"{folder} is a link, and a snapshot has none")
+        raise Damaged(f"{folder} is a link, which a snapshot must not contain")
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):
             path = Path(place, name)
             if path.is_symlink():
-                raise Damaged(f"{path} is a link, and a snapshot has none")
+                raise Damaged(f"{path} is a link, which a snapshot must not contain")
             if name in folders and path not in wanted:
-                raise Damaged(f"{path} was not there")
+                raise Damaged(f"{path} is new")
             if name in names and not path.is_file():
                 raise Damaged(f"{path} is not a regular file")
 
@@ -273,10 +273,10 @@ def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
     """
     manifest = manifest_of(place)
     if manifest is None:
-        raise Damaged(f"{place} was taken away")
+        raise Damaged(f"{place} was removed")
     for path in (place, place / "manifest.json") if by_name else ():
         if path.is_symlink():
-            raise Damaged(f"{path} is a link, and a snapshot has none")
+            raise Damaged(f"{path} is a link, which a snapshot must not contain")
     if by_name:
         repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
         names = tuple(file.path for file in manifest.files)
@@ -284,8 +284,8 @@ def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
         # A few files that were asked for by name would otherwise pass for the whole tokenizer.
         if place != store.place(repository, manifest.commit, names if manifest.chosen else ()):
             raise Damaged(
-                f"{place} holds commit {manifest.commit} of {manifest.repository} from"
-                f" {manifest.endpoint}, which does not belong there"
+                f"{place} contains commit {manifest.commit} of {manifest.repository} from"
+                f" {manifest.endpoint}, which belongs elsewhere"
             )
     compare(place, manifest)
     return manifest
@@ -333,11 +333,11 @@ class SnapshotStore:
             commit,
         ):
             raise Damaged(
-                f"{place} holds commit {manifest.commit} of {manifest.repository} from"
+                f"{place} contains commit {manifest.commit} of {manifest.repository} from"
                 f" {manifest.endpoint}"
             )
         if names and tuple(file.path for file in manifest.files) != names:
-            raise Damaged(f"{place} holds other files than {', '.join(names)}")
+            raise Damaged(f"{place} contains other files than {', '.join(names)}")
         return Snapshot(folder=place / "files", files=manifest.files)
 
     def fetching(
@@ -466,7 +466,7 @@ class SnapshotStore:
                     raise unwritable(place, error) from error
             # Somebody was faster, on a file system without locks, or a damaged snapshot is in the
             # way.
-            why = "another process put a snapshot with other files there"
+            why = "another process wrote a snapshot with different files there"
             try:
                 there = self.find(repository, commit, names)
                 if there is not None and there.files == files:
@@ -476,7 +476,8 @@ class SnapshotStore:
             with contextlib.suppress(FileNotFoundError):
                 self.put_aside(place, why)
         raise CacheFailed(
-            f"{place} is replaced by another process again and again: give each its own cache"
+            f"{place} is replaced again and again by another process; give each process its own"
+            " cache"
         )
 
     def put_aside(self, place: Path, why: str) -> None:
@@ -517,8 +518,8 @@ class SnapshotStore:
             free = shutil.disk_usage(self.root).free
             if needed > free:
                 lacks = (
-                    f"{os.strerror(errno.ENOSPC)}: {needed:,} bytes are to be fetched, and {free:,}"
-                    " are free"
+                    f"{os.strerror(errno.ENOSPC)}: {needed:,} bytes must be fetched, but only"
+                    f" {free:,} are free"
                 )
                 raise OSError(errno.ENOSPC, lacks)
 

@@ -93,18 +93,18 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubReposit
         try:
             is_folder = folder.is_dir()
         except OSError as error:
-            raise SourceRefused(f"{folder} cannot be looked at: {error.strerror}") from error
+            raise SourceRefused(f"{folder} cannot be read: {error.strerror}") from error
         if not is_folder:
             raise SourceRefused(
-                f"{folder} is not a folder: pass a folder of tokenizer files, or a name as in"
+                f"{folder} is not a folder; pass a folder of tokenizer files, or a name as in"
                 " org/model"
             )
         return folder
     checked_repository(source)
     if Path(source).is_dir():
         raise SourceRefused(
-            f"{source!r} is a repository's name and a folder in the working directory: pass"
-            f" ./{source} for the folder, or start elsewhere for the repository"
+            f"{source!r} is both a repository's name and a folder in the working directory; pass"
+            f" ./{source} for the folder, or start in another directory for the repository"
         )
     return HubRepository(endpoint=checked_endpoint(endpoint), name=source)
 
@@ -117,8 +117,8 @@ def checked_repository(name: str) -> str:
     """
     if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name:
         raise SourceRefused(
-            f"{name!r} names neither a repository (org/model) nor a folder (a folder starts with"
-            " ./, / or ~)"
+            f"{name!r} is neither a repository (org/model) nor a folder (a folder starts with ./,"
+            " / or ~)"
         )
     return name
 
@@ -162,7 +162,7 @@ def checked_name(name: str) -> str:
     problem = _unsafe(name)
     if problem:
         raise SourceRefused(
-            f"the source lists a file {name[:200]!r}, which {problem}: nothing of it is used"
+            f"the source lists a file {name[:200]!r}, which {problem}; nothing from it is used"
         )
     return name
 
@@ -173,13 +173,13 @@ def _unsafe(name: str) -> str | None:
     except UnicodeEncodeError:
         return "is not text"
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        return "holds a control character"
+        return "contains a control character"
     if "\\" in name or re.match(r"[A-Za-z]:", name):
-        return "is a path of another system"
+        return "is a path of another operating system"
     if name.startswith(("/", "~")):
         return "is absolute"
     if any(part in {"", ".", ".."} for part in name.split("/")):
-        return "leaves its folder"
+        return "leads outside its folder"
     if len(encoded) > 1024 or any(len(part.encode()) > 255 for part in name.split("/")):
         return "is too long"
     return None
@@ -216,23 +216,23 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: SourceLimits) -> N
     for name, size in sizes:
         if size > limits.file_bytes:
             raise SourceRefused(
-                f"{name} has {size:,} bytes, more than {limits.file_bytes:,}: no tokenizer file is"
-                " that large; raise SourceLimits(file_bytes=...) if this one is"
+                f"{name} has {size:,} bytes, more than {limits.file_bytes:,}, which is too large"
+                " for a tokenizer file; raise SourceLimits(file_bytes=...) if this one is"
             )
         total += size
         count += 1
     if total > limits.total_bytes:
         raise SourceRefused(
-            f"its tokenizer files have {total:,} bytes together, more than {limits.total_bytes:,}: "
-            "see SourceLimits(total_bytes=...)"
+            f"its tokenizer files have {total:,} bytes together, more than {limits.total_bytes:,};"
+            " see SourceLimits(total_bytes=...)"
         )
     if count > limits.files:
         raise SourceRefused(
-            f"it has {count:,} tokenizer files, more than {limits.files:,}: see"
+            f"it has {count:,} tokenizer files, more than {limits.files:,}; see"
             " SourceLimits(files=...)"
         )
     if not count:
-        raise SourceRefused("it has no tokenizer files: is this the repository or folder you mean?")
+        raise SourceRefused("it has no tokenizer files; is this the right repository or folder?")
 
 
 _SHA1 = re.compile(r"[0-9a-f]{40}")
@@ -261,9 +261,11 @@ class Promise:
         not.
         """
         if self.sha256 is not None and sha256 != self.sha256:
-            return f"its bytes have sha256 {sha256[:12]}…, promised was {self.sha256[:12]}…"
+            return (
+                f"its bytes have sha256 {sha256[:12]}…, but the listing gives {self.sha256[:12]}…"
+            )
         if self.blob is not None and blob != self.blob:
-            return f"its bytes have git id {blob[:12]}…, promised was {self.blob[:12]}…"
+            return f"its bytes have git id {blob[:12]}…, but the listing gives {self.blob[:12]}…"
         return None
 
     def broken_by_file(self, path: Path) -> str | None:
@@ -283,7 +285,7 @@ class Promise:
         except OSError as error:
             raise CacheFailed(f"cannot read {path}: {error.strerror}") from error
         if size != self.size:
-            return f"it has {size:,} bytes, promised were {self.size:,}"
+            return f"it has {size:,} bytes, but the listing gives {self.size:,}"
         return self.broken_by(sha256=sha256.hexdigest(), blob=blob.hexdigest())
 
 
@@ -359,7 +361,7 @@ def promises(
             promised[promise.path] = promise
         if len(promised) > limits.entries or pages > limits.entries:
             raise SourceRefused(
-                f"{repository.name} lists more than {limits.entries:,} files: see"
+                f"{repository.name} lists more than {limits.entries:,} files; see"
                 " SourceLimits(entries=...)"
             )
     odd = sorted(name for name in resolved.names ^ promised.keys() if wanted(name))

@@ -127,7 +127,7 @@ class Transfer:
         if body.status == 416:
             self._drop()
             raise _differs(
-                "it says that it has not so many bytes; what was here of the file is thrown away"
+                "it reports fewer bytes than we already have; the partial file was discarded"
             )
         if body.status == 206:
             self._check_range(body, headers, tag)
@@ -145,15 +145,15 @@ class Transfer:
                     )
                 self._put(out, piece)
         if body.status == 206 and self._have < self.promise.size:
-            raise Passing(f"it sent a part of the rest, up to byte {self._have:,}", status=206)
+            raise Passing(f"it sent only part of the rest, up to byte {self._have:,}", status=206)
         if self._have != self.promise.size:
             sent = self._have
             self._drop()
-            raise _differs(f"it sent {sent:,} bytes, its listing says {self.promise.size:,}")
+            raise _differs(f"it sent {sent:,} bytes, but its listing gives {self.promise.size:,}")
         if not self._is_whole():
             said = self._broken()
             self._drop()
-            raise _differs(said or "its bytes are others")
+            raise _differs(said or "its bytes are different")
 
     def _check_range(self, body: Body, headers: http.client.HTTPMessage, tag: str) -> None:
         """Check that an answer to a Range holds the rest of this very file."""
@@ -167,7 +167,8 @@ class Transfer:
         if not right:
             self._drop()
             raise _differs(
-                f"it answers a range with {headers.get('Content-Range', 'no range')[:100]!r}"
+                "it answered a range request with"
+                f" {headers.get('Content-Range', 'no range')[:100]!r}"
             )
         known = self._known_tag()
         if known and _STRONG.fullmatch(tag) and tag != known:
@@ -283,6 +284,6 @@ def writing(where: Path) -> Iterator[None]:
 def unwritable(where: Path, error: OSError) -> LoadError:
     """Return the error that a place which cannot be written becomes."""
     return CacheFailed(
-        f"cannot write {where}: {error.strerror}. Make room or pass cache= a folder that can be"
-        " written; what was there before is unharmed"
+        f"cannot write {where}: {error.strerror}. Free some space or pass a writable folder as"
+        " cache=; the existing files were not changed"
     )

@@ -150,7 +150,7 @@ def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]
     if failed:
         raise failed[0]
     if not addresses:
-        raise TimeoutError(f"the name {host} was not looked up within {seconds:.1f} s")
+        raise TimeoutError(f"the name {host} was not resolved within {seconds:.1f} s")
     return addresses
 
 
@@ -321,7 +321,8 @@ class HubClient:
         """
         if self.forbidden is not None:
             raise HubFailed(
-                f"{self.endpoint}{path}: {self.forbidden} forbids requests, and this is not here",
+                f"{self.endpoint}{path}: {self.forbidden} forbids requests, and this is not in the"
+                " cache",
                 attempts=0,
             )
         attempt = vain = 0
@@ -351,13 +352,13 @@ class HubClient:
 
     def _late(self, path: str, problem: Passing, *, attempt: int, left: float) -> DeadlineExceeded:
         asks = (
-            f"; the hub asks to wait {problem.wait:.0f} s, {left:.1f} s are left"
+            f"; the hub asks to wait {problem.wait:.0f} s, but only {left:.1f} s are left"
             if problem.wait
             else ""
         )
         return DeadlineExceeded(
-            f"{self.endpoint}{path}: {problem}{asks} (deadline of {self.deadline.seconds:g} s, "
-            f"{_times(attempt)} asked): try later, or give a longer deadline",
+            f"{self.endpoint}{path}: {problem}{asks} (deadline of {self.deadline.seconds:g} s,"
+            f" {_times(attempt)} asked); try later, or give a longer deadline",
             status=problem.status,
             attempts=attempt,
         )
@@ -462,7 +463,7 @@ class HubClient:
         if status == 200 or (ranged and status == 206):
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise Passing(
-                    "it sent a compressed body that was not asked for",
+                    "it sent a compressed body that was not requested",
                     status=status,
                     most=LYING_ATTEMPTS,
                 )
@@ -474,15 +475,13 @@ class HubClient:
         )
         if status in {401, 403}:
             raise HubFailed(
-                f"{self.endpoint}{path}: {said}: the repository is private, gated or misnamed; "
-                "give a token that may read it",
+                f"{self.endpoint}{path}: {said}; the repository is private, gated or misnamed, so"
+                " give a token that may read it",
                 status=status,
                 attempts=attempt,
             )
         if status == 404:
-            raise Passing(
-                f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS
-            )
+            raise Passing(f"{said}, so this does not exist", status=status, most=LYING_ATTEMPTS)
         if status in {408, 425, 429} or status >= 500:
             raise Passing(said, status=status, wait=_wanted_wait(response.headers))
         raise HubFailed(f"{self.endpoint}{path}: {said}", status=status, attempts=attempt)
@@ -493,7 +492,7 @@ class HubClient:
                 target = urllib.parse.urljoin(self.endpoint + "/", str(address))
                 if not target.startswith(self.endpoint + "/"):
                     raise HubFailed(
-                        f"{self.endpoint}: the next page of its listing lies on another host:"
+                        f"{self.endpoint}: the next page of its listing is on another host:"
                         f" {target!r}"
                     )
                 return target.removeprefix(self.endpoint)

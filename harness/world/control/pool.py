@@ -273,13 +273,10 @@ def _own_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise NoPort(
-            f"{folder} must be a folder, for the leases of ports, and is something else: remove it"
-        )
+        raise NoPort(f"{folder} must be a folder for the leases of ports, but is not; remove it")
     if status.st_uid != os.getuid():
         raise NoPort(
-            f"{folder} belongs to user {status.st_uid}: remove it, or set TMPDIR to a folder of"
-            " your own"
+            f"{folder} belongs to user {status.st_uid}; remove it, or set TMPDIR to your own folder"
         )
 
 

@@ -100,7 +100,10 @@ def slip(
     if is_staged(named, code):
         if os.access(program, os.X_OK):
             return None
-        remedy = f"begin it with #! and its interpreter, or name that first, as in [sh, {named}]"
+        remedy = (
+            "start it with #! and its interpreter, or put the interpreter first, as in [sh,"
+            f" {named}]"
+        )
         return f"{named} is not an executable: {remedy}"
     script = rest[0] if rest and INTERPRETER.fullmatch(Path(program).name) else "-"
     # What it is given with an option need not be a file; it starts in an empty folder, so a file is

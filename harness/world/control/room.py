@@ -120,7 +120,7 @@ class Room:
                     shutil.copy(source, target)
                 self._untouched = None if content else self._look()
         except OSError as error:
-            raise RoomNotEmpty(f"the room of the ranks cannot be laid out: {error}") from error
+            raise RoomNotEmpty(f"the ranks' working folder cannot be created: {error}") from error
         if left:
             more = f", and {len(left) - 1} more" if len(left) > 1 else ""
             raise RoomNotEmpty(

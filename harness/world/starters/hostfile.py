@@ -62,10 +62,10 @@ def read(path: Path) -> tuple[Machine, ...]:
         merged[machine.name] = Machine(name=machine.name, slots=slots, addresses=addresses)
     if not merged:
         raise _refused(
-            path, 1, "", "it names no machine; write one a line, such as: node-1 slots=2"
+            path, 1, "", "it lists no machine; write one per line, such as: node-1 slots=2"
         )
     if len(merged) > MOST_HOSTS:
-        raise _refused(path, 1, str(len(merged)), f"at most {MOST_HOSTS} machines make a world")
+        raise _refused(path, 1, str(len(merged)), f"a world has at most {MOST_HOSTS} machines")
     return tuple(merged.values())
 
 
@@ -80,7 +80,7 @@ def _of_lines(path: Path, text: str) -> list[Machine]:
             match = SLOTS.fullmatch(word)
             if match is None:
                 raise _refused(
-                    path, number, word, "after the name of a machine, only slots=N is understood"
+                    path, number, word, "only slots=N is allowed after the name of a machine"
                 )
             if word.startswith("slots="):
                 slots = _slots(path, number, int(match[1]))
@@ -105,14 +105,17 @@ def placement(
         rank, _, name = part.partition("=")
         if not rank.isascii() or not rank.isdigit() or name not in names or int(rank) in places:
             why = (
-                "write spread, pack, or the machine of each rank by its name in the hostfile:"
+                "use spread, pack, or the hostfile's name of the machine for each rank:"
                 " 0=node-1,1=node-2"
             )
             raise _refused(Path("--placement"), 1, part, why)
         places[int(rank)] = names.index(name)
     if sorted(places) != list(range(len(places))):
         raise _refused(
-            Path("--placement"), 1, given, "it leaves ranks out: give each from 0 a machine"
+            Path("--placement"),
+            1,
+            given,
+            "it leaves ranks out; give a machine for every rank, starting at 0",
         )
     return tuple(places[rank] for rank in range(len(places)))
 
@@ -121,20 +124,22 @@ def _of_json(path: Path, text: str) -> list[Machine]:
     try:
         whole = strict_json(text.encode("utf-8", "surrogateescape"))
     except ValueError as error:
-        raise _refused(path, 1, "", f"it begins as JSON and is not: {error}") from None
+        raise _refused(path, 1, "", f"it begins like JSON, but is not valid: {error}") from None
     hosts: Any = whole.get("hosts") if isinstance(whole, dict) else whole
     if not isinstance(hosts, list):
         raise _refused(
             path,
             1,
             "",
-            'it has no list of hosts; mlx.launch reads {"hosts": [{"ssh": NAME, "ips": [...]}]}',
+            'it has no list of hosts; mlx.launch expects {"hosts": [{"ssh": NAME, "ips": [...]}]}',
         )
     machines = []
     for place, host in enumerate(hosts):
         where = f"hosts[{place}]"
         if not isinstance(host, dict) or not isinstance(host.get("ssh"), str):
-            raise _refused(path, 1, where, 'each host has a name: {"ssh": NAME, "ips": [ADDRESS]}')
+            raise _refused(
+                path, 1, where, 'each host needs a name: {"ssh": NAME, "ips": [ADDRESS]}'
+            )
         ips = host.get("ips", [])
         if not isinstance(ips, list) or not all(isinstance(ip, str) for ip in ips):
             raise _refused(path, 1, f"{where}.ips", "it is a list of addresses, in quotes")
@@ -145,12 +150,13 @@ def _of_json(path: Path, text: str) -> list[Machine]:
 
 def _name(path: Path, line: int, name: str) -> str:
     if not NAME.fullmatch(name):
-        why = "it is neither a name nor an address that ssh could be given"
+        why = "it is not a name or an address that ssh accepts"
         raise _refused(
             path,
             line,
             name,
-            f"{why}: it starts with a letter or digit, and has letters, digits and .:@-_",
+            f"{why}; it must start with a letter or digit, and contain only letters, digits and"
+            " .:@-_",
         )
     return name
 
@@ -158,7 +164,10 @@ def _name(path: Path, line: int, name: str) -> str:
 def _slots(path: Path, line: int, slots: int) -> int:
     if not 1 <= slots <= MOST_SLOTS:
         raise _refused(
-            path, line, str(slots), f"slots are 1 to {MOST_SLOTS}; leave a machine without room out"
+            path,
+            line,
+            str(slots),
+            f"slots must be 1 to {MOST_SLOTS}; leave out a machine without slots",
         )
     return slots
 
@@ -193,22 +202,22 @@ SSH_REMEDIES = (
     ),
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "its key is another one than before: find out why before anything else",
+        "its key has changed; find out why before you do anything else",
     ),
     (
         "Permission denied (",
         "add your key to its ~/.ssh/authorized_keys (ssh-copy-id), or load it into your agent",
     ),
-    ("Permission denied", "name an interpreter that can be executed there by --python"),
+    ("Permission denied", "give an interpreter that can be executed there with --python"),
     (
         "Could not resolve hostname",
-        "mend the name in the hostfile, or give it a HostName in ~/.ssh/config",
+        "correct the name in the hostfile, or add a HostName for it to ~/.ssh/config",
     ),
-    ("Connection refused", "start sshd there, or mend the port in ~/.ssh/config"),
-    ("timed out", "see whether it is up, and whether a firewall drops the port of ssh"),
-    ("No route to host", "see whether it is up, and on this network"),
-    ("not found", "install Python 3.11 there, or name its interpreter by --python"),
-    ("No such file or directory", "name the interpreter that is there by --python"),
+    ("Connection refused", "start sshd there, or correct the port in ~/.ssh/config"),
+    ("timed out", "check whether it is up, and whether a firewall blocks its SSH port"),
+    ("No route to host", "check whether it is up and on this network"),
+    ("not found", "install Python 3.11 there, or give its interpreter with --python"),
+    ("No such file or directory", "give the interpreter that is installed there with --python"),
 )
 
 

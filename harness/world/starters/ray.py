@@ -70,7 +70,7 @@ class Cluster:
             NoCluster: it is not there, or Ray is not installed here.
         """
         if importlib.util.find_spec("ray") is None:
-            todo = "install the version that the cluster has: pip install 'ray[client]==VERSION'"
+            todo = "install the same version as the cluster: pip install 'ray[client]==VERSION'"
             raise NoCluster(f"Ray is not installed here: {todo}")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -90,8 +90,8 @@ class Cluster:
         # Ray raises ConnectionError, RuntimeError and its own here.
         except Exception as error:  # noqa: BLE001
             why = printable(" ".join(str(error).split()), limit=200)
-            todo = "start one with `ray start --head`, or name its head with --on ray://HEAD:10001"
-            raise NoCluster(f"no cluster of Ray answers ({why}): {todo}") from None
+            todo = "start one with `ray start --head`, or give its head with --on ray://HEAD:10001"
+            raise NoCluster(f"no Ray cluster answers ({why}); {todo}") from None
         finally:
             # Ray puts its own in their place, and who is interrupted has worlds to end first.
             for number, handler in handlers.items():
@@ -120,7 +120,7 @@ class Cluster:
         except (ConnectionError, RuntimeError) as error:
             why = printable(" ".join(str(error).split()), limit=200)
             raise NoCluster(
-                f"the cluster of Ray answers no more ({why}): see whether its head is up"
+                f"the Ray cluster no longer answers ({why}); check whether its head is up"
             ) from None
         living = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [

@@ -93,22 +93,22 @@ class TestMachines:
 def refusal() -> str:
     """Why there cannot be any here, with what to do; empty where they can be made."""
     if SSHD is None:
-        return "there is no sshd here: install OpenSSH's server"
+        return "sshd was not found; install the OpenSSH server"
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
         return (
-            "test machines are made by root, with ip (iproute2) and unshare (util-linux): run it as"
-            " root, with both"
+            "test machines need root, ip (iproute2) and unshare (util-linux); run this as root"
+            " with both installed"
         )
     if Path(sys.prefix).is_relative_to("/tmp"):  # noqa: S108 - theirs is another one
         return (
-            "test machines have a /tmp of their own, and Python's environment lies in ours:"
+            "test machines have their own /tmp, but Python's environment is in the host's:"
             f" {sys.prefix}; move it"
         )
     tried = subprocess.run(["unshare", "-n", "-m", "-u", "true"], check=False, capture_output=True)
     return (
         ""
         if tried.returncode == 0
-        else "namespaces may not be made here: run it outside the container, or allow it"
+        else "creating namespaces is not allowed here; run this outside the container, or allow it"
     )
 
 
@@ -120,7 +120,9 @@ def count_of(given: str) -> int:
     """
     number = given.removeprefix(PREFIX)
     if not number.isascii() or not number.isdigit() or not 1 <= int(number) <= MOST:
-        raise ValueError(f"--hosts {given}: test:N makes N test machines, 1 to {MOST}")
+        raise ValueError(
+            f"--hosts {given}: test:N makes N test machines, and N must be 1 to {MOST}"
+        )
     return int(number)
 
 

@@ -54,7 +54,7 @@ def test_the_tokens_are_those_of_the_model_itself(
     monkeypatch.setenv("BITNET_FORCE_CPU", "0")
     if not torch.cuda.is_available():
         assert infer(model, "--device", "cuda") == ENGINE
-        assert "asked was cuda, and this machine has cpu only" in capsys.readouterr().err
+        assert "requested device: cuda, but this machine has only cpu" in capsys.readouterr().err
 
 
 @pytest.mark.whole
@@ -68,7 +68,7 @@ def test_weights_that_are_missing_are_not_made_up(
     tokenizer_of_it(tmp_path)
     assert infer(tmp_path / "tiny.gguf") == ENGINE
     assert (
-        "has no model.layers.1.self_attn.q_proj.weight, which transformers would make up"
+        "has no model.layers.1.self_attn.q_proj.weight, which transformers would initialize at random"
         in capsys.readouterr().err
     )
 
@@ -101,10 +101,10 @@ def test_llama_cpp_gives_the_tokens_of_the_model_itself(
     assert (row["asked"], row["device"], row["why"]) == (
         "auto",
         "cpu",
-        "llama.cpp is run on the cpu here",
+        "llama.cpp runs only on the cpu",
     )
     assert infer(model, "--engine", "llama.cpp", "--device", "cuda") == ENGINE
-    assert "asked was cuda, and llama.cpp is run on the cpu here" in capsys.readouterr().err
+    assert "requested device: cuda, but llama.cpp runs only on the cpu" in capsys.readouterr().err
     tiny_llama(model, without="blk.1.attn_q.weight")
     assert infer(model, "--engine", "llama.cpp") == ENGINE
     assert "blk.1.attn_q.weight" in capsys.readouterr().err
@@ -157,5 +157,5 @@ def test_nothing_stands_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert 'its architecture is "bitnet-b1.58"' in said
     assert "tokenizer parity" in said
     if importlib.util.find_spec("llama_cpp") is None:
-        assert "; llama.cpp is not installed here: pip install llama-cpp-python" in said
+        assert "; llama.cpp is not installed; run pip install llama-cpp-python" in said
         assert infer(model, "--tokenizer", str(tmp_path / "its"), "--engine", "llama.cpp") == ENGINE

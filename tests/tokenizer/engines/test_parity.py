@@ -94,8 +94,8 @@ def test_an_engine_is_chosen_by_what_the_file_is(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"0123")
     (tmp_path / "a.model").write_bytes(b"0123")
     for name, said in (
-        ("tekken.json", "no engine for tekken files"),
-        ("a.bin", "no engine runs such a file"),
+        ("tekken.json", "no engine supports tekken files"),
+        ("a.bin", "no engine supports this file"),
     ):
         with pytest.raises(EngineFailed, match=said):
             engine_of(str(tmp_path / name))
@@ -201,17 +201,17 @@ def test_an_engine_that_dies_is_said(tmp_path: Path) -> None:
     file = write_json(tmp_path, "a.json", llama_3())
     with Engine(file) as engine:
         os.kill(engine._process.pid, signal.SIGKILL)
-        with pytest.raises(EngineFailed, match="died of SIGKILL"):
+        with pytest.raises(EngineFailed, match="was killed by SIGKILL"):
             engine.encode(["a"], "plain")
     with Engine(file) as engine:
         # A real-time signal: Python's enumeration of signals has no name for it.
         os.kill(engine._process.pid, signal.SIGRTMIN + 3)
-        with pytest.raises(EngineFailed, match=r"died of SIGRTMIN\+3"):
+        with pytest.raises(EngineFailed, match=r"was killed by SIGRTMIN\+3"):
             engine.encode(["a"], "plain")
     with Engine(file) as engine:
         os.kill(engine._process.pid, signal.SIGSTOP)
         engine._seconds = 1
-        with pytest.raises(EngineFailed, match="gave no answer in 1 s"):
+        with pytest.raises(EngineFailed, match="did not answer within 1 s"):
             engine.encode(["a"], "plain")
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(EngineFailed, match="not JSON"):

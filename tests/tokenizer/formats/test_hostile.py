@@ -48,13 +48,13 @@ UNKNOWN = piece(b"<unk>", 0.0, 2)
 MODELS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "holds no piece"),
     "text": (b"this is a text and not a model\n", "is not a SentencePiece model"),
-    "cut in a piece": (PIECES[:5000], "bytes, and"),
-    "cut by a byte": (PIECES[:-1], "bytes, and"),
+    "cut in a piece": (PIECES[:5000], "bytes, but only"),
+    "cut by a byte": (PIECES[:-1], "bytes, but only"),
     "zeros": (bytes(4096), "a field has the number 0"),
     "a length of 2^40": (b"\x0a" + varint(1 << 40) + b"x", "needs 1099511627776 bytes"),
-    "a length of 2^63": (b"\x0a" + varint((1 << 63) - 1) + b"x", "bytes, and"),
-    "a number without an end": (b"\x0a" + b"\xff" * 40, "a number has no end"),
-    "a number of 71 bits": (b"\x0a" + b"\xff" * 9 + b"\x7f", "a number has no end"),
+    "a length of 2^63": (b"\x0a" + varint((1 << 63) - 1) + b"x", "bytes, but only"),
+    "a number without an end": (b"\x0a" + b"\xff" * 40, "a number is not terminated"),
+    "a number of 71 bits": (b"\x0a" + b"\xff" * 9 + b"\x7f", "a number is not terminated"),
     "a group": (UNKNOWN + b"\x0b", "wire type 3"),
     "the end of a group": (UNKNOWN + b"\x0c", "wire type 4"),
     "wire type 7": (UNKNOWN + b"\x0f", "wire type 7"),
@@ -84,7 +84,7 @@ MODELS: dict[str, tuple[bytes, str]] = {
     "two unknown": (UNKNOWN + piece(b"<unk2>", 0.0, 2), "2 pieces are of type UNKNOWN"),
     "nothing unknown": (piece(b"a"), "0 pieces are of type UNKNOWN"),
     "all unused": (UNKNOWN.replace(b"\x18\x02", b"\x18\x05"), "pieces are of type UNKNOWN"),
-    "a byte that is none": (UNKNOWN + piece(b"ab", 0.0, 6), "of type BYTE, and is not one"),
+    "a byte that is none": (UNKNOWN + piece(b"ab", 0.0, 6), "of type BYTE, but is not a byte"),
     "bytes, but one": (PIECES.replace(b"<0x41>", b"<0xZZ>"), "no piece for byte 0x41"),
     "a model type of 9": (UNKNOWN + field(2, 2, field(3, 0, varint(9))), "model_type is 9"),
     "a negative model type": (
@@ -94,7 +94,10 @@ MODELS: dict[str, tuple[bytes, str]] = {
     "a damaged setting": (UNKNOWN + field(2, 2, field(35, 2, b"yes")), "a setting is damaged"),
     "a damaged rule": (UNKNOWN + field(3, 2, field(2, 0, varint(1))), "a setting is damaged"),
     "a million empty pieces": (field(1, 2, b"") * 1_000_000, "piece 0 is empty"),
-    "a GGUF file": (of_serialised(llama_3()).bytes()[:64], "the file's 64 bytes cannot hold them"),
+    "a GGUF file": (
+        of_serialised(llama_3()).bytes()[:64],
+        "the file's 64 bytes cannot contain them",
+    ),
 }
 LINES = [base64.b64encode(one) + b" %d" % rank for rank, one in enumerate(TOKENS)]
 
@@ -107,8 +110,8 @@ def lines(*changed: tuple[int, bytes]) -> bytes:
 
 
 RANKS: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "holds no token"),
-    "blank lines": (b"\n\n\n", "holds no token"),
+    "empty": (b"", "contains no tokens"),
+    "blank lines": (b"\n\n\n", "contains no tokens"),
     "no rank": (lines((5, b"YQ==")), "line 6 is not base64 and a rank"),
     "three fields": (lines((5, b"YQ== 5 5")), "line 6 is not base64 and a rank"),
     "a rank in words": (lines((5, b"YQ== five")), "line 6 is not base64 and a rank"),
@@ -162,7 +165,7 @@ TEKKEN: dict[str, tuple[bytes, str]] = {
     "a list": (b"[]", "has no config and vocab"),
     "nested deeply": (b"[" * 100_000, "nested deeper"),
     "cut": (with_()[:-20], "not JSON"),
-    "a key twice": (b'{"config": {}, ' + with_()[1:], "stands twice"),
+    "a key twice": (b'{"config": {}, ' + with_()[1:], "appears twice"),
     "no vocab": (with_(vocab=None), "has no config and vocab"),
     "no pattern": (config(pattern=None), "its config must give pattern"),
     "a size in words": (config(default_vocab_size="many"), "its config must give pattern"),
@@ -170,13 +173,16 @@ TEKKEN: dict[str, tuple[bytes, str]] = {
     "a negative size": (config(default_vocab_size=-1), "its config must give pattern"),
     "a size of 2^40": (config(default_vocab_size=1 << 40), "its config must give pattern"),
     "nothing special": (config(default_num_special_tokens=0), "its config must give pattern"),
-    "more than there is": (config(default_vocab_size=1000), "default_vocab_size asks for 997"),
+    "more than there is": (config(default_vocab_size=1000), "default_vocab_size requires 997"),
     "only special": (config(default_num_special_tokens=1000), "its config must give pattern"),
-    "an entry of text": (with_(vocab=["a"]), "entry 0 of vocab has no rank and token_bytes"),
-    "no bytes": (entry(token_bytes=None), "entry 7 of vocab has no rank and token_bytes"),
+    "an entry of text": (
+        with_(vocab=["a"]),
+        "entry 0 of vocab does not have a rank and token_bytes",
+    ),
+    "no bytes": (entry(token_bytes=None), "entry 7 of vocab does not have a rank and token_bytes"),
     "not base64": (entry(token_bytes=chr(0xE9)), "is not base64"),
-    "a rank of 2^32 - 1": (entry(rank=2**32 - 1), "entry 7 of vocab has no rank"),
-    "a rank of 1.5": (entry(rank=1.5), "entry 7 of vocab has no rank"),
+    "a rank of 2^32 - 1": (entry(rank=2**32 - 1), "entry 7 of vocab does not have a rank"),
+    "a rank of 1.5": (entry(rank=1.5), "entry 7 of vocab does not have a rank"),
     "a rank twice": (entry(rank=6), "the rank 6 is given twice"),
     "special without a text": (special({"rank": 0}), "a special token has no token_str"),
     "special past the end": (special({"rank": 3, "token_str": "<x>"}), "and rank below 3"),

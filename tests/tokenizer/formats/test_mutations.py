@@ -109,7 +109,7 @@ FOUND: dict[str, tuple[Mutation, str, str]] = {
         'id 333 is "zzz" in the first',
     ),
     "one rare merge dropped": (without("merges", 70, 71), "merges", "rank 70 is "),
-    "two merges swapped": (swap("merges", 40, 60), "merges", "the same ones in another order"),
+    "two merges swapped": (swap("merges", 40, 60), "merges", "the same merges in another order"),
     "the last merges cut": (
         without("merges", 50, None),
         "merges",
@@ -128,7 +128,7 @@ FOUND: dict[str, tuple[Mutation, str, str]] = {
     "text typed CONTROL": (
         element("token_type", 90, CONTROL),
         "token types",
-        "text can write it in one of them",
+        "in only one of them can text contain it",
     ),
     "add_bos is false": (
         put("add_bos_token", "bool", False),

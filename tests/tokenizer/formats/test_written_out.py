@@ -59,7 +59,7 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
         (of_pieces(llama_model(900)), "another model than byte-level BPE"),
         (of_serialised(llama_3(), pre="deepseek-llm"), 'the split "deepseek-llm"'),
         (of_serialised(llama_3(), pre="new-bpe"), 'the split "new-bpe"'),
-        (without, "holds no tokenizer"),
+        (without, "contains no tokenizer"),
     ):
         file.write_bytes(made.bytes())
         with pytest.raises(Unreadable, match=said):

@@ -383,7 +383,7 @@ def test_a_byte_that_every_character_can_do_without_is_not_missed(tmp_path: Path
     element(GGML + "token_type", 3 + 0x61, 1)(made)
     (one,) = found(made, tmp_path / "model.gguf")
     assert (one.severity, one.code) == ("note", "missing-byte")
-    assert "byte 0x61; every character that needs them has a token of its own" in one.message
+    assert "byte 0x61; every character that needs them has its own token" in one.message
 
 
 def test_a_tokenizer_without_a_rare_byte_is_usable(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_files_by_name_have_a_snapshot_of_their_own(fake: FakeHub, tmp_path: Pat
         SourceRefused, match=r"no file 'modle\.safetensors'.*it has model\.safetensors"
     ):
         get(fake, tmp_path, names=("modle.safetensors",))
-    with pytest.raises(SourceRefused, match="leaves its folder"):
+    with pytest.raises(SourceRefused, match="leads outside its folder"):
         get(fake, tmp_path, names=("../x",))
 
 
@@ -211,7 +211,7 @@ def test_a_snapshot_is_held_against_its_hub(fake: FakeHub, tmp_path: Path) -> No
     fake.files["chat_template.jinja"] = b"{{ another }}!"
     said = asked()
     assert said is not None
-    assert "chat_template.jinja is not what the hub lists" in said
+    assert "chat_template.jinja differs from the hub's listing" in said
     assert snapshot_harm(store, one) is None
 
 
@@ -245,7 +245,9 @@ def test_the_hubs_own_cache_saves_requests_and_is_not_believed(
         request.path.rpartition("/")[2] for request in got.requests if "/resolve/" in request.path
     ] == ["tokenizer.json"]
     assert (got.folder / "tokenizer.json").read_bytes() == content
-    assert any(str(blob) in remark and "other bytes" in remark for remark in got.remarks)
+    assert any(
+        str(blob) in remark and "does not have the bytes" in remark for remark in got.remarks
+    )
 
 
 def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(

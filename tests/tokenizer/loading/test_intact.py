@@ -167,7 +167,7 @@ def test_what_cache_verify_sees_every_user_sees(kind: str, served: FakeHub, tmp_
         Engine(str(folder), name="tokenizers")
     with pytest.raises(SourceRefused, match="is damaged, and not used"):
         load(folder)
-    with pytest.raises(HubFailed, match="was damaged and has to be fetched again"):
+    with pytest.raises(HubFailed, match="was damaged and must be fetched again"):
         get(served, tmp_path, offline=True)
     assert get(served, tmp_path) == folder
     assert {
@@ -208,7 +208,7 @@ def test_a_few_files_are_not_the_whole_tokenizer(served: FakeHub, tmp_path: Path
     few = get(served, tmp_path, names=("tokenizer.json",))
     whole = few.parents[1] / COMMIT
     few.parent.rename(whole)
-    assert "does not belong there" in (damage(whole / "files") or "")
+    assert "which belongs elsewhere" in (damage(whole / "files") or "")
     assert len(list(get(served, tmp_path).iterdir())) > 1
 
 
@@ -262,7 +262,7 @@ def test_a_link_that_leads_through_a_cache_is_followed_step_by_step(
     (tmp_path / "second.json").symlink_to(folder / "tokenizer.json")
     assert damage(tmp_path / "mine.json") is None
     swap_for_a_link(folder)
-    assert "is a link, and a snapshot has none" in (damage(tmp_path / "mine.json") or "")
+    assert "is a link, which a snapshot must not contain" in (damage(tmp_path / "mine.json") or "")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     assert damage(tmp_path / "circle") is None
 
@@ -313,7 +313,7 @@ def test_a_snapshot_that_is_a_link_is_fetched_anew(served: FakeHub, tmp_path: Pa
     shutil.move(folder.parent, tmp_path / "moved")
     folder.parent.symlink_to(tmp_path / "moved")
     before = sorted(tmp_path.joinpath("moved").iterdir())
-    assert "is a link, and a snapshot has none" in (damage(folder) or "")
+    assert "is a link, which a snapshot must not contain" in (damage(folder) or "")
     assert cached_snapshots(SnapshotStore(tmp_path / "cache")) == []
     assert get(served, tmp_path) == folder
     assert damage(folder) is None
@@ -385,7 +385,7 @@ def test_verify_claims_no_more_than_it_compared(
     assert main([*command, "--offline"]) == PASS
     assert "every byte matches its manifest" in capsys.readouterr().out
     assert main([*command, "--endpoint", served.endpoint]) == FAIL
-    assert "merges.txt is not what the hub lists" in capsys.readouterr().out
+    assert "merges.txt differs from the hub's listing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -624,7 +624,7 @@ def test_only_the_bytes_that_were_proven_are_used(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(llama_3()))
     for read in ({}, {str(file): "0" * 64}):
-        with pytest.raises(Unreadable, match="has other bytes than were proven"):
+        with pytest.raises(Unreadable, match="changed after it was proven"):
             continued(tmp_path / "no.gguf", tokenizer=tmp_path, read=read, prompt="x", most=1)
 
 

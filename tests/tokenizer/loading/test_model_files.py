@@ -161,7 +161,7 @@ def test_a_lock_of_the_folder_says_what_to_fetch(
         main(["tokenizer", "verify", "org/name", "--lock", str(lock), "--model", str(file), *hub])
         == FAIL
     )
-    assert "has other bytes than the lock's model.gguf" in capsys.readouterr().out
+    assert "has different bytes from the lock's model.gguf" in capsys.readouterr().out
     changed = of_serialised(llama_3())
     changed.keys["tokenizer.ggml.merges"] = (
         "[string]",

@@ -75,7 +75,7 @@ def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
         ),
         (
             lambda folder: (folder / "added_tokens.json").write_text("{}"),
-            "added_tokens.json was not there",
+            "added_tokens.json is new",
         ),
         (
             lambda folder: (folder.parent / "manifest.json").write_text("{"),
@@ -84,7 +84,7 @@ def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
         (lambda folder: (folder.parent / "manifest.json").unlink(), "has no manifest.json"),
         (
             lambda folder: (folder / "listed.txt").symlink_to("gone"),
-            "is a link, and a snapshot has none",
+            "is a link, which a snapshot must not contain",
         ),
     ],
 )
@@ -281,7 +281,7 @@ def test_the_lock_names_nobody_it_does_not_know(tmp_path: Path) -> None:
         assert f'"pid": {os.getpid()}' in path.with_suffix(".holder").read_text()
         path.with_suffix(".holder").write_text("rubbish")
         with (
-            pytest.raises(LockTimeout, match="did not leave its pid") as caught,
+            pytest.raises(LockTimeout, match="did not record its pid") as caught,
             hold_lock(path, what="x", seconds=0.1),
         ):
             pass
@@ -300,9 +300,9 @@ def test_changes_are_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "d.json").write_bytes(b"4")
     assert changes(before, records(tmp_path, only_tokenizer_files=True)) == [
         "a.json is missing",
-        "d.json was not there",
+        "d.json is new",
         "b.json has 2 bytes, not 1",
-        "c.json has other bytes",
+        "c.json has different bytes",
     ]
     assert changes(before, before) == []
 

@@ -263,7 +263,7 @@ def test_no_space_for_what_is_promised_is_said_before_a_byte(
         shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 4096, 4096)
     )
     with pytest.raises(
-        CacheFailed, match=r"No space left.*bytes are to be fetched, and 4,096 are free"
+        CacheFailed, match=r"No space left.*bytes must be fetched, but only 4,096 are free"
     ):
         get(fake, tmp_path)
     assert asked(fake) == []

@@ -356,7 +356,7 @@ def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
     begun = time.monotonic()
     try:
         with pytest.raises(
-            DeadlineExceeded, match=r"hub\.example was not looked up within"
+            DeadlineExceeded, match=r"hub\.example was not resolved within"
         ) as caught:
             load("org/name", endpoint="http://hub.example", cache=tmp_path, deadline=0.5)
         assert time.monotonic() - begun < 20

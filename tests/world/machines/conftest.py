@@ -23,7 +23,7 @@ def ssh_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     `nobody-here` refuses.
     """
     if SSHD is None:
-        pytest.skip("there is no sshd here: install OpenSSH's server")
+        pytest.skip("sshd was not found; install the OpenSSH server")
     folder = tmp_path_factory.mktemp("sshd")
     for name in ("host_key", "key"):
         made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name)]

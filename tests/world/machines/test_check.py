@@ -96,7 +96,7 @@ def test_a_python_that_cannot_be_executed(
     assert code == 1
     assert "alpha, 1 slot: no" in shown
     if kind == "no-right":
-        assert "name an interpreter that can be executed there by --python" in shown
+        assert "give an interpreter that can be executed there with --python" in shown
     if kind == "missing":
         # Another Python answers for it, and says so.
         assert f"cannot execute its Python: {python}: not there, or not executable" in shown
