@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from harness.conformance.exchange import CHAT, Exchange
+from harness.conformance.exchange import CHAT, HTTPExchange
 from harness.forms.strict_json import strict_json
 
 FINISHES: Final = ("stop", "length", "content_filter", "tool_calls", "function_call")
@@ -98,7 +98,7 @@ class Answer:
             self.problems.append(what)
 
 
-def read(exchange: Exchange) -> Answer:
+def read(exchange: HTTPExchange) -> Answer:
     """Return what an exchange says. It raises nothing, whatever the server sent."""
     answer = Answer(exchange.status)
     if exchange.status is None:
@@ -121,7 +121,7 @@ def read(exchange: Exchange) -> Answer:
     return answer
 
 
-def spelled(exchange: Exchange) -> str:
+def spelled(exchange: HTTPExchange) -> str:
     """Return every text of an answer, joined: what a reader of it would see."""
     answer = read(exchange)
     tokens = [token.token for choice in answer.choices.values() for token in choice.logprobs or ()]
@@ -158,7 +158,7 @@ def events(body: bytes) -> tuple[list[str], list[str]]:
     return found, problems
 
 
-def _read_stream(answer: Answer, exchange: Exchange) -> None:
+def _read_stream(answer: Answer, exchange: HTTPExchange) -> None:
     is_chat = exchange.request.path == CHAT
     first: Mapping[str, Any] = {}
     for data in _before_done(answer, exchange.body()):
@@ -197,7 +197,7 @@ def _before_done(answer: Answer, body: bytes) -> list[str]:
     return found[:end]
 
 
-def _read_whole(answer: Answer, exchange: Exchange) -> None:
+def _read_whole(answer: Answer, exchange: HTTPExchange) -> None:
     value = _mapping(answer, exchange.body())
     if value is None:
         answer.error = answer.error or f"not an answer: {answer.problems[-1]}"
@@ -335,7 +335,7 @@ def _take_usage(answer: Answer, value: Mapping[str, Any]) -> None:
     answer.usage = Usage(*(usage[name] for name in names))
 
 
-def _message(exchange: Exchange) -> str:
+def _message(exchange: HTTPExchange) -> str:
     """Return what a server says of an error: the message of OpenAI's schema, or the body."""
     body = exchange.body()
     try:

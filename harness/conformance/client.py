@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from harness.conformance.answer import spelled
-from harness.conformance.exchange import Chunk, Ended, Exchange, HTTPRequest, pack
+from harness.conformance.exchange import Chunk, Ended, HTTPExchange, HTTPRequest, pack
 
 if TYPE_CHECKING:
     import httpx2
@@ -80,14 +80,14 @@ class Client:
         self._secret = secret
         self._echo = _echo(secret) if secret else None
 
-    def together(self, requests: Sequence[HTTPRequest]) -> list[Exchange]:
+    def together(self, requests: Sequence[HTTPRequest]) -> list[HTTPExchange]:
         """Send requests at the same time; returns the exchanges in the order of the requests."""
         if len(requests) == 1:
             return [self.send(requests[0])]
         with ThreadPoolExecutor(max_workers=len(requests)) as threads:
             return list(threads.map(self.send, requests))
 
-    def send(self, request: HTTPRequest) -> Exchange:
+    def send(self, request: HTTPRequest) -> HTTPExchange:
         """Send one request and take what comes."""
         import httpx2
 
@@ -112,7 +112,7 @@ class Client:
                 headers[name] = self._masked(
                     response.headers[name].encode("latin-1", "replace")
                 ).decode("latin-1")[:HEADER_LIMIT]
-        exchange = Exchange(
+        exchange = HTTPExchange(
             request=request,
             status=response.status_code
             if response is not None and 100 <= response.status_code <= 999
@@ -138,7 +138,7 @@ class Client:
         begun: float,
         chunks: list[tuple[int, bytes]],
         answer: list[httpx2.Response],
-        deadline: Deadline,
+        deadline: ConnectionDeadline,
         meter: Meter,
     ) -> Ended:
         import httpx2
@@ -228,7 +228,7 @@ class Meter:
             self.rate = round((self._seconds() - used) / max(time.monotonic() - began, 1e-3), 3)
 
 
-class Deadline:
+class ConnectionDeadline:
     """Ends a connection when its time is over, also one that drips its headers byte by byte."""
 
     def __init__(self) -> None:
@@ -263,8 +263,8 @@ class Deadline:
 
 
 @contextmanager
-def _deadline(seconds: float) -> Iterator[Deadline]:
-    deadline = Deadline()
+def _deadline(seconds: float) -> Iterator[ConnectionDeadline]:
+    deadline = ConnectionDeadline()
     deadline.tighten(seconds)
     try:
         yield deadline

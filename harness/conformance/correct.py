@@ -29,7 +29,7 @@ MOST_CHOICES = 8
 MOST_STOPS = 4
 
 
-class BadRequest(Exception):
+class RefusedRequest(Exception):
     """What a client asked for that is not served; the message is the answer."""
 
 
@@ -84,7 +84,7 @@ def _shown(byte: int) -> str:
 
 
 @dataclass
-class Asked:
+class ParsedRequest:
     """A request that is served, with all its values checked."""
 
     is_chat: bool
@@ -105,20 +105,24 @@ def _value(fields: Mapping[str, Any], name: str, kinds: tuple[type, ...], defaul
     if value is None:
         return default
     if type(value) not in kinds:
-        raise BadRequest(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}")
+        raise RefusedRequest(
+            f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}"
+        )
     return value
 
 
-def _asked(body: bytes, *, is_chat: bool) -> Asked:
-    """Check a request. Raises BadRequest."""
+def _asked(body: bytes, *, is_chat: bool) -> ParsedRequest:
+    """Check a request. Raises RefusedRequest."""
     try:
         fields = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        raise RefusedRequest(f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise BadRequest("the body must be an object")
+        raise RefusedRequest("the body must be an object")
     if fields.get("model") != MODEL:
-        raise BadRequest(f"there is no model {str(fields.get('model'))[:80]!r}; there is {MODEL}")
+        raise RefusedRequest(
+            f"there is no model {str(fields.get('model'))[:80]!r}; there is {MODEL}"
+        )
     if is_chat:
         prompt = _chat_prompt(fields.get("messages"))
         wanted = _value(fields, "logprobs", (bool,), False)
@@ -127,11 +131,11 @@ def _asked(body: bytes, *, is_chat: bool) -> Asked:
         prompt = _value(fields, "prompt", (str,), "")
         logprobs = _value(fields, "logprobs", (int,), None)
     if not prompt:
-        raise BadRequest("prompt is empty")
+        raise RefusedRequest("prompt is empty")
     stop = _value(fields, "stop", (str, list), [])
     stops = [stop] if isinstance(stop, str) else stop
     options = _value(fields, "stream_options", (dict,), {})
-    asked = Asked(
+    asked = ParsedRequest(
         is_chat=is_chat,
         prompt=prompt.encode("utf-8", "surrogatepass"),
         max_tokens=_value(fields, "max_tokens", (int,), 16),
@@ -145,33 +149,33 @@ def _asked(body: bytes, *, is_chat: bool) -> Asked:
         echo=_value(fields, "echo", (bool,), False) and not is_chat,
     )
     if not 1 <= asked.max_tokens <= MOST_TOKENS:
-        raise BadRequest(f"max_tokens must be 1 to {MOST_TOKENS}")
+        raise RefusedRequest(f"max_tokens must be 1 to {MOST_TOKENS}")
     if not 0 <= asked.temperature <= 2:
-        raise BadRequest("temperature must be 0 to 2")
+        raise RefusedRequest("temperature must be 0 to 2")
     if not 1 <= asked.n <= MOST_CHOICES:
-        raise BadRequest(f"n must be 1 to {MOST_CHOICES}")
+        raise RefusedRequest(f"n must be 1 to {MOST_CHOICES}")
     if len(stops) > MOST_STOPS or not all(asked.stops):
-        raise BadRequest(f"stop must be at most {MOST_STOPS} texts that are not empty")
+        raise RefusedRequest(f"stop must be at most {MOST_STOPS} texts that are not empty")
     if asked.logprobs is not None and not 0 <= asked.logprobs <= CANDIDATES:
-        raise BadRequest(f"logprobs must be 0 to {CANDIDATES}")
+        raise RefusedRequest(f"logprobs must be 0 to {CANDIDATES}")
     if asked.echo and asked.logprobs is not None:
-        raise BadRequest("echo with logprobs is not served")
+        raise RefusedRequest("echo with logprobs is not served")
     return asked
 
 
 def _chat_prompt(messages: Any) -> str:
     if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages must be a list")
+        raise RefusedRequest("messages must be a list")
     lines = []
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise BadRequest("each message must have a role and a text as content")
+            raise RefusedRequest("each message must have a role and a text as content")
         lines.append(f"{message.get('role')}: {message['content']}\n")
     return "".join([*lines, "assistant: "])
 
 
 @dataclass
-class Piece:
+class TextPiece:
     """What one step of a choice adds: text, tokens, and at the end why it ended."""
 
     text: str
@@ -179,7 +183,7 @@ class Piece:
     finish: str | None = None
 
 
-def _pieces(asked: Asked, index: int) -> Iterator[Piece]:
+def _pieces(asked: ParsedRequest, index: int) -> Iterator[TextPiece]:
     """Continue one choice, held back as far as a stop string or a character is not decided."""
     seed = f"{asked.seed} {index}" if asked.seed is not None else secrets.token_hex(8)
     out = b""
@@ -191,14 +195,14 @@ def _pieces(asked: Asked, index: int) -> Iterator[Piece]:
         waiting.append(token)
         places = [place for place in (out.find(stop) for stop in asked.stops) if place >= 0]
         if places:
-            yield Piece(out[told : min(places)].decode(errors="replace"), waiting, "stop")
+            yield TextPiece(out[told : min(places)].decode(errors="replace"), waiting, "stop")
             return
         if count == asked.max_tokens:
-            yield Piece(out[told:].decode(errors="replace"), waiting, "length")
+            yield TextPiece(out[told:].decode(errors="replace"), waiting, "length")
             return
         ready = _decided(out, asked.stops)
         if ready > told:
-            yield Piece(out[told:ready].decode(), waiting)
+            yield TextPiece(out[told:ready].decode(), waiting)
             told = ready
             waiting = []
 
@@ -251,7 +255,7 @@ class CorrectHandler(BaseHTTPRequestHandler):
             return
         try:
             asked = _asked(body, is_chat=self.path == "/v1/chat/completions")
-        except BadRequest as problem:
+        except RefusedRequest as problem:
             self._refuse(400, str(problem))
             return
         # A client that leaves ends its own answer and nothing else.
@@ -266,14 +270,14 @@ class CorrectHandler(BaseHTTPRequestHandler):
         while length > 0 and (data := self.rfile.read(min(length, 2**16))):
             length -= len(data)
 
-    def _head(self, asked: Asked, *, streamed: bool) -> dict[str, Any]:
+    def _head(self, asked: ParsedRequest, *, streamed: bool) -> dict[str, Any]:
         kind = "text_completion"
         if asked.is_chat:
             kind = "chat.completion.chunk" if streamed else "chat.completion"
         word = hashlib.sha256(asked.prompt).hexdigest()[:12]
         return {"id": f"cmpl-{word}", "object": kind, "created": 0, "model": MODEL}
 
-    def _whole(self, asked: Asked) -> None:
+    def _whole(self, asked: ParsedRequest) -> None:
         choices = []
         completion = 0
         for index in range(asked.n):
@@ -301,7 +305,7 @@ class CorrectHandler(BaseHTTPRequestHandler):
         usage = _usage(asked, completion)
         self._answer(200, {**self._head(asked, streamed=False), "choices": choices, "usage": usage})
 
-    def _stream(self, asked: Asked) -> None:
+    def _stream(self, asked: ParsedRequest) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -354,7 +358,7 @@ class CorrectHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _usage(asked: Asked, completion: int) -> dict[str, int]:
+def _usage(asked: ParsedRequest, completion: int) -> dict[str, int]:
     prompt = len(asked.prompt)
     return {
         "prompt_tokens": prompt,
@@ -363,7 +367,7 @@ def _usage(asked: Asked, completion: int) -> dict[str, int]:
     }
 
 
-def _logprobs(asked: Asked, drawn: list[DrawnToken]) -> dict[str, Any] | None:
+def _logprobs(asked: ParsedRequest, drawn: list[DrawnToken]) -> dict[str, Any] | None:
     if asked.logprobs is None:
         return None
     most = asked.logprobs

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harness.conformance.proxy import Defect, Fields
+from harness.conformance.proxy import Fields, ProxyDefect
 
 Change = Callable[[Any], None]
 
@@ -107,24 +107,28 @@ def unsteady() -> Callable[[bytes], bytes]:
     return in_whole(change)
 
 
-HALF = Defect(does="answers 200 with half of the answer", whole=lambda body: body[: len(body) // 2])
-DROPPED = Defect(does="drops the last text of a stream", stream=drops_last_text)
-NOT_ENDED = Defect(does="does not end a stream with [DONE]", stream=_without_last)
-MORE_TOKENS = Defect(does="asks for 3 tokens more than the client", ask=_more_tokens)
-UNSTEADY = Defect(does="changes the text of every second answer", whole=unsteady())
-NO_STOP = Defect(does="takes `stop` out of the request", ask=removes("stop"))
-NO_N = Defect(does="takes `n` out of the request", ask=removes("n"))
-NO_SEED = Defect(does="takes `seed` out of the request", ask=removes("seed"))
-NO_ECHO = Defect(does="takes `echo` out of the request", ask=removes("echo"))
-NO_LOGPROBS = Defect(does="takes the logprobs out of streams", stream=in_events(_without_logprobs))
-MISCOUNTS = Defect(
+HALF = ProxyDefect(
+    does="answers 200 with half of the answer", whole=lambda body: body[: len(body) // 2]
+)
+DROPPED = ProxyDefect(does="drops the last text of a stream", stream=drops_last_text)
+NOT_ENDED = ProxyDefect(does="does not end a stream with [DONE]", stream=_without_last)
+MORE_TOKENS = ProxyDefect(does="asks for 3 tokens more than the client", ask=_more_tokens)
+UNSTEADY = ProxyDefect(does="changes the text of every second answer", whole=unsteady())
+NO_STOP = ProxyDefect(does="takes `stop` out of the request", ask=removes("stop"))
+NO_N = ProxyDefect(does="takes `n` out of the request", ask=removes("n"))
+NO_SEED = ProxyDefect(does="takes `seed` out of the request", ask=removes("seed"))
+NO_ECHO = ProxyDefect(does="takes `echo` out of the request", ask=removes("echo"))
+NO_LOGPROBS = ProxyDefect(
+    does="takes the logprobs out of streams", stream=in_events(_without_logprobs)
+)
+MISCOUNTS = ProxyDefect(
     does="counts 1 token of the prompt too many in streams", stream=in_events(_more_prompt(1))
 )
-MISCOUNTS_ALL = Defect(
+MISCOUNTS_ALL = ProxyDefect(
     does="counts 3 tokens of the prompt too many", whole=in_whole(_more_prompt(3))
 )
-NO_MODELS = Defect(does="lists no model", whole=in_whole(_no_models))
-SWAPS = Defect(does="swaps the answers of two clients", swaps=True)
-BREAKS = Defect(does="answers nothing after a bad request", breaks_after="refusal")
-LEFT_BROKEN = Defect(does="answers nothing after a client left", breaks_after="leaving")
-DEAF = Defect(does="goes on generating after the client left", hides_leaving=True)
+NO_MODELS = ProxyDefect(does="lists no model", whole=in_whole(_no_models))
+SWAPS = ProxyDefect(does="swaps the answers of two clients", swaps=True)
+BREAKS = ProxyDefect(does="answers nothing after a bad request", breaks_after="refusal")
+LEFT_BROKEN = ProxyDefect(does="answers nothing after a client left", breaks_after="leaving")
+DEAF = ProxyDefect(does="goes on generating after the client left", hides_leaving=True)

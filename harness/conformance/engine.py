@@ -48,7 +48,7 @@ class EngineError(Exception):
 
 
 @dataclass(frozen=True)
-class Engine:
+class ServedEngine:
     """An engine of the table.
 
     Attributes:
@@ -65,7 +65,7 @@ class Engine:
 
 
 ENGINES: Final = {
-    "mlx_lm.server": Engine(
+    "mlx_lm.server": ServedEngine(
         library="mlx_lm",
         arguments=(
             "-m",
@@ -95,7 +95,7 @@ class EngineProcess:
     """
 
     name: str
-    engine: Engine
+    engine: ServedEngine
     room: Path
     port: int
     account: Callable[[str], None]
@@ -225,7 +225,7 @@ def ended(code: int) -> str:
     return f"exit code {code}"
 
 
-def versions(engine: Engine) -> dict[str, str]:
+def versions(engine: ServedEngine) -> dict[str, str]:
     """Versions of an engine's distributions."""
     found: dict[str, str] = {}
     for name in engine.distributions:

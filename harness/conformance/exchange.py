@@ -133,7 +133,7 @@ class Chunk(Model):
     data: str
 
 
-class Exchange(Model):
+class HTTPExchange(Model):
     """One request and what came back.
 
     Attributes:
@@ -161,18 +161,18 @@ class Exchange(Model):
         return b"".join(unpack(chunk.data) for chunk in self.chunks)
 
 
-def write_lines(exchanges: Sequence[Exchange]) -> bytes:
+def write_lines(exchanges: Sequence[HTTPExchange]) -> bytes:
     """Return exchanges as the lines of a file of evidence."""
     return b"".join(exchange.model_dump_json().encode() + b"\n" for exchange in exchanges)
 
 
-def read_lines(data: bytes) -> list[Exchange]:
+def read_lines(data: bytes) -> list[HTTPExchange]:
     """Read what `write_lines` wrote.
 
     Raises:
         ValueError: it did not write this.
     """
-    exchanges = [Exchange.model_validate(strict_json(line)) for line in data.splitlines()]
+    exchanges = [HTTPExchange.model_validate(strict_json(line)) for line in data.splitlines()]
     if write_lines(exchanges) != data:
         raise ValueError("these lines are not written in the one way they are kept")
     for exchange in exchanges:

@@ -32,7 +32,7 @@ HELD_OPEN = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defect:
+class ProxyDefect:
     """What a proxy does wrong.
 
     Attributes:
@@ -57,7 +57,7 @@ class Defect:
     holds_open: bool = False
 
 
-PASS_THROUGH = Defect(does="passes everything through")
+PASS_THROUGH = ProxyDefect(does="passes everything through")
 
 
 class Swap:
@@ -92,7 +92,7 @@ class ProxyHandler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     upstream: ClassVar[str]
-    defect: ClassVar[Defect]
+    defect: ClassVar[ProxyDefect]
     timeout_s: ClassVar[float]
     swap: ClassVar[Swap]
     broken: ClassVar[threading.Event]
@@ -252,7 +252,9 @@ def _split(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 @contextmanager
-def proxied(base: str, defect: Defect = PASS_THROUGH, *, timeout: float = 60.0) -> Iterator[str]:
+def proxied(
+    base: str, defect: ProxyDefect = PASS_THROUGH, *, timeout: float = 60.0
+) -> Iterator[str]:
     """Serve a proxy in front of a server as long as this lasts; gives its address."""
     state = {
         "upstream": base,

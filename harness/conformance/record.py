@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import ClassVar, Final, Literal
 
 from harness.conformance.answer import read as read_answer
-from harness.conformance.exchange import Exchange, HTTPRequest, read_lines, unpack
+from harness.conformance.exchange import HTTPExchange, HTTPRequest, read_lines, unpack
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import TEXTUAL, Finding, Row, Setting, Word, drive
+from harness.conformance.rows.row import TEXTUAL, ConformanceRow, RowFinding, Setting, Word, drive
 from harness.forms.model import Model
 from harness.forms.strict_json import strict_json
 from harness.record.facts import EnvironmentFacts
@@ -143,7 +143,7 @@ class RowResult(Model):
     evidence: str
     control: ControlResult | None
     curls: list[str]
-    places: dict[str, list[Finding]]
+    places: dict[str, list[RowFinding]]
 
 
 class ConformanceRecord(SeriesRecord):
@@ -170,7 +170,7 @@ def evidence_path(row: str, where: Where, repetition: int) -> str:
     return f"evidence/rows/{row}/{where}-{repetition + 1}.jsonl"
 
 
-def word_of(findings: Sequence[Finding]) -> tuple[Word, Finding]:
+def word_of(findings: Sequence[RowFinding]) -> tuple[Word, RowFinding]:
     """Return what several repetitions say together, and the one that says it."""
     violating = [finding for finding in findings if finding.word == "VIOLATES"]
     if len(violating) == len(findings):
@@ -186,7 +186,7 @@ def word_of(findings: Sequence[Finding]) -> tuple[Word, Finding]:
     raise AssertionError("no repetition")
 
 
-def places_after(bare: Sequence[Finding]) -> tuple[Where, ...]:
+def places_after(bare: Sequence[RowFinding]) -> tuple[Where, ...]:
     """Return where the control of a row is tried, after what the server itself did."""
     word, _ = word_of(bare)
     if word == "CANNOT TELL":
@@ -202,7 +202,7 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
     """
     expected = {PATH, *({LOG} & set(names))}
     results: list[RowResult] = []
-    bare: list[Exchange] = []
+    bare: list[HTTPExchange] = []
     replays: dict[str, RowReplay] = {}
     for name in facts.asked:
         if name not in ROWS or name in replays:
@@ -242,7 +242,7 @@ def verdict_of(rows: Sequence[RowResult]) -> Verdict:
     return "PASS"
 
 
-def unsteady_in(exchanges: Sequence[Exchange]) -> str:
+def unsteady_in(exchanges: Sequence[HTTPExchange]) -> str:
     """Return a request at temperature 0 that the server answered with two texts, in any row.
 
     Empty where there is none.
@@ -267,14 +267,14 @@ class RowReplay:
     """One row over the exchanges that were kept, at every place."""
 
     def __init__(
-        self, row: Row, facts: ConformanceFacts, read: Read, names: Collection[str]
+        self, row: ConformanceRow, facts: ConformanceFacts, read: Read, names: Collection[str]
     ) -> None:
         self.row = row
         self.base = facts.server.base
         self.authorized = facts.server.authorized
         self.files: set[str] = set()
-        self.exchanges: dict[tuple[Where, int], list[Exchange]] = {}
-        self.places: dict[Where, list[Finding]] = {}
+        self.exchanges: dict[tuple[Where, int], list[HTTPExchange]] = {}
+        self.places: dict[Where, list[RowFinding]] = {}
         self._facts = facts
         self._read = read
         self._names = names
@@ -285,7 +285,7 @@ class RowReplay:
                 self._judge(where)
 
     @property
-    def bare(self) -> list[Exchange]:
+    def bare(self) -> list[HTTPExchange]:
         """What the server itself answered."""
         return [
             one for (where, _), some in self.exchanges.items() if where == "bare" for one in some
@@ -367,18 +367,20 @@ class RowReplay:
             fact = f"the row saw another difference than the defect: {broken[1].fact}"
         return ControlResult(shown=not fact, on=on, does=does, fact=fact or broken[1].fact)
 
-    def _curls(self, exchanges: Sequence[Exchange]) -> Iterator[str]:
+    def _curls(self, exchanges: Sequence[HTTPExchange]) -> Iterator[str]:
         """Return the last requests before the violation, each once."""
         asked = {(one.request.path, one.request.body): one.request for one in exchanges}
         for request in list(asked.values())[-CURLS_SHOWN:]:
             yield request.curl("$URL", authorized=self.authorized)
 
 
-def _kept(left: Iterator[Exchange], path: str) -> Callable[[list[HTTPRequest]], list[Exchange]]:
+def _kept(
+    left: Iterator[HTTPExchange], path: str
+) -> Callable[[list[HTTPRequest]], list[HTTPExchange]]:
     """Return what answers a row from a file."""
 
-    def send(requests: list[HTTPRequest]) -> list[Exchange]:
-        found: list[Exchange] = []
+    def send(requests: list[HTTPRequest]) -> list[HTTPExchange]:
+        found: list[HTTPExchange] = []
         for request in requests:
             exchange = next(left, None)
             if exchange is None or exchange.request != request:
@@ -391,7 +393,7 @@ def _kept(left: Iterator[Exchange], path: str) -> Callable[[list[HTTPRequest]], 
     return send
 
 
-def _unasked(row: Row, why: str) -> RowResult:
+def _unasked(row: ConformanceRow, why: str) -> RowResult:
     return RowResult(
         name=row.name,
         promises=row.promises,
@@ -406,7 +408,7 @@ def _unasked(row: Row, why: str) -> RowResult:
     )
 
 
-def _tells(exchanges: Sequence[Exchange]) -> Iterator[str]:
+def _tells(exchanges: Sequence[HTTPExchange]) -> Iterator[str]:
     """Return what a server says of itself most often: header and fingerprint."""
     said: Counter[str] = Counter()
     for exchange in exchanges:

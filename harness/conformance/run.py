@@ -16,7 +16,7 @@ import harness
 from harness.conformance.client import Client
 from harness.conformance.correct import serving
 from harness.conformance.engine import ENGINES, MODEL, EngineProcess, running, versions
-from harness.conformance.exchange import MODELS, Exchange, HTTPRequest, write_lines
+from harness.conformance.exchange import MODELS, HTTPExchange, HTTPRequest, write_lines
 from harness.conformance.judged import FOLDER, Conformance
 from harness.conformance.proxy import PASS_THROUGH, proxied
 from harness.conformance.record import (
@@ -35,7 +35,7 @@ from harness.conformance.record import (
     places_after,
 )
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import Finding, Row, Setting, drive, texts
+from harness.conformance.rows.row import ConformanceRow, RowFinding, Setting, drive, texts
 from harness.forms.distribution import missing
 from harness.forms.source import real_place
 from harness.forms.strict_json import strict_json
@@ -48,7 +48,7 @@ from harness.series.series import FinishedSeries, code, sign
 from harness.trust.key import Signer
 
 FIRST: Final = "completion"
-"""Asked before every other row: where it is not answered, nothing else can be."""
+"""ParsedRequest before every other row: where it is not answered, nothing else can be."""
 TOKENIZED: Final = 2
 
 
@@ -311,7 +311,7 @@ class RowsAsking:
                 break
         return asked, unasked
 
-    def _why_not(self, row: Row) -> str:
+    def _why_not(self, row: ConformanceRow) -> str:
         settings = self._settings
         if settings.rows and row.name not in settings.rows and row.name != FIRST:
             return "not named with --rows"
@@ -325,9 +325,9 @@ class RowsAsking:
             return "needs a server that is started here"
         return ""
 
-    def _ask(self, row: Row) -> tuple[dict[str, list[Exchange]], bool]:
+    def _ask(self, row: ConformanceRow) -> tuple[dict[str, list[HTTPExchange]], bool]:
         """Ask one row at every place; returns the files, and whether the server answered."""
-        files: dict[str, list[Exchange]] = {}
+        files: dict[str, list[HTTPExchange]] = {}
         begun = time.monotonic()
         bare = self._at(row, "bare", files)
         for where in places_after(bare):
@@ -340,9 +340,11 @@ class RowsAsking:
         self._account(f"{row.name:<16} {words:<12} {sent:>4} requests {took:>6.1f} s")
         return files, any(finding.about != "unanswered" for finding in bare)
 
-    def _at(self, row: Row, where: Where, files: dict[str, list[Exchange]]) -> list[Finding]:
+    def _at(
+        self, row: ConformanceRow, where: Where, files: dict[str, list[HTTPExchange]]
+    ) -> list[RowFinding]:
         """Ask one row at one place, three times."""
-        found: list[Finding] = []
+        found: list[RowFinding] = []
         is_own = where in ON_OWN
         for repetition in range(REPETITIONS):
             # A proxy of its own: what one repetition broke must not be broken in the next.
@@ -355,7 +357,7 @@ class RowsAsking:
                     if is_own or self._process is None
                     else self._process.cpu_seconds,
                 )
-                kept: list[Exchange] = []
+                kept: list[HTTPExchange] = []
                 setting = self._facts.setting(where)
                 found.append(drive(row, setting, self._sends(client, kept)))
                 files[evidence_path(row.name, where, repetition)] = kept
@@ -365,9 +367,9 @@ class RowsAsking:
         return found
 
     def _sends(
-        self, client: Client, kept: list[Exchange]
-    ) -> Callable[[list[HTTPRequest]], list[Exchange]]:
-        def send(requests: list[HTTPRequest]) -> list[Exchange]:
+        self, client: Client, kept: list[HTTPExchange]
+    ) -> Callable[[list[HTTPRequest]], list[HTTPExchange]]:
+        def send(requests: list[HTTPRequest]) -> list[HTTPExchange]:
             if time.monotonic() - self._begun > self._settings.within:
                 raise OutOfTime
             exchanges = client.together(requests)
@@ -377,7 +379,7 @@ class RowsAsking:
         return send
 
     @contextmanager
-    def _place(self, row: Row, where: Where) -> Iterator[str]:
+    def _place(self, row: ConformanceRow, where: Where) -> Iterator[str]:
         """Give the address at which a row is asked."""
         if where in ON_OWN and not self._correct:
             self._correct = self._stack.enter_context(serving())

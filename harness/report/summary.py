@@ -244,13 +244,11 @@ def _candidate(record: Record) -> Part:
     count = f"{failed} of {plural(counted, 'trial')}{in_cells} failed"
     # A bound of 100 % bounds nothing.
     where = " in each cell" if len(ran) > 1 else ""
-    limits = (
-        f", so the failure rate is below {percent(bound)}{where}"
-        f"{f', or {percent(pessimistic)} if void trials had failed' if voids else ''}"
-        f" ({confidence}; {asked})"
-        if bound < 1
-        else f"; a failure rate {asked}"
-    )
+    limits = f"; a failure rate {asked}"
+    if bound < 1:
+        spoiled = f", or {percent(pessimistic)} if void trials had failed" if voids else ""
+        below = f"below {percent(bound)}{where}{spoiled}"
+        limits = f", so the failure rate is {below} ({confidence}; {asked})"
     details = failures_in_words(record) or _worst(record)
     return Text(Claim(f"{count}{limits}", (RECORD,)), ". ", details)
 

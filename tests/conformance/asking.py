@@ -11,9 +11,9 @@ from typing import Any
 
 from harness.conformance.client import Client
 from harness.conformance.correct import MODEL, serving
-from harness.conformance.exchange import Exchange, HTTPRequest
+from harness.conformance.exchange import HTTPExchange, HTTPRequest
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import Finding, Setting, drive, texts
+from harness.conformance.rows.row import RowFinding, Setting, drive, texts
 
 TIMEOUT = 10.0
 
@@ -32,12 +32,12 @@ def ask(
     *,
     seed: int = 1,
     timeout: float = TIMEOUT,
-    kept: list[Exchange] | None = None,
-) -> Finding:
+    kept: list[HTTPExchange] | None = None,
+) -> RowFinding:
     """Ask one row once."""
     client = Client(base, timeout=timeout)
 
-    def send(requests: list[HTTPRequest]) -> list[Exchange]:
+    def send(requests: list[HTTPRequest]) -> list[HTTPExchange]:
         exchanges = client.together(requests)
         if kept is not None:
             kept.extend(exchanges)

@@ -13,7 +13,7 @@ from harness.conformance.exchange import (
     CHAT,
     COMPLETIONS,
     Chunk,
-    Exchange,
+    HTTPExchange,
     HTTPRequest,
     pack,
     post,
@@ -28,9 +28,9 @@ KIND = {True: "text/event-stream", False: "application/json"}
 
 def exchange(
     chunks: list[bytes], *, stream: bool, path: str = COMPLETIONS, **more: Any
-) -> Exchange:
+) -> HTTPExchange:
     """An exchange with this body."""
-    return Exchange(
+    return HTTPExchange(
         **{
             "request": post("asked", path, {"stream": stream}),
             "status": 200,

@@ -8,7 +8,7 @@ import pytest
 
 from harness.conformance.correct import MODEL, serving
 from harness.conformance.defects import removes
-from harness.conformance.proxy import Defect, proxied
+from harness.conformance.proxy import ProxyDefect, proxied
 from tests.kit.commands import Ran, rankproof  # noqa: F401 - a fixture
 
 KEY = "sk-secret-0123456789"
@@ -50,7 +50,7 @@ def test_exit_codes_are_those_of_run(
     rankproof: Callable[..., Ran],  # noqa: F811
 ) -> None:
     """1 with a violation, 2 where nothing can be told, 64 for what cannot be asked."""
-    with proxied(correct, Defect(does="", ask=removes("max_tokens"))) as broken:
+    with proxied(correct, ProxyDefect(does="", ask=removes("max_tokens"))) as broken:
         assert rankproof("conformance", broken, "--rows", "max-tokens", "--unsigned").code == 1
     nobody = ("conformance", "http://127.0.0.1:9", "--model", MODEL, "--unsigned")
     assert rankproof(*nobody).code == 2

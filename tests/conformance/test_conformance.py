@@ -17,13 +17,13 @@ import pytest
 from harness.cli.reports import replay_of
 from harness.conformance.correct import MODEL, serving
 from harness.conformance.defects import in_events, in_whole, removes
-from harness.conformance.engine import ENGINES, Engine, EngineError
+from harness.conformance.engine import ENGINES, EngineError, ServedEngine
 from harness.conformance.exchange import read_lines, write_lines
-from harness.conformance.proxy import Defect, proxied
+from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.record import PATH as FACTS
 from harness.conformance.record import ConformanceRecord, word_of
 from harness.conformance.report import first_screen, render
-from harness.conformance.rows.row import Finding
+from harness.conformance.rows.row import RowFinding
 from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform
 from harness.forms import manifest
 from harness.forms.digest import sha256
@@ -67,7 +67,7 @@ def made(
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory, key: Path, correct: str) -> Path:
     """A signed report of the core rows, and of one that is refused or violated."""
-    with proxied(correct, Defect(does="", ask=removes("n"))) as base:
+    with proxied(correct, ProxyDefect(does="", ask=removes("n"))) as base:
         return made(base, tmp_path_factory.mktemp("results"), key=key, rows=(*CORE, "n")).folder
 
 
@@ -192,7 +192,7 @@ def test_a_report_of_a_server_that_breaks_everything_stays_short(
             choice["logprobs"] = None
 
     parameters = removes("stop", "n", "seed", "echo", "max_tokens")
-    broken = Defect(does="", ask=parameters, whole=in_whole(spoil), stream=in_events(spoil))
+    broken = ProxyDefect(does="", ask=parameters, whole=in_whole(spoil), stream=in_events(spoil))
     with proxied(correct, broken) as base:
         finished = made(base, tmp_path, model=MODEL, every=True, may_break=True)
     assert finished.record.verdict == "FAIL"
@@ -266,7 +266,7 @@ def test_a_row_whose_result_our_proxy_changes_accuses_nobody(
 ) -> None:
     """Where the pass-through proxy is not one, every row that conforms bare cannot tell."""
     monkeypatch.setattr(
-        "harness.conformance.run.PASS_THROUGH", Defect(does="", ask=removes("stop"))
+        "harness.conformance.run.PASS_THROUGH", ProxyDefect(does="", ask=removes("stop"))
     )
     record = made(correct, tmp_path, rows=("stop-string",)).record
     (row,) = (row for row in record.rows if row.name == "stop-string")
@@ -279,7 +279,7 @@ def test_words_of_repetitions_are_put_together_without_accusing() -> None:
     """VIOLATES takes every repetition; what is mixed cannot be told."""
 
     def word(*words: str) -> str:
-        return word_of([Finding(word=one, about="", fact="") for one in words])[0]  # type: ignore[arg-type]
+        return word_of([RowFinding(word=one, about="", fact="") for one in words])[0]  # type: ignore[arg-type]
 
     assert word("VIOLATES", "VIOLATES", "VIOLATES") == "VIOLATES"
     assert word("VIOLATES", "CONFORMS", "VIOLATES") == "CANNOT TELL"
@@ -317,7 +317,7 @@ def test_an_engine_that_ends_before_it_is_ready_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its exit code and the last exception that it printed."""
-    dying = Engine(
+    dying = ServedEngine(
         library="json", arguments=("-c", "raise ValueError('no device')"), distributions=()
     )
     monkeypatch.setitem(ENGINES, "dying", dying)
@@ -342,7 +342,7 @@ def test_an_engine_that_says_ready_and_dies_at_its_first_request_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its exit code and the row are in the report, and it is started again for the next try."""
-    fragile = Engine(library="json", arguments=("-c", FRAGILE, "{port}"), distributions=())
+    fragile = ServedEngine(library="json", arguments=("-c", FRAGILE, "{port}"), distributions=())
     monkeypatch.setitem(ENGINES, "fragile", fragile)
     settings = ConformanceSettings(target="fragile", results=tmp_path)
     finished = conform(settings, None, lambda _: None)

@@ -10,8 +10,8 @@ import pytest
 
 from harness.conformance.correct import MODEL, serving
 from harness.conformance.defects import has_text, in_events, in_whole, removes
-from harness.conformance.exchange import Exchange
-from harness.conformance.proxy import Defect, proxied
+from harness.conformance.exchange import HTTPExchange
+from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.parameters import stop_of
 from harness.conformance.rows.row import drive
@@ -49,12 +49,12 @@ def test_a_row_sees_the_defect_of_its_control(name: str, correct: str) -> None:
 @pytest.mark.parametrize("name", HERE)
 def test_a_row_judges_kept_exchanges_as_it_judged_the_server(name: str, correct: str) -> None:
     """Over the exchanges that were kept a row asks the same and finds the same."""
-    kept: list[Exchange] = []
+    kept: list[HTTPExchange] = []
     found = ask(name, correct, kept=kept)
     assert len(kept) == ROWS[name].requests
     left = iter(kept)
 
-    def send(requests: list[Any]) -> list[Exchange]:
+    def send(requests: list[Any]) -> list[HTTPExchange]:
         exchanges = [next(left) for _ in requests]
         assert [exchange.request for exchange in exchanges] == requests
         return exchanges
@@ -127,27 +127,33 @@ def _louder(value: Any) -> None:
 
 
 UNLISTED = {
-    "a stream repeats its first text": (Defect(does="", stream=_twice), "stream-is-whole"),
+    "a stream repeats its first text": (ProxyDefect(does="", stream=_twice), "stream-is-whole"),
     "a stream loses what is not ASCII": (
-        Defect(does="", stream=in_events(_ascii_only)),
+        ProxyDefect(does="", stream=in_events(_ascii_only)),
         "stop-string",
     ),
-    "every answer says stop": (Defect(does="", whole=in_whole(_always_stop)), "stream-is-whole"),
-    "streams have no usage": (Defect(does="", stream=in_events(_no_usage)), "usage"),
-    "streams ignore the seed": (Defect(does="", ask=_when_streamed("seed")), "seed"),
-    "streams ignore stop": (Defect(does="", ask=_when_streamed("stop")), "stop-string"),
-    "a logprob is missing": (Defect(does="", whole=in_whole(_one_logprob_less)), "logprobs"),
-    "both choices have index 0": (Defect(does="", whole=in_whole(_all_first)), "n"),
-    "another model is listed": (Defect(does="", whole=in_whole(_renamed)), "models"),
-    "chats are streamed in capitals": (Defect(does="", stream=in_events(_upper)), "chat"),
+    "every answer says stop": (
+        ProxyDefect(does="", whole=in_whole(_always_stop)),
+        "stream-is-whole",
+    ),
+    "streams have no usage": (ProxyDefect(does="", stream=in_events(_no_usage)), "usage"),
+    "streams ignore the seed": (ProxyDefect(does="", ask=_when_streamed("seed")), "seed"),
+    "streams ignore stop": (ProxyDefect(does="", ask=_when_streamed("stop")), "stop-string"),
+    "a logprob is missing": (ProxyDefect(does="", whole=in_whole(_one_logprob_less)), "logprobs"),
+    "both choices have index 0": (ProxyDefect(does="", whole=in_whole(_all_first)), "n"),
+    "another model is listed": (ProxyDefect(does="", whole=in_whole(_renamed)), "models"),
+    "chats are streamed in capitals": (ProxyDefect(does="", stream=in_events(_upper)), "chat"),
     "streams have no finish reason": (
-        Defect(does="", stream=in_events(_no_finish)),
+        ProxyDefect(does="", stream=in_events(_no_finish)),
         "stream-schema",
     ),
-    "a stream stays open": (Defect(does="", holds_open=True), "stream-schema"),
-    "every fifth text is another": (Defect(does="", whole=_sometimes(5, _louder)), "greedy-repeat"),
-    "streams ignore echo": (Defect(does="", ask=_when_streamed("echo")), "echo"),
-    "max_tokens is ignored": (Defect(does="", ask=removes("max_tokens")), "max-tokens"),
+    "a stream stays open": (ProxyDefect(does="", holds_open=True), "stream-schema"),
+    "every fifth text is another": (
+        ProxyDefect(does="", whole=_sometimes(5, _louder)),
+        "greedy-repeat",
+    ),
+    "streams ignore echo": (ProxyDefect(does="", ask=_when_streamed("echo")), "echo"),
+    "max_tokens is ignored": (ProxyDefect(does="", ask=removes("max_tokens")), "max-tokens"),
 }
 
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from harness.conformance import defects
 from harness.conformance.rows import answering, clients, parameters
-from harness.conformance.rows.row import ALONE, Row
+from harness.conformance.rows.row import ALONE, ConformanceRow
 
-ROWS: Final[dict[str, Row]] = {
+ROWS: Final[dict[str, ConformanceRow]] = {
     row.name: row
     for row in (
-        Row(
+        ConformanceRow(
             name="completion",
             promises="A completion is answered in OpenAI's schema.",
             requests=1,
@@ -20,7 +20,7 @@ ROWS: Final[dict[str, Row]] = {
             about="schema",
             is_core=True,
         ),
-        Row(
+        ConformanceRow(
             name="stream-is-whole",
             promises="A stream has the text, finish reason and usage of the whole answer.",
             requests=10,
@@ -29,7 +29,7 @@ ROWS: Final[dict[str, Row]] = {
             about="text",
             is_core=True,
         ),
-        Row(
+        ConformanceRow(
             name="max-tokens",
             promises="An answer has at most max_tokens tokens, and says when that ended it.",
             requests=4,
@@ -38,7 +38,7 @@ ROWS: Final[dict[str, Row]] = {
             about="length",
             is_core=True,
         ),
-        Row(
+        ConformanceRow(
             name="greedy-repeat",
             promises="At temperature 0 the same request has the same text.",
             requests=ALONE,
@@ -47,7 +47,7 @@ ROWS: Final[dict[str, Row]] = {
             about="repeat",
             is_core=True,
         ),
-        Row(
+        ConformanceRow(
             name="stop-string",
             promises="A text ends exactly before the first stop string.",
             requests=12,
@@ -55,7 +55,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NO_STOP,
             about="stop",
         ),
-        Row(
+        ConformanceRow(
             name="stream-schema",
             promises="Each event of a stream is in OpenAI's schema, and the last is [DONE].",
             requests=2,
@@ -63,7 +63,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NOT_ENDED,
             about="schema",
         ),
-        Row(
+        ConformanceRow(
             name="usage",
             promises="Usage adds up, grows with the prompt, and is the same streamed.",
             requests=3,
@@ -71,7 +71,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.MISCOUNTS,
             about="usage",
         ),
-        Row(
+        ConformanceRow(
             name="usage-tokens",
             promises="Usage counts the tokens that the tokenizer makes of the prompt.",
             requests=2,
@@ -80,7 +80,7 @@ ROWS: Final[dict[str, Row]] = {
             about="prompt",
             needs="tokenizer",
         ),
-        Row(
+        ConformanceRow(
             name="logprobs",
             promises="Completions give logprobs, streamed as whole, or refuse them.",
             requests=3,
@@ -88,7 +88,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NO_LOGPROBS,
             about="missing",
         ),
-        Row(
+        ConformanceRow(
             name="chat",
             promises="A chat is answered in OpenAI's schema, streamed as whole.",
             requests=5,
@@ -96,7 +96,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.DROPPED,
             about="text",
         ),
-        Row(
+        ConformanceRow(
             name="chat-logprobs",
             promises="Chats give logprobs, streamed as whole, or refuse them.",
             requests=4,
@@ -104,7 +104,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NO_LOGPROBS,
             about="missing",
         ),
-        Row(
+        ConformanceRow(
             name="n",
             promises="n=2 gives 2 choices, whole and streamed, or is refused.",
             requests=3,
@@ -112,7 +112,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NO_N,
             about="count",
         ),
-        Row(
+        ConformanceRow(
             name="echo",
             promises="echo puts the prompt first, whole and streamed, or is refused.",
             requests=3,
@@ -120,7 +120,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NO_ECHO,
             about="echo",
         ),
-        Row(
+        ConformanceRow(
             name="seed",
             promises="The same seed repeats a sample, also streamed, or is refused.",
             requests=6,
@@ -128,7 +128,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NO_SEED,
             about="seed",
         ),
-        Row(
+        ConformanceRow(
             name="models",
             promises="/v1/models lists the model that answers.",
             requests=2,
@@ -136,7 +136,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.NO_MODELS,
             about="missing",
         ),
-        Row(
+        ConformanceRow(
             name="no-cross-talk",
             promises="Clients at the same time get their own answers.",
             requests=ALONE * clients.CLIENTS + 2 * clients.CLIENTS,
@@ -144,7 +144,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.SWAPS,
             about="swapped",
         ),
-        Row(
+        ConformanceRow(
             name="disconnect",
             promises="A client that leaves harms no other client.",
             requests=5,
@@ -152,7 +152,7 @@ ROWS: Final[dict[str, Row]] = {
             defect=defects.LEFT_BROKEN,
             about="dead",
         ),
-        Row(
+        ConformanceRow(
             name="cancel",
             promises="A server stops working for a client that left.",
             requests=2,
@@ -161,7 +161,7 @@ ROWS: Final[dict[str, Row]] = {
             about="works on",
             needs="process",
         ),
-        Row(
+        ConformanceRow(
             name="bad-requests",
             promises="Bad requests are refused or answered, and harm nobody.",
             requests=23,
@@ -170,7 +170,7 @@ ROWS: Final[dict[str, Row]] = {
             about="dead",
             may_harm=True,
         ),
-        Row(
+        ConformanceRow(
             name="huge-request",
             promises="A prompt of 10 MB harms nobody.",
             requests=3,

@@ -11,8 +11,8 @@ from harness.conformance.rows.row import (
     BUSY,
     UNSTEADY,
     Asking,
-    Finding,
     Judged,
+    RowFinding,
     Setting,
     chat,
     completion,
@@ -31,7 +31,7 @@ CUTS: Final = (13, 14, 15, 16)
 """Lengths of which one is likely to end within a character of several bytes."""
 
 
-def ask_completion(setting: Setting) -> Asking[Finding]:
+def ask_completion(setting: Setting) -> Asking[RowFinding]:
     """A plain completion."""
     [exchange] = yield [completion(setting, "whole")]
     answer = read(exchange)
@@ -51,7 +51,7 @@ def ask_completion(setting: Setting) -> Asking[Finding]:
     return conforms(f"{plural(len(answer.text), 'character')}, finish reason {answer.finish}")
 
 
-def ask_stream_schema(setting: Setting) -> Asking[Finding]:
+def ask_stream_schema(setting: Setting) -> Asking[RowFinding]:
     """One stream, event by event."""
     yield from ordinary(completion(setting, "whole"))
     [exchange] = yield [streamed(setting, "streamed")]
@@ -67,7 +67,7 @@ def ask_stream_schema(setting: Setting) -> Asking[Finding]:
     return conforms(f"{plural(len(exchange.chunks), 'chunk')}, each in OpenAI's schema")
 
 
-def ask_stream_is_whole(setting: Setting) -> Asking[Finding]:
+def ask_stream_is_whole(setting: Setting) -> Asking[RowFinding]:
     """Answers of four lengths, whole and streamed; the longest twice, to see whether it repeats."""
     first = None
     broad = 0
@@ -90,7 +90,7 @@ def ask_stream_is_whole(setting: Setting) -> Asking[Finding]:
     )
 
 
-def ask_max_tokens(setting: Setting) -> Asking[Finding]:
+def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
     """Three lengths, and one streamed."""
     found: list[str] = []
     for count in (1, 5, 12):
@@ -121,7 +121,7 @@ def _demand_length(answer: Answer, count: int) -> None:
         raise Judged("VIOLATES", "finish", f"finish reason {answer.finish} after {count} tokens")
 
 
-def ask_greedy_repeat(setting: Setting) -> Asking[Finding]:
+def ask_greedy_repeat(setting: Setting) -> Asking[RowFinding]:
     """The same request five times."""
     found: list[str] = []
     for number in range(ALONE):
@@ -134,7 +134,7 @@ def ask_greedy_repeat(setting: Setting) -> Asking[Finding]:
     return conforms(f"{ALONE} times the same text")
 
 
-def ask_models(setting: Setting) -> Asking[Finding]:
+def ask_models(setting: Setting) -> Asking[RowFinding]:
     """The list of models."""
     yield from ordinary(completion(setting, "whole"))
     [exchange] = yield [HTTPRequest(label="models", method="GET", path=MODELS)]
@@ -162,7 +162,7 @@ def ask_models(setting: Setting) -> Asking[Finding]:
     return conforms(f"{setting.model} is one of {plural(len(names), 'model')}")
 
 
-def ask_usage(setting: Setting) -> Asking[Finding]:
+def ask_usage(setting: Setting) -> Asking[RowFinding]:
     """Usage of two prompts, and of a stream."""
     short = yield from ordinary(completion(setting, "whole"))
     prompt = fields(setting)["prompt"]
@@ -185,7 +185,7 @@ def ask_usage(setting: Setting) -> Asking[Finding]:
     return conforms(f"{short.usage}, whole and streamed")
 
 
-def ask_usage_tokens(setting: Setting) -> Asking[Finding]:
+def ask_usage_tokens(setting: Setting) -> Asking[RowFinding]:
     """Usage against the tokenizer."""
     for prompt, counts in sorted((setting.tokens or {}).items()):
         answer = yield from ordinary(completion(setting, "whole", prompt=prompt, max_tokens=1))
@@ -198,7 +198,7 @@ def ask_usage_tokens(setting: Setting) -> Asking[Finding]:
     return conforms(f"{plural(len(setting.tokens or {}), 'prompt')} counted as the tokenizer does")
 
 
-def ask_chat(setting: Setting) -> Asking[Finding]:
+def ask_chat(setting: Setting) -> Asking[RowFinding]:
     """An answer in a chat, whole and streamed, twice."""
     yield from ordinary(completion(setting, "whole"))
     found: list[tuple[str, str]] = []

@@ -12,8 +12,8 @@ from harness.conformance.rows.row import (
     BUSY,
     SHOWN,
     Asking,
-    Finding,
     Judged,
+    RowFinding,
     Setting,
     completion,
     conforms,
@@ -35,7 +35,7 @@ LEAST_BUSY: Final = 0.1
 """Processor seconds a second below which there is nothing to compare with."""
 
 
-def ask_no_cross_talk(setting: Setting) -> Asking[Finding]:
+def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
     """Each prompt alone, then all at the same time: whoever gets another's answer is seen."""
     prompts = texts(setting, CLIENTS)
     requests = [
@@ -92,7 +92,7 @@ def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None
         raise Judged("VIOLATES", "changed", f"after {what}, the plain request has another answer")
 
 
-def ask_disconnect(setting: Setting) -> Asking[Finding]:
+def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
     """A client that leaves in the middle of a stream."""
     before = yield from ordinary(completion(setting, "before"))
     leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
@@ -102,7 +102,7 @@ def ask_disconnect(setting: Setting) -> Asking[Finding]:
     return conforms("2 clients left in the middle of a stream; the next answer was as before")
 
 
-def ask_cancel(setting: Setting) -> Asking[Finding]:
+def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     """Processor time after a client left, against that while it read."""
     yield from ordinary(completion(setting, "before"))
     leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
@@ -143,7 +143,7 @@ def bad_requests(setting: Setting) -> Sequence[HTTPRequest]:
     ]
 
 
-def ask_bad_requests(setting: Setting) -> Asking[Finding]:
+def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
     """Bad requests, and the plain request after each."""
     before = yield from ordinary(completion(setting, "before"))
     odd = ""
@@ -161,7 +161,7 @@ def ask_bad_requests(setting: Setting) -> Asking[Finding]:
     )
 
 
-def ask_huge_request(setting: Setting) -> Asking[Finding]:
+def ask_huge_request(setting: Setting) -> Asking[RowFinding]:
     """A prompt of 10 MB."""
     before = yield from ordinary(completion(setting, "before"))
     huge = completion(setting, "10 MB", prompt=FILL.decode())

@@ -9,8 +9,8 @@ from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.row import (
     UNSTEADY,
     Asking,
-    Finding,
     Judged,
+    RowFinding,
     Setting,
     chat,
     completion,
@@ -40,7 +40,7 @@ def stop_of(text: str) -> str | None:
     return None
 
 
-def ask_stop_string(setting: Setting) -> Asking[Finding]:
+def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
     """Stop strings from the server's own answers to two prompts."""
     stops: list[str] = []
     for prompt in texts(setting, 2):
@@ -81,25 +81,26 @@ def _demand_logprobs(answer: Answer, mode: str) -> None:
         raise Judged("VIOLATES", "count", fact)
 
 
-def _ask_logprobs(whole_of: HTTPRequest, stream_of: HTTPRequest) -> Asking[Finding]:
+def _ask_logprobs(whole_of: HTTPRequest, stream_of: HTTPRequest) -> Asking[RowFinding]:
     whole = yield from honoured(whole_of)
     _demand_logprobs(whole, "whole")
     stream = yield from honoured(stream_of)
     _demand_logprobs(stream, "streamed")
-    one_, other = whole.logprobs or [], stream.logprobs or []
+    of_whole = whole.logprobs or []
+    of_stream = stream.logprobs or []
     if whole.text != stream.text:
         raise Judged(
             "CANNOT TELL", "unsteady", "the texts differ, so their logprobs cannot be compared"
         )
-    demand_same("count", "number of logprobs", len(one_), len(other))
-    for place, (left, right) in enumerate(zip(one_, other, strict=True)):
+    demand_same("count", "number of logprobs", len(of_whole), len(of_stream))
+    for place, (left, right) in enumerate(zip(of_whole, of_stream, strict=True)):
         if left.token != right.token or abs(left.value - right.value) > TOLERANCE:
             fact = f"token {place}: whole {left.token!r} {left.value:.4f}, streamed {right.token!r} {right.value:.4f}"
             raise Judged("VIOLATES", "value", fact)
-    return conforms(f"{plural(len(one_), 'token')}, streamed as whole")
+    return conforms(f"{plural(len(of_whole), 'token')}, streamed as whole")
 
 
-def ask_logprobs(setting: Setting) -> Asking[Finding]:
+def ask_logprobs(setting: Setting) -> Asking[RowFinding]:
     """Log probabilities of a completion."""
     yield from ordinary(completion(setting, "without logprobs"))
     return (
@@ -110,7 +111,7 @@ def ask_logprobs(setting: Setting) -> Asking[Finding]:
     )
 
 
-def ask_chat_logprobs(setting: Setting) -> Asking[Finding]:
+def ask_chat_logprobs(setting: Setting) -> Asking[RowFinding]:
     """Log probabilities in a chat."""
     yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "chat without logprobs"))
@@ -123,7 +124,7 @@ def ask_chat_logprobs(setting: Setting) -> Asking[Finding]:
     )
 
 
-def ask_n(setting: Setting) -> Asking[Finding]:
+def ask_n(setting: Setting) -> Asking[RowFinding]:
     """Two choices."""
     yield from ordinary(completion(setting, "one choice"))
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
@@ -134,7 +135,7 @@ def ask_n(setting: Setting) -> Asking[Finding]:
     return conforms("2 choices, whole and streamed")
 
 
-def ask_echo(setting: Setting) -> Asking[Finding]:
+def ask_echo(setting: Setting) -> Asking[RowFinding]:
     """The prompt before the continuation."""
     base = yield from ordinary(completion(setting, "without echo"))
     prompt = fields(setting)["prompt"]
@@ -146,7 +147,7 @@ def ask_echo(setting: Setting) -> Asking[Finding]:
     return conforms("the prompt comes first, whole and streamed")
 
 
-def ask_seed(setting: Setting) -> Asking[Finding]:
+def ask_seed(setting: Setting) -> Asking[RowFinding]:
     """Samples of three seeds: the first again, and streamed."""
     base = yield from ordinary(completion(setting, "temperature 0"))
     found: dict[str, str] = {}

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 from harness.conformance.answer import Answer, read
-from harness.conformance.exchange import CHAT, COMPLETIONS, Exchange, HTTPRequest, post
-from harness.conformance.proxy import Defect
+from harness.conformance.exchange import CHAT, COMPLETIONS, HTTPExchange, HTTPRequest, post
+from harness.conformance.proxy import ProxyDefect
 from harness.forms.model import Model
 
 Word = Literal["CONFORMS", "VIOLATES", "REFUSES", "CANNOT TELL", "NOT ASKED"]
 T = TypeVar("T")
-Asking = Generator[list[HTTPRequest], list[Exchange], T]
+Asking = Generator[list[HTTPRequest], list[HTTPExchange], T]
 
 LENGTH: Final = 24
 """Tokens of an ordinary answer."""
@@ -67,7 +67,7 @@ class Setting(Model):
     tokens: dict[str, list[int]] | None
 
 
-class Finding(Model):
+class RowFinding(Model):
     """What one repetition of a row found.
 
     Attributes:
@@ -85,11 +85,11 @@ class Judged(Exception):
 
     def __init__(self, word: Word, about: str, fact: str) -> None:
         super().__init__(fact)
-        self.finding = Finding(word=word, about=about, fact=fact)
+        self.finding = RowFinding(word=word, about=about, fact=fact)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ConformanceRow:
     """One promise.
 
     Attributes:
@@ -107,8 +107,8 @@ class Row:
     name: str
     promises: str
     requests: int
-    ask: Callable[[Setting], Asking[Finding]]
-    defect: Defect
+    ask: Callable[[Setting], Asking[RowFinding]]
+    defect: ProxyDefect
     about: str
     is_core: bool = False
     may_harm: bool = False
@@ -117,8 +117,8 @@ class Row:
 
 
 def drive(
-    row: Row, setting: Setting, send: Callable[[list[HTTPRequest]], list[Exchange]]
-) -> Finding:
+    row: ConformanceRow, setting: Setting, send: Callable[[list[HTTPRequest]], list[HTTPExchange]]
+) -> RowFinding:
     """Run a row to its finding: over a server, or over exchanges that were kept."""
     asking = row.ask(setting)
     try:
@@ -126,7 +126,7 @@ def drive(
         while True:
             requests = asking.send(send(requests))
     except StopIteration as end:
-        finding: Finding = end.value
+        finding: RowFinding = end.value
         return finding
     except Judged as judged:
         return judged.finding
@@ -204,9 +204,9 @@ def demand_same(about: str, what: str, whole: object, other: object) -> None:
         raise Judged("VIOLATES", about, f"{what}: whole {shown(whole)}, streamed {shown(other)}")
 
 
-def conforms(fact: str) -> Finding:
+def conforms(fact: str) -> RowFinding:
     """Return that the promise was kept."""
-    return Finding(word="CONFORMS", about="", fact=fact)
+    return RowFinding(word="CONFORMS", about="", fact=fact)
 
 
 def shown(value: object) -> str:
