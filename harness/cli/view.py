@@ -345,12 +345,14 @@ def _of_run(verified: ListedRun, record: Record) -> ListedRun:
 
 
 def _of_series(verified: ListedRun, record: Any) -> ListedRun:
-    """Describe a matrix or a search; a search has no verdict of its own."""
+    """Describe a matrix, a search or a conformance; a search has no verdict of its own."""
     facts = record.facts
-    words = [
-        str(getattr(cell, "verdict", "") or getattr(cell, "word", "")) for cell in record.cells
+    parts = record.rows if facts.kind == "conformance" else record.cells
+    words = [str(getattr(part, "verdict", "") or getattr(part, "word", "")) for part in parts]
+    names = [
+        str(next(filter(None, (getattr(part, key, "") for key in ("case", "id", "name")))))
+        for part in parts
     ]
-    names = [str(getattr(cell, "case", "") or getattr(cell, "id", "")) for cell in record.cells]
     return replace(
         verified,
         verdict=getattr(record, "verdict", "VERIFIED"),

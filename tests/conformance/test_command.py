@@ -39,6 +39,8 @@ def test_a_report_is_made_shown_and_verified(
     assert "What this does not show" not in shown.out
     assert "What this does not show" in rankproof("show", latest, "--all").out
     assert rankproof("verify", latest, "--signer", signer).code == 0
+    page = rankproof("view", str(done.results), "--signer", signer)
+    assert page.out.endswith("index.html: 1 run\n")
     report = (done.results / "conformance/latest/report.md").resolve()
     report.write_text(report.read_text().replace("4 CONFORMS", "5 CONFORMS"))
     assert rankproof("verify", latest, "--signer", signer).code == 3
