@@ -494,8 +494,13 @@ def _template(processor: Component, pieces: list[Component]) -> list[Any]:
     for piece in pieces:
         if "Sequence" in piece:
             items.append(piece["Sequence"]["id"])
-        else:
-            items.append(list(processor["special_tokens"][piece["SpecialToken"]["id"]]["ids"]))
+            continue
+        name = piece["SpecialToken"]["id"]
+        if name not in processor["special_tokens"]:
+            raise Unidentifiable(
+                f"the post-processor names the special token {name!r} without defining it"
+            )
+        items.append(list(processor["special_tokens"][name]["ids"]))
     return items
 
 

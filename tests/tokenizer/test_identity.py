@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from harness.tokenizer import Identity, IdentityMalformed, Unidentifiable, identify
-from harness.tokenizer.backend import read, written
+from harness.tokenizer.backend import post_processor_items, read, written
 from tests.tokenizer.making import SORTS, raw, tokenizer
 
 
@@ -210,3 +210,11 @@ def test_importing_is_cheap() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env
     )
     assert said.stdout.strip() == "[]"
+
+
+def test_a_template_that_names_an_undefined_token_is_refused() -> None:
+    """The library loads such a post-processor, and panics when it encodes."""
+    processor = raw("wordpiece")["post_processor"]
+    processor["single"][0] = {"SpecialToken": {"id": "[CLS]x", "type_id": 0}}
+    with pytest.raises(Unidentifiable, match=r"special token '\[CLS\]x' without defining it"):
+        post_processor_items(processor)
