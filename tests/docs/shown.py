@@ -217,12 +217,6 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof verify docs/matrix-report/every-kind/report.md --allowed-signers docs/matrix-report/allowed_signers": (
             RUN
         ),
-        "rankproof verify docs/matrix-report/half-open/report.md --allowed-signers docs/matrix-report/allowed_signers": (
-            RUN
-        ),
-        "rankproof verify docs/matrix-report/another-user/report.md --allowed-signers docs/matrix-report/allowed_signers": (
-            RUN
-        ),
     },
     "docs/findings/README.md": {
         **{
