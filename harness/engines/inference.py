@@ -178,6 +178,7 @@ EMITS = {
     "decode.end": (),
     "generated": ("prompt", "ids"),
     "detokenized": ("prompt", "text", "unknown"),
+    "notice": ("text",),
     "envelope": ("number", "prompt", "order"),
     "sensitivity": ("defect", "size", "what"),
     "perturbed": ("number", "layer", "factor"),
