@@ -59,7 +59,7 @@ def test_two_scenarios(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     """Two runs of two scenarios are a usage error."""
     ran = rankproof("diff", str(pair.good), str(pair.bad), "--signer", pair.signer)
     assert ran.code == 64
-    assert "meet and parting are two scenarios" in ran.err
+    assert "meet and parting are different scenarios" in ran.err
 
 
 def test_nothing_to_compare(pair: Pair, rankproof: Callable[..., Ran], tmp_path: Path) -> None:

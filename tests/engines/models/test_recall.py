@@ -50,7 +50,7 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(
     monkeypatch.setitem(MODELS, "recall", replace(MODELS["recall"], pinned=(other, digest)))
     for content in (lzma.compress(data), bytes(packed), bytes(packed[:-9]), b""):
         other.write_bytes(content)
-        with pytest.raises(ModelError, match="not those that were pinned"):
+        with pytest.raises(ModelError, match="differ from the pinned weights"):
             files("recall")
 
 
