@@ -269,8 +269,8 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     (place / WORDS / "data" / "a" / "b").write_text("c")
     changed = ann("bundle", str(ran.folder), "--out", str(ann.folder / "more"), cwd=place)
     assert (
-        "input small is not included, only its digest: what lies there is not what the run was"
-        " given" in changed.out
+        "input small is not included, only its digest: the files there are not those that the"
+        " run used" in changed.out
     )
 
 
