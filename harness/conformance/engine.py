@@ -154,6 +154,10 @@ class EngineProcess:
         if is_healthy and not is_harmed:
             return
         why = "it ran on, and said that it was healthy" if is_healthy else "it ran on, not healthy"
+        if not is_healthy and code is None:
+            # A process that ends closes its sockets before its parent can read its exit code.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._child.wait(timeout=ENDS_WITHIN)
         if code is not None:
             why = ended(code)
         self.exits.append((during, f"{why}: {self._last_line()}"))
