@@ -59,9 +59,11 @@ class History:
         is_of_programs: whether the ranks are programs, that have no runtime of ours to tell of
             themselves.
         faults: what is proved of the scenario's faults, rank by rank.
+        services: the events of the trial's own services, by name; of each its processes are ranks.
     """
 
     faults: Sequence[FaultOnRank] = ()
+    services: Mapping[str, History] = {}
 
     def __init__(
         self, events: Iterable[Event], *, size: int, reference: History | None = None
@@ -98,6 +100,12 @@ class History:
         """Return the same events with what they prove of the faults."""
         other = copy.copy(self)
         other.faults = faults
+        return other
+
+    def with_services(self, services: Mapping[str, History]) -> History:
+        """Return the same events with those of the trial's own services."""
+        other = copy.copy(self)
+        other.services = services
         return other
 
     def said(self, rank: int, name: str) -> Sequence[Seen]:
@@ -282,6 +290,24 @@ def hub_log_flaw(history: History) -> str:
     return (
         "" if logged == counted else f"the hub counted {counted} requests, and its log has {logged}"
     )
+
+
+# The harness notes these of a service in the events of a trial: service, start, and
+# seconds, pids, is_fresh (the trial is the first of this start):
+SERVICE_READY = "service.ready"
+# why, seconds:
+SERVICE_UNREADY = "service.unready"
+# process, and code or signal, of one that ended before it was asked to:
+SERVICE_ENDED = "service.ended"
+# healthy, when the ranks had ended:
+SERVICE_LAST = "service.last"
+# The harness notes this in the events of a service when it asks it to end.
+SERVICE_STOPPING = "service.stopping"
+
+
+def about_service(history: History, name: str, service: str) -> list[Seen]:
+    """List what the harness noted of a service under a name."""
+    return [seen for seen in history.noted(name) if seen.event.values.get("service") == service]
 
 
 # Of a world over machines, by the harness. The clocks and the lease of the machines:

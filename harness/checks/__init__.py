@@ -21,7 +21,7 @@ __all__ = ["KINDS", "AnyCheck", "Check", "CheckProperties", "Finding", "RankFind
 # fmt: off
 LISTED_FIRST = (
     "event", "agree", "equal", "close", "distribution", "at-most", "at-least", "exit",
-    "no-survivors", "within", "progress", "detected-within", "survivors-end", "host-lost",
+    "no-survivors", "served", "within", "progress", "detected-within", "survivors-end", "host-lost",
     "environment-agrees", "requests", "ledger-agrees", "collective-correct", "transfers-intact",
     "equivalent", "influence", "shards-cover",
 )

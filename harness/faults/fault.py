@@ -19,7 +19,7 @@ from pydantic import Field
 
 from harness.faults.proof import Landing, Proof, landing
 from harness.faults.world_control import L, WorldControl
-from harness.forms.model import Event, Id, Model, Ranks
+from harness.forms.model import Event, Id, Model, Name, Ranks
 from harness.forms.problem import Draft, Problem
 from harness.forms.strict_json import JSON
 from harness.history import History
@@ -110,6 +110,13 @@ class Fault(Model):
         description=(
             "The only affected arm, for upstream findings and self-tests; in a claim, both arms"
             " have the same faults."
+        ),
+    )
+    service: Name | None = Field(
+        None,
+        description=(
+            "A service whose processes are affected instead of ranks; ranks are then the numbers"
+            " of its processes, and the event in at is one of any rank."
         ),
     )
     if TYPE_CHECKING:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PLANNED = "fault.planned"
 STRUCK = "fault.struck"
 UNDONE = "fault.undone"
+GATE = "fault.gate"
+"""The harness notes this of a service's process: the event of a rank at which it is struck."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,8 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
     """Find where a fault struck at its event, or prove that it did not."""
     struck = noted(history, STRUCK, fault=fault, rank=rank)
     said = history.said(rank, at)
+    if not said and (gate := noted(history, GATE, fault=fault, rank=rank)) is not None:
+        said = [gate]
     if struck is None:
         return missed(
             history,
@@ -193,12 +197,13 @@ def milliseconds(start: Seen, end: Seen) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Proved:
     """One fault on one rank in one trial: whether the harness struck, took it back, and what the
-    events prove.
+    events prove. Of a `service` the rank is the number of its process.
     """
 
     fault: str
     kind: str
     rank: int
+    service: str | None = None
     struck: bool
     undone: bool
     proof: Proof
@@ -210,18 +215,25 @@ def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
     Raises:
         PluginFailed: a plug-in's proof raised.
     """
-    return [
-        Proved(
-            fault=fault.id,
-            kind=fault.kind,
-            rank=rank,
-            struck=noted(history, STRUCK, fault=fault.id, rank=rank) is not None,
-            undone=noted(history, UNDONE, fault=fault.id, rank=rank) is not None,
-            proof=_proof(fault, history, rank),
-        )
-        for fault in faults
-        for rank in fault.ranks.of(history.size)
-    ]
+    proved: list[Proved] = []
+    for fault in faults:
+        of_what = history
+        if fault.service is not None:
+            # A service without events was never started, and no fault of it is proved.
+            of_what = history.services.get(fault.service, History((), size=1))
+        proved += [
+            Proved(
+                fault=fault.id,
+                kind=fault.kind,
+                rank=rank,
+                service=fault.service,
+                struck=noted(of_what, STRUCK, fault=fault.id, rank=rank) is not None,
+                undone=noted(of_what, UNDONE, fault=fault.id, rank=rank) is not None,
+                proof=_proof(fault, of_what, rank),
+            )
+            for rank in fault.ranks.of(of_what.size)
+        ]
+    return proved
 
 
 def _proof(fault: Fault, history: History, rank: int) -> Proof:

@@ -11,7 +11,7 @@ from functools import partial
 
 from harness.events import Event
 from harness.faults import KINDS, Fault
-from harness.faults.proof import PLANNED, STRUCK, UNDONE
+from harness.faults.proof import GATE, PLANNED, STRUCK, UNDONE
 from harness.faults.world_control import L, WorldControl
 
 
@@ -27,6 +27,7 @@ class Strikes:
         self._faults = [(fault, fault.ranks.of(size)) for fault in faults]
         self._struck: set[tuple[str, int]] = set()
         self._undone: set[tuple[str, int]] = set()
+        self._world: WorldControl | None = None
 
     def prepare(self, launch: L) -> L:
         """Return the launch as the faults need it."""
@@ -39,6 +40,7 @@ class Strikes:
 
     def begin(self, world: WorldControl) -> None:
         """Tell what is planned, and strike ranks as they start."""
+        self._world = world
         for fault, ranks in self._faults:
             world.note(PLANNED, fault=fault.id, kind=fault.kind, ranks=list(ranks), at=fault.event)
             for rank in ranks if not fault.properties.needs_a_gate else ():
@@ -50,6 +52,34 @@ class Strikes:
             if event.rank in ranks and event.name == fault.event:
                 assert event.rank is not None
                 self._strike(world, fault, event.rank)
+
+    def at_event(self, client: WorldControl, event: Event) -> None:
+        """Strike processes of a service where a rank of its clients emits an event, the first time.
+
+        Args:
+            client: the world of that rank, from whose thread this is called. The rank stays at the
+                event until the service has been struck.
+            event: of the rank.
+        """
+        due = [
+            (fault, ranks)
+            for fault, ranks in self._faults
+            if event.name == fault.event and (fault.id, ranks[0]) not in self._struck
+        ]
+        world = self._world
+        rank = event.rank
+        if not due or world is None or rank is None:
+            return
+        client.hold(rank)
+
+        def strike() -> None:
+            for fault, ranks in due:
+                for process in ranks:
+                    world.note(GATE, rank=process, fault=fault.id, at=event.name, of=rank)
+                    self._strike(world, fault, process)
+            world.once_landed(lambda: client.call(lambda: client.release(rank)))
+
+        world.call(strike)
 
     def end(self, world: WorldControl) -> None:
         """Take back what is still in force: the world is over, however it ended."""

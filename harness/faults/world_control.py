@@ -112,6 +112,14 @@ class WorldControl(Protocol):
         """Call `do` not before so much time has passed, unless the world is over before."""
         ...
 
+    def once_landed(self, do: Callable[[], None]) -> None:
+        """Call `do` once every signal and order that was sent has landed."""
+        ...
+
+    def call(self, do: Callable[[], None]) -> None:
+        """Call `do` in the world's own thread; at once where the world is over."""
+        ...
+
     def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
         """Call `do` when the process that forked the rank next tells `name` of it."""
         ...

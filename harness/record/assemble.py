@@ -53,6 +53,7 @@ from harness.record.planned import demand_strikes, planned_cells, summary
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.recomputed import Accounts, Ledgers
 from harness.record.reproduced import REPRODUCED_PATH, ReproducedRun, RunComparison, compare
+from harness.record.served import Served, names_of, service_files
 from harness.record.sources import recipe
 from harness.record.trial_reader import TrialReader
 from harness.record.witness import Witness, demand_own, demand_planned
@@ -142,6 +143,7 @@ def assemble(
         Hangs(scenario, arms, read),
         _WirePayload(),
         _Strikes(scenario),
+        Served(scenario, {cell.id: cell for cell, _ in planned}, read, names),
         libraries,
         changed,
     )
@@ -350,12 +352,18 @@ def _demand_all_used(
         if not fact.skipped
         for place in reference_folders(scenario, cell)
     }
+    of_services = {
+        path
+        for folder, service, size in service_files(scenario, planned)
+        for path in names_of(folder, service, size)
+    }
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is; so are the files of the folders.
         known = (
             name in OWN
             or name in PATCHES
+            or name in of_services
             or name.startswith(tuple(f"{listed}/" for listed in LISTED))
         )
         of_trial = TRIAL_FILE.fullmatch(file) if folder in folders else None

@@ -149,10 +149,12 @@ class RunPlan:
     def jobs(self) -> int:
         """Worlds at the same time, before anything is known about what this machine can bear.
 
-        Worlds beside each other would measure each other, a hub has one world at a time, and so
-        have machines.
+        Worlds beside each other would measure each other, a hub has one world at a time, servers take
+        the cores, and machines have one world at a time.
         """
-        alone = self.settings.where is None and (self.scenario.measure or self.scenario.hub)
+        scenario = self.scenario
+        needs_the_machine = scenario.measure or scenario.hub or scenario.services
+        alone = self.settings.where is None and needs_the_machine
         return 1 if alone or self.settings.hostfile is not None else self.settings.jobs
 
     def files(self, arm: str) -> dict[str, str]:

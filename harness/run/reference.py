@@ -111,7 +111,7 @@ class References:
         cell: Cell,
         *,
         launch: Callable[[str], Launch],
-        start: Callable[..., World],
+        run: Callable[..., Capture],
         keep: Callable[[str, str, Capture], None],
         says: Callable[[str], None],
     ) -> None:
@@ -120,7 +120,7 @@ class References:
         Args:
             cell: whose axes it is given.
             launch: the first trial of an arm as it would start in this cell.
-            start: makes a world of a launch, with what is to be done with what its ranks left.
+            run: runs a world of a launch, with what is to be done with what its ranks left.
             keep: takes the evidence of a run into its folder, by whose code it ran.
             says: hears which run begins, which may take minutes.
 
@@ -151,9 +151,7 @@ class References:
                     kept[place] = self._artefacts.spool(file)
 
             says(f"{plan.called}, run {index + 1} of {len(places)}")
-            capture = start(
-                replace(order, about={**order.about, "trial": index}), on_left=left
-            ).run()
+            capture = run(replace(order, about={**order.about, "trial": index}), on_left=left)
             keep(plan.arm, place, capture)
             histories.append(
                 History(

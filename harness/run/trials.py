@@ -24,8 +24,9 @@ from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import RunPlan, TrialPlan
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import References
+from harness.run.services import keep_capture
 from harness.run.worlds import Interrupt, Worlds
-from harness.scenario import Cell, ScenarioError
+from harness.scenario import Cell, ScenarioError, processes_of
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
@@ -130,6 +131,7 @@ class TrialMaker:
                         wait(running)
                     running.add(self._submit(executor, counts, *item))
                 if not running:
+                    self.worlds.finish()
                     self._artefacts.write()
                     return counts
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -153,6 +155,7 @@ class TrialMaker:
             raise
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
+            self.worlds.close()
             self._references.close()
             self._artefacts.close()
 
@@ -162,7 +165,7 @@ class TrialMaker:
             self._references.make(
                 cell,
                 launch=partial(self.worlds.launch, cell, index=0),
-                start=self.worlds.start_world,
+                run=partial(self.worlds.run_reference, cell),
                 keep=self._keep_reference,
                 says=self._progress.compares,
             )
@@ -240,6 +243,7 @@ class TrialMaker:
             size=cell.ranks,
             reference=reference.history if reference is not None else None,
         )
+        history = history.with_services(self._histories(cell, arm, capture))
         trial, _ = outcome.judge(scenario, cell, arm, index, history)
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
@@ -265,6 +269,14 @@ class TrialMaker:
             and not history.noted("world.unproved"),
         )
 
+    def _histories(self, cell: Cell, arm: Arm, capture: Capture) -> dict[str, History]:
+        """Return the events of a trial's own services, by name."""
+        services = self._scenario.services_of(arm)
+        return {
+            name: History(served.events, size=processes_of(services[name], cell))
+            for name, served in capture.services.items()
+        }
+
     def _keep_reference(self, arm: str, folder: str, capture: Capture) -> None:
         self._keep(folder, capture)
         self._keep_lists(arm, capture.loaded)
@@ -276,6 +288,8 @@ class TrialMaker:
         for rank, stacks in sorted(capture.stacks.items()):
             self._results.write(f"{folder}/rank-{rank}.stacks.txt", stacks)
         self._results.write(f"{folder}/{EVENTS}", lines.encode("ascii"))
+        for name, served in capture.services.items():
+            keep_capture(self._results, f"{folder}/{name}", served)
 
     def _keep_lists(self, arm: str, lists: Mapping[str, bytes]) -> None:
         """Most ranks of a run have the same loaded: each list is kept once."""

@@ -40,7 +40,7 @@ from harness.run.worlds import interruptible
 from harness.scenario import Cell, LoadedScenario, ScenarioError, cells
 from harness.stats import outcome
 from harness.stats.arm_code import ArmCode
-from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
+from harness.stats.outcome import Arm, Trial, trial_folder
 from harness.stats.reference import doubts, read_reference
 from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.server_handle import ServerFailed
@@ -200,7 +200,7 @@ def attempt(
             trials.make([chosen], jobs=1)
             servers = pool.seconds
         seconds = clock.seconds
-        alone = 1 if scenario.measure or scenario.hub else jobs
+        alone = 1 if scenario.measure or scenario.hub or scenario.services else jobs
         planned = {"candidate": scenario.trials.candidate, "control": scenario.trials.control}
         per_cell = sum(planned[arm] * spent for arm, spent in seconds.items())
         runs = [history for _, history in read_reference(scenario, chosen, read=folder.read)[0]]
@@ -260,7 +260,7 @@ def _judged(
 ) -> TriedArm:
     scenario = loaded.scenario
     place = trial_folder(cell.slug, arm, 0)
-    history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks, reference=reference)
+    history = outcome.read_history(scenario, cell, arm, 0, read=folder.read, reference=reference)
     files = {path.relative_to(code).as_posix(): "" for path in code.rglob("*") if path.is_file()}
     # Where a hang is stated by its line, the line is looked up.
     line_of = ArmCode(files=files, arguments={}, source=str(code)).lines(

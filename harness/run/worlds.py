@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from harness.backends import KINDS as BACKENDS
+from harness.events import Event
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
 from harness.history import History
@@ -26,6 +27,7 @@ from harness.run.artefacts import Artefacts, compare_ledgers, cut_ledgers
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import TrialPlan
 from harness.run.reference import INPUT, CellReference
+from harness.run.services import ServiceMaterial, Services, TrialServices
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
 from harness.world.below.preload import PACKAGES
@@ -185,6 +187,17 @@ class Worlds:
         # node nothing is measured: its worlds are beside those of others.
         measured = any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure)
         self._probes = (BEGIN, END) if measured and plan.node is None else ()
+        self._services = Services(
+            ServiceMaterial(
+                scenario=scenario,
+                arms=self._arms,
+                environments=self._environments,
+                inputs=self._inputs,
+                pool=pool,
+                cancel=cancel,
+                results=plan.results,
+            )
+        )
         self._warm = can_be_warm(scenario, packages=[arm.packages for arm in self._arms.values()])
         self._preload = preload(
             [arm.folder for arm in self._arms.values()],
@@ -335,12 +348,25 @@ class Worlds:
             ),
         )
 
-    def start_world(self, launch: Launch, on_left: Callable[[World, Path], None]) -> World:
-        """Return a world of a launch, with what is to be done with what its ranks left.
-
-        Not run yet.
-        """
-        return World(launch, self._pool_of(launch), cancel=self._cancel, on_left=on_left)
+    def run_reference(
+        self, cell: Cell, launch: Launch, on_left: Callable[[World, Path], None]
+    ) -> Capture:
+        """Run a world of a reference, with what is to be done with what its ranks left."""
+        # What holds the whole model has one process of each service; what is compared rank for
+        # rank has what the trials have.
+        is_whole = self._scenario.subject.compare is None
+        arm = "candidate" if is_whole else "reference"
+        services = self._services.serve(cell, arm, 0, for_reference=True, is_whole=is_whole)
+        launch = services.prepare(launch)
+        world = World(
+            launch,
+            self._pool_of(launch),
+            cancel=self._cancel,
+            on_begin=services.begin,
+            on_left=on_left,
+            on_end=services.end,
+        )
+        return _served(world, services)
 
     def _pool_of(self, launch: Launch) -> ServerPool | MachinePool:
         """Whose servers fork the ranks: what is one process for its own is on this machine."""
@@ -389,8 +415,12 @@ class Worlds:
         launch = self._observed(self.launch(cell, arm, index, hang=hang), reference)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
-        strikes = Strikes(faults, size=cell.ranks, seed=seed)
+        of_ranks = [fault for fault in faults if fault.service is None]
+        strikes = Strikes(of_ranks, size=cell.ranks, seed=seed)
         launch = strikes.prepare(launch)
+        of_services = [fault for fault in faults if fault.service is not None]
+        for fault in of_services:
+            launch = launch.gated(at=fault.event) if fault.event is not None else launch
         served = None
         if self._served is not None and self._hub_port is not None:
             served = hub.WorldHub(
@@ -398,7 +428,11 @@ class Worlds:
             )
             launch = served.prepare(launch)
 
+        services = self._services.serve(cell, arm, index, faults=of_services, seed=seed)
+        launch = services.prepare(launch)
+
         def begin(world: World) -> None:
+            services.begin(world)
             strikes.begin(world)
             if served is not None:
                 served.begin(world)
@@ -423,8 +457,13 @@ class Worlds:
             if launch.reports.observe:
                 compare_ledgers(world, kept, size=cell.ranks, checks=scenario.checks)
 
+        def at_gate(world: World, event: Event) -> None:
+            strikes.at_gate(world, event)
+            services.at_event(world, event)
+
         def end(world: World) -> None:
             strikes.end(world)
+            services.end(world)
             if served is not None:
                 served.end(world)
 
@@ -434,9 +473,32 @@ class Worlds:
             cancel=self._cancel,
             on_begin=begin,
             on_hosts=hosts,
-            on_gate=strikes.at_gate,
+            on_gate=at_gate,
             on_left=left,
             on_end=end,
             keeps_waiting=served.keeps_waiting if served is not None else None,
         )
-        return world.run()
+        return _served(world, services)
+
+    def close(self) -> None:
+        """Stop the services that cells keep."""
+        self._services.close()
+
+    def finish(self) -> None:
+        """Stop them, and keep what they left as evidence.
+
+        Raises:
+            Cancelled: the run was interrupted.
+        """
+        self._services.finish()
+
+
+def _served(world: World, services: TrialServices) -> Capture:
+    """Run a world beside its services; those of the trial end with it, whatever happens."""
+    try:
+        capture = world.run()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            services.finish()
+        raise
+    return replace(capture, services=services.finish())

@@ -11,7 +11,14 @@ from harness.scenario.environment import Environment
 from harness.scenario.lint.sufficiency import SIGNIFICANT, trials_needed
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
 from harness.scenario.model import Input, Measure, Needs, Scenario, json_schema, schema_text
-from harness.scenario.plan import Cell, ReferencePlan, cells, derive_seed, reference_of
+from harness.scenario.plan import (
+    Cell,
+    ReferencePlan,
+    cells,
+    derive_seed,
+    processes_of,
+    reference_of,
+)
 from harness.scenario.subject import CALLED, SeesDefects
 
 __all__ = [
@@ -38,6 +45,7 @@ __all__ = [
     "json_schema",
     "load_scenario",
     "parse_scenario",
+    "processes_of",
     "reference_of",
     "scenario_files",
     "schema_text",

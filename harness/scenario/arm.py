@@ -25,6 +25,7 @@ from harness.forms.model import (
     Listed,
     Message,
     Model,
+    Name,
     Ranks,
     Repo,
     Rev,
@@ -36,6 +37,7 @@ from harness.forms.problem import closest, complaint
 from harness.forms.units import NUMBER, Duration, percent_of, written
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import same
+from harness.scenario.service import ServiceChange
 
 WITHIN = 10.0
 """Seconds; default of `within`."""
@@ -358,6 +360,10 @@ class Arm(Model):
     )
     environment: Environment | None = Field(
         None, description="Interpreter and packages of this arm only, instead of the subject's."
+    )
+    services: dict[Name, ServiceChange] = Field(
+        default_factory=dict,
+        description="How the scenario's services differ in this arm, by name.",
     )
 
     @property

@@ -17,6 +17,7 @@ from harness.forms.model import MOST_RANKS, Distinct, Listed, Model, Scalar
 from harness.forms.problem import closest, complaint
 from harness.forms.text import listed
 from harness.forms.units import written
+from harness.scenario.service import MOST_PROCESSES
 
 MOST_HOSTS = MOST_RANKS
 RULES = ("round-robin", "blocks")
@@ -90,7 +91,7 @@ Placement = Annotated[str | tuple[int, ...], *written(placement, _SCHEMA)]
 
 
 AXIS_PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
-OF_THE_WORLD = ("ranks", "backend", "hosts")
+OF_THE_WORLD = ("ranks", "backend", "hosts", "processes")
 """Axes that say what a world is; the values of all others are passed into `with`."""
 RESERVED = (*OF_THE_WORLD, "exclude")
 MOST_MACHINES = 1024
@@ -129,6 +130,13 @@ class Matrix(Model):
             "Number of machines of a hostfile (--hosts) that the ranks of a world are spread"
             " over; without a hostfile, cells with more than 1 are SKIPPED. Default: as the run"
             " places them."
+        ),
+    )
+    processes: Distinct[Annotated[int, Field(ge=1, le=MOST_PROCESSES)]] | None = Field(
+        None,
+        description=(
+            f"Number of processes of the scenario's services, 1 to {MOST_PROCESSES}. Default: as"
+            " each service says."
         ),
     )
     exclude: Listed[Annotated[dict[str, Scalar], Field(min_length=1)]] = Field(

@@ -42,6 +42,7 @@ from harness.forms.problem import complaint
 from harness.forms.units import Duration, Percent, Size
 from harness.registry import Registry
 from harness.scenario.matrix import MOST_HOSTS, Matrix, Placement, hosts_of
+from harness.scenario.service import Service
 from harness.scenario.subject import Deadline, Subject, control_of, faults_of
 
 
@@ -344,6 +345,10 @@ class Scenario(Model):
     hub: HubService | None = Field(
         None, description="A model hub for the ranks, with a log of every request."
     )
+    services: dict[Name, Service] = Field(
+        default_factory=dict,
+        description="Servers that the ranks are clients of, by name; they are no ranks.",
+    )
     subject: Subject = Field(description="The code under test.")
     matrix: Matrix = Field(
         description="The axes whose combinations are the cells; each has a verdict."
@@ -371,6 +376,14 @@ class Scenario(Model):
         (), description="Values of events that the report tabulates rank by rank, without a check."
     )
     measure: Listed[Measure] = Field((), description="Rows of the report's impact table.")
+
+    def services_of(self, arm: str) -> dict[str, Service]:
+        """Services as they are in an arm, by name; the reference has those of the candidate."""
+        stated = self.subject.arms.get(arm, self.subject.candidate)
+        return {
+            name: service.changed(stated.services.get(name))
+            for name, service in self.services.items()
+        }
 
     @property
     def digests(self) -> Literal["", "given", "eager"]:

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from harness.forms.digest import sha256
 from harness.scenario.matrix import OF_THE_WORLD
 from harness.scenario.model import Scenario
+from harness.scenario.service import Service
 
 AxisValue = str | int | float | bool
 SLUG_LIMIT = 80
@@ -25,7 +26,8 @@ class Cell:
     """One combination of the matrix.
 
     ``axes`` holds the further axes, which are passed into ``with``. ``hosts`` is on how many
-    machines its ranks are; None where the matrix does not say.
+    machines its ranks are, and ``processes`` how many its services have; None where the matrix does
+    not say.
     """
 
     id: str
@@ -34,12 +36,14 @@ class Cell:
     backend: str
     axes: Mapping[str, AxisValue] = field(default_factory=dict, hash=False)
     hosts: int | None = None
+    processes: int | None = None
 
     @property
     def values(self) -> Mapping[str, AxisValue]:
         """All axes."""
-        on = {} if self.hosts is None else {"hosts": self.hosts}
-        return {**self.axes, "ranks": self.ranks, "backend": self.backend, **on}
+        stated = {"hosts": self.hosts, "processes": self.processes}
+        given = {axis: value for axis, value in stated.items() if value is not None}
+        return {**self.axes, "ranks": self.ranks, "backend": self.backend, **given}
 
 
 def cells(scenario: Scenario) -> tuple[Cell, ...]:
@@ -60,8 +64,15 @@ def cells(scenario: Scenario) -> tuple[Cell, ...]:
         assert isinstance(ranks, int)  # the model holds this, mypy cannot see it
         assert isinstance(backend, str)
         assert hosts is None or isinstance(hosts, int)
-        planned.append(Cell(name, slug, ranks, backend, axes, hosts))
+        processes = values.get("processes")
+        assert processes is None or isinstance(processes, int)
+        planned.append(Cell(name, slug, ranks, backend, axes, hosts, processes))
     return tuple(planned)
+
+
+def processes_of(service: Service, cell: Cell) -> int:
+    """Return how many processes a service has in a cell."""
+    return service.processes if cell.processes is None else cell.processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,9 @@ def alike_reasons(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[V
         return
     control = arms.get("control")
     struck_alike = all(fault.arm is None for fault in scenario.faults)
-    if control is not None and struck_alike and arms["candidate"].same_as(control):
+    served_alike = scenario.services_of("candidate") == scenario.services_of("control")
+    is_alike = struck_alike and served_alike
+    if control is not None and is_alike and arms["candidate"].same_as(control):
         alike = "both arms have the same code and arguments"
         yield VerdictReason(VerdictCode.ARMS_ALIKE, not_proved(alike))
 

@@ -4,7 +4,7 @@ the evidence of a cell's trials is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -17,7 +17,7 @@ from harness.forms.model import Model
 from harness.forms.text import numbered
 from harness.history import FaultOnRank, History, ended, machine_of
 from harness.reason import Deviation, DeviationCode, Skip, VerdictReason, Void, VoidCode
-from harness.scenario import Cell, Scenario, derive_seed, reference_of
+from harness.scenario import Cell, Scenario, derive_seed, processes_of, reference_of
 from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
 from harness.stats.stated import deviation
@@ -116,6 +116,16 @@ def trial_folder(slug: str, arm: str, index: int) -> str:
     return f"evidence/{slug}/{arm}-{index:05d}"
 
 
+def service_folder(slug: str, arm: str, service: str, start: int) -> str:
+    """Where the evidence of a start of a service lies that an arm of a cell keeps."""
+    return f"evidence/{slug}/{arm}-{service}-{start:05d}"
+
+
+def service_events(folder: str, service: str) -> str:
+    """Return the path of a service's events in the folder of a trial, or of its start."""
+    return f"{folder}/{service}.jsonl"
+
+
 REFERENCES = 2
 """So often the reference runs: one that gives two answers is not one."""
 
@@ -126,6 +136,30 @@ def reference_folders(scenario: Scenario, cell: Cell) -> tuple[str, ...]:
     if plan is None:
         return ()
     return tuple(trial_folder(plan.place, "reference", index) for index in range(REFERENCES))
+
+
+def read_history(
+    scenario: Scenario,
+    cell: Cell,
+    arm: Arm,
+    index: int,
+    *,
+    read: Callable[[str], bytes],
+    reference: History | None,
+) -> History:
+    """Read the events of a trial and of the services that it had for itself.
+
+    Raises:
+        EventError: a file of events cannot be read.
+    """
+    folder = trial_folder(cell.slug, arm, index)
+    history = History.read(read(f"{folder}/{EVENTS}"), size=cell.ranks, reference=reference)
+    services = {
+        name: History.read(read(service_events(folder, name)), size=processes_of(service, cell))
+        for name, service in scenario.services_of(arm).items()
+        if service.keep == "trial"
+    }
+    return history.with_services(services)
 
 
 def no_lines(_file: str, _line: int) -> str | None:
@@ -160,16 +194,17 @@ def judge(
         line_of: the text of a line of the arm's files, without indentation.
     """
     proved = prove(of_arm(scenario.faults, arm), history)
-    enders = [strike for strike in proved if strike.proof.proved and strike.proof.ends]
+    of_ranks = [strike for strike in proved if strike.service is None]
+    enders = [strike for strike in of_ranks if strike.proof.proved and strike.proof.ends]
     ended = {rank: strike.fault for strike in enders for rank in strike.proof.beside}
     ended |= {strike.rank: strike.fault for strike in enders}
-    struck = [_as_asked(strike, history) for strike in proved]
+    struck = [_as_asked(strike, history) for strike in of_ranks]
     struck += [
         _as_asked(strike, history)._replace(rank=rank)
         for strike in enders
         for rank in strike.proof.beside
     ]
-    history = history.with_faults(struck)
+    history = _with_service_faults(history, proved).with_faults(struck)
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
     failed = [finding for finding in findings if not finding.passed]
     common: dict[str, Any] = {
@@ -228,10 +263,24 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     if not missing:
         return None
     first = missing[0]
-    reason = short(
-        f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.description}"
+    whom = (
+        f"rank {first.rank}"
+        if first.service is None
+        else f"process {first.rank} of {first.service}"
     )
+    reason = short(f"fault {first.fault} on {whom} has no proof: {first.proof.description}")
     return Void(VoidCode.FAULT_NOT_PROVED, reason)
+
+
+def _with_service_faults(history: History, proved: Sequence[Proved]) -> History:
+    """Return the history with what is proved of the faults on its services' processes."""
+    services = {
+        name: served.with_faults(
+            [_as_asked(strike, served) for strike in proved if strike.service == name]
+        )
+        for name, served in history.services.items()
+    }
+    return history.with_services(services) if services else history
 
 
 def _as_asked(proved: Proved, history: History) -> FaultOnRank:
@@ -245,6 +294,7 @@ def _as_asked(proved: Proved, history: History) -> FaultOnRank:
 
 
 def _strike(proved: Proved) -> Strike:
+    # Lines are of the trial's events; a service has its own.
     return Strike(
         fault=proved.fault,
         rank=proved.rank,
@@ -252,7 +302,7 @@ def _strike(proved: Proved) -> Strike:
         undone=proved.undone,
         proved=proved.proof.proved,
         description=short(proved.proof.description),
-        lines=list(proved.proof.lines),
+        lines=list(proved.proof.lines) if proved.service is None else [],
     )
 
 

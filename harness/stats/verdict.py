@@ -390,7 +390,9 @@ def _judge_trial(
 ) -> JudgedTrial:
     line_of = basis.lines_of[arm]
     evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
-    history = History.read(basis.read(evidence), size=cell.ranks, reference=reference)
+    history = outcome.read_history(
+        basis.scenario, cell, arm, index, read=basis.read, reference=reference
+    )
     basis.heard(evidence, history)
     trial, findings = outcome.judge(
         basis.scenario, cell, arm, index, history, silence=silence, line_of=line_of

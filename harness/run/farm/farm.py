@@ -92,6 +92,7 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
             scenario.subject.reference or scenario.subject.compare
         ),
         "it has a hub, which listens on this machine": scenario.hub,
+        "it has services, which listen on this machine": scenario.services,
         "its checks compare what ranks keep": (
             compares_arrays(scenario.checks) or accounted(scenario.checks)
         ),

@@ -22,6 +22,7 @@ from harness.scenario.lint.arms import ARM_RULES, COMPARE_RULES, CONTROL, MUST_F
 from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.lint.faults import FAULT_RULES
 from harness.scenario.lint.ready import is_of_the_ranks, ready
+from harness.scenario.lint.services import SERVICE_RULES
 from harness.scenario.lint.sufficiency import TOLERANCE_RULES, TRIAL_RULES, UNSHOWN_RULES
 from harness.scenario.matrix import OF_THE_WORLD, same
 from harness.scenario.override import FILE as OVERRIDE
@@ -438,6 +439,7 @@ RULES = (
     *TOLERANCE_RULES,
     times,
     *FAULT_RULES,
+    *SERVICE_RULES,
     reserved_variables,
     paths_are_portable,
     made_exist,

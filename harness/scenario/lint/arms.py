@@ -103,9 +103,13 @@ def _are_alike(draft: ScenarioDraft) -> bool:
         return False
     environments = draft.environments()
     older = environments["control" if draft.compare is None else "reference"]
-    return environments["candidate"] == older and all(
-        same_json(getattr(draft.candidate, name), getattr(other, name))
-        for name in ("with_", "file", "repo", "rev", "patch")
+    return (
+        environments["candidate"] == older
+        and all(
+            same_json(getattr(draft.candidate, name), getattr(other, name))
+            for name in ("with_", "file", "repo", "rev", "patch")
+        )
+        and draft.candidate.services == other.services
     )
 
 

@@ -22,6 +22,7 @@ from harness.scenario.arm import Arm, Control, MustFail
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, WorldSettings
+from harness.scenario.service import Service
 from harness.scenario.subject import Compare
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class ScenarioDraft:
     must_fail: MustFail | None
     compare: Compare | None
     inputs: dict[str, Input]
+    services: dict[str, Service]
     checks: dict[int, Any]
     faults: dict[int, Any]
     measure: dict[int, Measure]
@@ -69,6 +71,10 @@ class ScenarioDraft:
             name: _read(TypeAdapter(Input), value)
             for name, value in _mapping(tree.get("inputs")).items()
         }
+        services = {
+            name: _read(TypeAdapter(Service), value)
+            for name, value in _mapping(tree.get("services")).items()
+        }
         return cls(
             document=document,
             role=role if role in ("claim", "self-test", "upstream") else None,
@@ -84,6 +90,7 @@ class ScenarioDraft:
             must_fail=_read(TypeAdapter(MustFail), _mapping(control).get("must_fail")),
             compare=_read(TypeAdapter(Compare), subject.get("compare")),
             inputs={name: value for name, value in inputs.items() if value is not None},
+            services={name: value for name, value in services.items() if value is not None},
             checks=_items(_CHECK, tree.get("checks")),
             faults=_items(_FAULT, tree.get("faults")),
             measure=_items(TypeAdapter(Measure), tree.get("measure")),
@@ -107,6 +114,7 @@ class ScenarioDraft:
             must_fail=control.must_fail if control else None,
             compare=subject.compare,
             inputs=dict(scenario.inputs),
+            services=dict(scenario.services),
             checks=dict(enumerate(scenario.checks)),
             # Those behind them are a comparison's, which the file does not list.
             faults=dict(enumerate(scenario.faults[: len(_list(document.tree.get("faults")))])),
@@ -140,7 +148,8 @@ class ScenarioDraft:
             (section, index, "ranks")
             for section in ("checks", "faults", "measure")
             for index, item in enumerate(_list(self.at(section)))
-            if isinstance(item, dict)
+            # Of a fault on a service they are its processes.
+            if isinstance(item, dict) and item.get("service") is None
         ]
         paths += [(*path, "ranks") for path in self.defects()]
         for path in (*paths, ("subject", "control", "must_fail", "ranks")):

@@ -98,7 +98,9 @@ def faults_do_not_meet(draft: ScenarioDraft) -> Iterator[Problem]:
             continue
         key, names, meeting = fault.place
         arms = ("candidate", "control") if fault.arm is None else (fault.arm,)
-        places = [(rank, key, name, arm) for rank in ranks for name in names for arm in arms]
+        # Processes of a service are others than ranks of the same number.
+        where = key if fault.service is None else f"{key} of {fault.service}"
+        places = [(rank, where, name, arm) for rank in ranks for name in names for arm in arms]
         met = next((first[place] for place in places if place in first), None)
         if met is not None:
             message = (

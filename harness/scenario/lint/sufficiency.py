@@ -20,6 +20,7 @@ from harness.forms.text import numbered
 from harness.scenario.arm import EVERY_TRIAL, StatedShare
 from harness.scenario.lint.arms import MUST_FAIL
 from harness.scenario.lint.draft import ScenarioDraft
+from harness.scenario.model import Trials
 
 OF_ONE = "a world of one rank tests nothing distributed"
 # What a rank emits last; a fault that waits for it finds the work done.
@@ -115,16 +116,26 @@ def enough_candidate_trials(draft: ScenarioDraft) -> Iterator[Problem]:
     """Few trials cannot put the failure rate below what is accepted, however clean they are."""
     if draft.trials is None or not _is_to_pass(draft):
         return
-    count = draft.trials.candidate
+    count, _ = units(draft, draft.trials)
     accept = draft.trials.accept
     needed = trials_needed(below=accept.failure_rate_below, confidence=accept.confidence)
     if count < needed:
         bound = clean_bound(count, confidence=accept.confidence)
+        of_what = "trials" if count == draft.trials.candidate else "starts of its services"
         message = (
-            f"cannot PASS, because {count} clean trials only bound the failure rate at"
-            f" {bound:.1%}; accept needs {needed} trials"
+            f"cannot PASS, because {count} clean {of_what} only bound the failure rate at"
+            f" {bound:.1%}; accept needs {needed} {of_what.partition(' ')[0]}"
         )
         yield draft.problem(("trials", "candidate"), message, kind="note")
+
+
+def units(draft: ScenarioDraft, trials: Trials) -> tuple[int, int]:
+    """Return what is counted of the candidate and of the control: trials, or starts of a service
+    that a cell keeps.
+    """
+    kept = [service.starts for service in draft.services.values() if service.keep == "cell"]
+    starts = max(kept, default=MOST)
+    return min(trials.candidate, starts), min(trials.control, starts)
 
 
 def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
@@ -135,8 +146,7 @@ def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
     if (draft.must_fail is None and draft.compare is None) or draft.trials is None:
         return
     share = EVERY_TRIAL if draft.must_fail is None else draft.must_fail.share
-    candidate = draft.trials.candidate
-    control = draft.trials.control
+    candidate, control = units(draft, draft.trials)
     if _is_significant(control, failures(share, control), candidate=candidate):
         return
     path = (*MUST_FAIL, "share") if not share.every else ("trials", "control")

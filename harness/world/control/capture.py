@@ -59,12 +59,14 @@ class Capture:
         logs: rank to the bytes it printed (bounded); ranks that printed nothing are absent.
         stacks: rank to the text of its threads' stacks, taken when its world was stopped.
         loaded: what ranks had loaded, by the sha256 that their events give in its place.
+        services: what the services of the trial left, by name, those of a cell's excepted.
     """
 
     events: tuple[Event, ...]
     logs: Mapping[int, bytes]
     stacks: Mapping[int, bytes]
     loaded: Mapping[str, bytes] = field(default_factory=dict)
+    services: Mapping[str, Capture] = field(default_factory=dict)
 
 
 class Recorder:

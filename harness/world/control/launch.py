@@ -52,6 +52,8 @@ class SubjectLaunch:
         env: the scenario's variables.
         program: command line of a program that is every rank; then `entry` is empty, and nothing is
             forked warm.
+        is_service: whether these are processes of a service: no launcher's variables are set, and
+            their working folder links the inputs by name.
     """
 
     entry: str
@@ -61,6 +63,7 @@ class SubjectLaunch:
     seeds: Sequence[int]
     env: Mapping[str, str] = field(default_factory=dict)
     program: tuple[str, ...] = ()
+    is_service: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,6 +379,11 @@ def _spec(launch: Launch, rank: int, ground: WorldGround) -> tuple[RankSpec, lis
 
     values = {key: take(value) for key, value in rendezvous.ranks[rank].items()}
     env = launcher_environment(rank=rank, size=launch.size, port=ground.port)
+    if subject.is_service:
+        # A server that found them would look for peers.
+        env = {}
+        for name, path in subject.inputs.items():
+            (folder / WORK / name).symlink_to(path)
     if (placed := launch.places.hosts or launch.places.machines) is not None:
         env = launcher_environment(
             rank=rank,

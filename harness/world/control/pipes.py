@@ -26,7 +26,7 @@ from harness.world.control.ranks import RankStates
 # it.
 ABANDON_WITHIN = 5.0
 CHUNK = 256 * 1024
-Kind = Literal["events", "log", "control", "cancel"]
+Kind = Literal["events", "log", "control", "cancel", "wake"]
 
 
 class Pipes(contextlib.AbstractContextManager["Pipes"]):
@@ -71,6 +71,11 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
                         self._watch(mine, "events" if kind == "events" else "log", rank)
             if cancel is not None:
                 self._watch(cancel, "cancel", 0)
+            woken, self._waker = os.pipe()
+            for end in (woken, self._waker):
+                self._ours.callback(os.close, end)
+                os.set_blocking(end, False)
+            self._watch(woken, "wake", 0)
             half_done.pop_all()
 
     def __exit__(self, *_: object) -> None:
@@ -93,6 +98,11 @@ class Pipes(contextlib.AbstractContextManager["Pipes"]):
     def handed(self) -> None:
         """Close the ranks' ends here: what a rank closes must be seen closed."""
         self._theirs.close()
+
+    def wake(self) -> None:
+        """End a wait of another thread. A pipe that is full has woken it already."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._waker, b"x")
 
     def ready(self, seconds: float) -> list[tuple[Kind, int, int]]:
         """Wait until something can be read: (what, rank, descriptor)."""
@@ -183,6 +193,7 @@ class Gates:
         self.held: dict[int, str] = {}
         self._orders: dict[int, list[Mapping[str, JSON]]] = {}
         self._waiting: list[int] = []
+        self._then: list[Callable[[], None]] = []
         self._unlanded = 0
         # A fault may send a signal from a thread of its own, while this world hears of another.
         self._lock = threading.Lock()
@@ -207,6 +218,11 @@ class Gates:
             self._unlanded -= 1
         self.open()
 
+    def once_landed(self, do: Callable[[], None]) -> None:
+        """Call `do` once every signal that was sent has landed."""
+        self._then.append(do)
+        self.open()
+
     def open(self, *ranks: int) -> None:
         """Open the gates of these ranks, and of those still waiting, once every signal that was
         sent has landed.
@@ -222,6 +238,10 @@ class Gates:
                 )
                 self._answer(rank, text.encode())
             self._waiting.clear()
+            then = self._then
+            self._then = []
+            for do in then:
+                do()
 
 
 class StartLine:

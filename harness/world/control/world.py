@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import sched
 import tempfile
 import threading
@@ -96,6 +97,8 @@ class World:
         self._over = False
         self._gone = False
         self._ordering = threading.Lock()
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._wake: Callable[[], None] | None = None
         self._pipes: Pipes
         self._ending: Ending
         self._hang: HangWatch | None = None
@@ -179,6 +182,24 @@ class World:
         """
         self._timers.enter(seconds, 0, do)
 
+    def once_landed(self, do: Callable[[], None]) -> None:
+        """Call `do` in this world's thread once every signal and order that was sent has landed."""
+        self._gates.once_landed(do)
+
+    def call(self, do: Callable[[], None]) -> None:
+        """Call `do` in this world's thread; at once where the world is over, and orders nothing.
+
+        Safe to call from another thread, and before the world runs.
+        """
+        with self._ordering:
+            is_over = self._over
+            if not is_over:
+                self._calls.put(do)
+            if self._wake is not None:
+                self._wake()
+        if is_over:
+            do()
+
     def once(self, name: str, *, rank: int, do: Callable[[], None]) -> None:
         """Call `do` when the keeper next tells `name` of a rank, such as `rank.stopped`, or
         `wire.struck FAULT`.
@@ -244,7 +265,10 @@ class World:
             usable = usable and not isinstance(error, RoomNotEmpty)
         finally:
             # First: a fault that orders something from now on finds no keeper.
-            self._over = True
+            with self._ordering:
+                self._over = True
+            # Of other threads, where the world ended before it took any.
+            self._make_calls()
             if self._on_end is not None:
                 self._on_end(self)
             if server is not None:
@@ -270,11 +294,15 @@ class World:
                 self._recorder.code = server.take_code(self._launch.subject.folder)
                 self._start(server, scratch, ports)
                 try:
+                    self._take_calls(self._pipes.wake)
                     self._watch()
                 except BaseException:
                     # While the pipes are open: the keeper has to hear it and end its ranks.
                     self._pipes.hang_up()
                     raise
+                finally:
+                    self._take_calls(None)
+                    self._make_calls()
                 if isinstance(server, MachineServer):
                     server.finish()
                 self._recorder.collect(
@@ -329,6 +357,15 @@ class World:
             server.request(describe(launch, ground), handed)
         self._pipes.handed()
 
+    def _take_calls(self, wake: Callable[[], None] | None) -> None:
+        """Begin to take calls of other threads, or end it with None: the world is over then."""
+        with self._ordering:
+            self._wake = wake
+            self._over = wake is None
+        if wake is not None:
+            # For calls that were made before.
+            wake()
+
     # -- watching
 
     def _watch(self) -> None:
@@ -341,6 +378,9 @@ class World:
             if "control" in kinds:
                 self._listen()
             for kind, rank, descriptor in ready:
+                if kind == "wake":
+                    self._pipes.read(descriptor)
+                    self._make_calls()
                 # The keeper's news may have brought this pipe to its end already.
                 if (rank, descriptor) in self._pipes.open(kind=kind):
                     if kind == "events":
@@ -354,6 +394,11 @@ class World:
             self._pipes.drain(rank, descriptor, self._read_events)
         for rank, descriptor in self._pipes.open(kind="log"):
             self._pipes.drain(rank, descriptor, self._read_log)
+
+    def _make_calls(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._calls.get_nowait()()
 
     def _listen(self) -> None:
         try:

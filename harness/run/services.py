@@ -1,0 +1,494 @@
+"""Services of a run's trials: servers in worlds of their own, which are ready before any rank of a
+trial is started.
+
+Each start of a service is a world like that of a trial, so its processes are forked by a keeper,
+have a room, and leave nobody behind. It runs in a thread of its own; the trial's events say what
+was seen of it, and its own events what its keeper says of its processes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from harness.events import Event
+from harness.faults import Fault
+from harness.faults.strikes import Strikes
+from harness.history import (
+    SERVICE_ENDED,
+    SERVICE_LAST,
+    SERVICE_READY,
+    SERVICE_STOPPING,
+    SERVICE_UNREADY,
+    ended,
+)
+from harness.record.results import ResultsFolder
+from harness.run.arms.staging import StagedArm
+from harness.run.environments.cache import ReadyEnvironment
+from harness.scenario import Cell, Scenario, processes_of
+from harness.scenario.service import Service
+from harness.stats.outcome import service_events, service_folder
+from harness.world.control.capture import Capture
+from harness.world.control.launch import Launch, StartLaunch, SubjectLaunch, WatchLaunch
+from harness.world.control.pool import PortLease, ServerPool
+from harness.world.control.rank_environment import launcher_environment
+from harness.world.control.world import World
+
+VARIABLE: Final = "RANKPROOF_SERVICE_"
+FOLDER: Final = "services"
+"""Below the results folder, until the run is over: what processes read to find each other."""
+HOST: Final = "127.0.0.1"
+POLL: Final = 0.05
+HEALTH_WITHIN: Final = 2.0
+"""Seconds in which a service that is alive answers whether it is healthy."""
+ENDS_WITHIN: Final = 5.0
+"""Seconds between asking a service to end and killing it."""
+JOINED_WITHIN: Final = 60.0
+KEPT_FOR: Final = 24 * 3600.0
+"""Seconds after which a service that a cell keeps is stopped, whatever it does."""
+
+
+class ServiceWorld:
+    """One start of a service.
+
+    Attributes:
+        name: of the service.
+        start: number of the start, within an arm of a cell.
+        address: where it serves.
+        why: why it is not ready; empty where it is.
+        seconds: until it was ready, or was seen not to be.
+        world: of its processes.
+        strikes: the trial's faults on them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        service: Service,
+        launch: Launch,
+        strikes: Strikes,
+        *,
+        start: int,
+        port: int,
+    ) -> None:
+        self.name = name
+        self.strikes = strikes
+        self.start = start
+        self.address = f"http://{HOST}:{port}"
+        self.why = ""
+        self.seconds = 0.0
+        self.world: World
+        self._service = service
+        self._launch = launch
+        self._port = port
+        self._capture: Capture | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"service {name}")
+
+    def begin(self, pool: ServerPool, *, cancel: int) -> None:
+        """Start it, and wait until it is ready, has ended, or the time for that is over."""
+        self.world = World(
+            self._launch,
+            pool,
+            cancel=cancel,
+            on_begin=self.strikes.begin,
+            on_end=self.strikes.end,
+        )
+        begun = time.monotonic()
+        self._thread.start()
+        within = self._service.ready.within
+        while not self.is_healthy():
+            self.seconds = round(time.monotonic() - begun, 3)
+            gone = self.exits()
+            if gone or not self._thread.is_alive():
+                how = ended(gone[0].values) if gone else "its processes were not started"
+                self.why = f"it ended before it was ready: {how}"
+                return
+            if self.seconds > within:
+                self.why = f"it did not answer GET {self._service.ready.http} within {within:g} s"
+                return
+            time.sleep(POLL)
+        self.seconds = round(time.monotonic() - begun, 3)
+
+    def exits(self) -> list[Event]:
+        """List the ends of its processes so far."""
+        events = list(self.world.events)
+        return [event for event in events if (event.by, event.name) == ("server", "rank.exited")]
+
+    def is_healthy(self) -> bool:
+        """Ask it."""
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=HEALTH_WITHIN)
+        try:
+            connection.request("GET", self._service.ready.http)
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def pids(self) -> list[int]:
+        """Pids of its processes, by their numbers."""
+        return [pid for _, pid in sorted(self.world.pids.items())]
+
+    def stop(self) -> Capture:
+        """End it: all its processes are asked to, and killed some seconds later.
+
+        Raises:
+            Cancelled: the run was interrupted.
+        """
+        self.world.call(self._end)
+        self._thread.join(JOINED_WITHIN)
+        if self._error is not None:
+            raise self._error
+        if self._capture is None:
+            raise RuntimeError(f"the service {self.name} could not be ended")
+        return self._capture
+
+    def _end(self) -> None:
+        world = self.world
+        world.note(SERVICE_STOPPING)
+        for process in range(self._launch.size):
+            world.expect_end(process)
+        world.signal(signal.SIGTERM)
+        world.after(ENDS_WITHIN, lambda: world.signal(signal.SIGKILL))
+
+    def _run(self) -> None:
+        try:
+            self._capture = self.world.run()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever stops it
+            self._error = error
+
+
+@dataclass
+class KeptService:
+    """A service that trials of one arm of a cell share.
+
+    Attributes:
+        starts: how often it was started.
+        slot: which part of the trials it serves now.
+        running: None before the first trial, and after it ended.
+    """
+
+    cell: Cell
+    arm: str
+    starts: int = 0
+    slot: int = -1
+    running: ServiceWorld | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceMaterial:
+    """What the services of a run are made of.
+
+    Attributes:
+        scenario: the question.
+        arms: the staged code of each arm.
+        environments: of the arms that have their own.
+        inputs: name to absolute path.
+        pool: fork servers.
+        cancel: a descriptor that becomes readable when they are to stop.
+        results: takes the evidence of those that a cell keeps.
+    """
+
+    scenario: Scenario
+    arms: Mapping[str, StagedArm]
+    environments: Mapping[str, ReadyEnvironment]
+    inputs: Mapping[str, str]
+    pool: ServerPool
+    cancel: int
+    results: ResultsFolder
+
+
+class Services:
+    """Services of a run, one trial after the other. To be closed."""
+
+    def __init__(self, material: ServiceMaterial) -> None:
+        self._material = material
+        self._ports = PortLease()
+        self._kept: dict[tuple[str, str, str], KeptService] = {}
+        self._files = 0
+
+    def serve(
+        self,
+        cell: Cell,
+        arm: str,
+        index: int,
+        *,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
+        for_reference: bool = False,
+        is_whole: bool = False,
+    ) -> TrialServices:
+        """Have every service of a trial ready, or seen not to be.
+
+        Args:
+            cell: of the trial.
+            arm: that the trial is of.
+            index: number of the trial within the arm.
+            faults: of the trial.
+            seed: of the trial.
+            for_reference: whether it is a run of a reference, which shares none.
+            is_whole: whether each has one process, whatever the cell says.
+
+        Raises:
+            Cancelled: the run was interrupted.
+        """
+        serving = TrialServices()
+        for name, service in self._material.scenario.services_of(arm).items():
+            size = 1 if is_whole else processes_of(service, cell)
+            if service.keep == "cell" and not for_reference:
+                running, is_fresh = self._share(name, service, cell, arm, index)
+                serving.shared[name] = running
+            else:
+                running = self._start(
+                    name, service, cell, arm, index, size=size, faults=faults, seed=seed
+                )
+                serving.own[name] = running
+                is_fresh = True
+            serving.running[name] = running
+            if is_fresh:
+                serving.fresh.add(name)
+        return serving
+
+    def close(self) -> None:
+        """Stop those that cells keep."""
+        for kept in self._kept.values():
+            with suppress(Exception):
+                self._stop(kept)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._ports.release()
+
+    def finish(self) -> None:
+        """Stop those that cells keep, and keep their evidence.
+
+        Raises:
+            Cancelled: the run was interrupted.
+        """
+        for kept in self._kept.values():
+            self._stop(kept)
+
+    @property
+    def _scratch(self) -> Path:
+        return self._material.results.path.resolve() / FOLDER
+
+    def _share(
+        self, name: str, service: Service, cell: Cell, arm: str, index: int
+    ) -> tuple[ServiceWorld, bool]:
+        """Return the start that serves a trial, and whether this is its first trial."""
+        for kept in self._kept.values():
+            if kept.cell.id != cell.id:
+                # Cells follow one another: the servers of one are not left to take memory.
+                self._stop(kept)
+        kept = self._kept.setdefault((cell.id, arm, name), KeptService(cell, arm))
+        slot = slot_of(self._material.scenario, service, arm, index)
+        running = kept.running
+        if running is not None and slot == kept.slot and not running.why and not running.exits():
+            return running, False
+        self._stop(kept)
+        size = processes_of(service, cell)
+        running = self._start(name, service, cell, arm, kept.starts, size=size)
+        kept.running = running
+        kept.starts += 1
+        kept.slot = slot
+        return running, True
+
+    def _stop(self, kept: KeptService) -> None:
+        running = kept.running
+        if running is None:
+            return
+        kept.running = None
+        place = service_folder(kept.cell.slug, kept.arm, running.name, running.start)
+        keep_capture(self._material.results, f"{place}/{running.name}", running.stop())
+
+    # Eight arguments: what is started, for which trial, and what is done to it.
+    def _start(
+        self,
+        name: str,
+        service: Service,
+        cell: Cell,
+        arm: str,
+        start: int,
+        *,
+        size: int,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
+    ) -> ServiceWorld:
+        port = self._ports.take(1)[0]
+        launch = self._launch(name, service, cell, arm, start, size=size, port=port)
+        strikes = Strikes(
+            [fault for fault in faults if fault.service == name], size=size, seed=seed
+        )
+        launch = strikes.prepare(launch)
+        running = ServiceWorld(name, service, launch, strikes, start=start, port=port)
+        running.begin(self._material.pool, cancel=self._material.cancel)
+        return running
+
+    def _launch(
+        self,
+        name: str,
+        service: Service,
+        cell: Cell,
+        arm: str,
+        start: int,
+        *,
+        size: int,
+        port: int,
+    ) -> Launch:
+        material = self._material
+        of_arm = arm if arm in material.arms else "candidate"
+        staged = material.arms[of_arm]
+        environment = material.environments.get(of_arm)
+        own = service.keep == "trial"
+        deadline = service.ready.within + material.scenario.world.deadline + JOINED_WITHIN
+        launch = Launch(
+            about={
+                "scenario": material.scenario.id,
+                "cell": cell.id,
+                "arm": arm,
+                "service": name,
+                "start": start,
+            },
+            size=size,
+            backend="none",
+            subject=SubjectLaunch(
+                entry="",
+                folder=staged.folder,
+                arguments={
+                    **staged.arguments,
+                    **cell.axes,
+                    "processes": size,
+                    "port": port,
+                },
+                inputs=material.inputs,
+                seeds=[0] * size,
+                env=service.env,
+                program=service.program,
+                is_service=True,
+            ),
+            # Its own interpreter, so that `python` in its program is the one of its arm.
+            start=StartLaunch(
+                warm=False,
+                python=environment.python if environment is not None else Path(sys.executable),
+            ),
+            watch=WatchLaunch(deadline=deadline if own else KEPT_FOR, after_failure=ENDS_WITHIN),
+        )
+        for process, variables in enumerate(self._found_by(service, size)):
+            launch = launch.with_variables(ranks=[process], variables=variables)
+        return launch
+
+    def _found_by(self, service: Service, size: int) -> list[dict[str, str]]:
+        """Return the variables by which each process finds the others."""
+        if service.backend == "gloo":
+            port = self._ports.take(1)[0]
+            return [launcher_environment(rank=rank, size=size, port=port) for rank in range(size)]
+        if service.backend == "mlx-ring" and size > 1:
+            addresses = [[f"{HOST}:{port}"] for port in self._ports.take(size)]
+            self._scratch.mkdir(exist_ok=True)
+            self._files += 1
+            hostfile = self._scratch / f"hosts-{self._files}.json"
+            hostfile.write_text(json.dumps(addresses))
+            return [{"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hostfile)} for rank in range(size)]
+        return []
+
+
+@dataclass
+class TrialServices:
+    """Services of one trial.
+
+    Attributes:
+        running: all of them, by name.
+        own: those that end with the trial.
+        shared: those that a cell keeps.
+        fresh: names of those that were started for this trial.
+    """
+
+    running: dict[str, ServiceWorld] = field(default_factory=dict)
+    own: dict[str, ServiceWorld] = field(default_factory=dict)
+    shared: dict[str, ServiceWorld] = field(default_factory=dict)
+    fresh: set[str] = field(default_factory=set)
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Tell the ranks where the services are."""
+        env = {variable(name): running.address for name, running in self.running.items()}
+        if not env:
+            return launch
+        subject = replace(launch.subject, env={**launch.subject.env, **env})
+        return replace(launch, subject=subject)
+
+    def begin(self, world: World) -> None:
+        """Note in the events of the trial which services are ready."""
+        for name, running in self.running.items():
+            about = {"service": name, "start": running.start, "seconds": running.seconds}
+            if running.why:
+                world.note(SERVICE_UNREADY, **about, why=running.why)
+            else:
+                is_fresh = name in self.fresh
+                pids = running.pids()
+                world.note(SERVICE_READY, **about, pids=[*pids], is_fresh=is_fresh)
+
+    def at_event(self, world: World, event: Event) -> None:
+        """Strike those that a fault is for where a rank emits an event."""
+        for running in self.own.values():
+            running.strikes.at_event(world, event)
+
+    def end(self, world: World) -> None:
+        """Note how they are when the ranks have ended."""
+        for name, running in self.running.items():
+            if running.why:
+                continue
+            is_healthy = running.is_healthy()
+            if not is_healthy:
+                # One that has just ended closes its sockets before its keeper hears of it.
+                self._settle(running)
+            for event in running.exits():
+                how = {key: event.values.get(key) for key in ("code", "signal")}
+                about = {"service": name, "start": running.start, "process": event.rank}
+                world.add(
+                    Event(
+                        ns=event.ns,
+                        by="harness",
+                        name=SERVICE_ENDED,
+                        values={**about, **how},
+                    )
+                )
+            world.note(SERVICE_LAST, service=name, start=running.start, healthy=is_healthy)
+
+    def _settle(self, running: ServiceWorld) -> None:
+        until = time.monotonic() + HEALTH_WITHIN
+        while not running.exits() and time.monotonic() < until:
+            time.sleep(POLL)
+
+    def finish(self) -> dict[str, Capture]:
+        """Stop those that end with the trial, and return what they left."""
+        return {name: running.stop() for name, running in self.own.items()}
+
+
+def variable(name: str) -> str:
+    """Return the variable by which ranks find a service."""
+    return VARIABLE + name.upper().replace("-", "_")
+
+
+def slot_of(scenario: Scenario, service: Service, arm: str, index: int) -> int:
+    """Return which start of a service that its cell keeps serves a trial."""
+    trials = scenario.trials
+    planned = trials.control if arm == "control" else trials.candidate
+    return min(index * service.starts // planned, service.starts - 1)
+
+
+def keep_capture(results: ResultsFolder, prefix: str, capture: Capture) -> None:
+    """Write the events and logs of a start of a service as evidence."""
+    for process, log in sorted(capture.logs.items()):
+        results.write(f"{prefix}-{process}.log", log)
+    lines = "".join(event.line() + "\n" for event in capture.events)
+    folder, _, name = prefix.rpartition("/")
+    results.write(service_events(folder, name), lines.encode("ascii"))

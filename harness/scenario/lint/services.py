@@ -1,0 +1,92 @@
+"""Rules about services: what is started can be found, what differs exists, and faults on their
+processes can be proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.checks.served import ServedCheck
+from harness.faults.link import LinkFault
+from harness.forms.problem import Problem, closest
+from harness.scenario.lint.draft import ScenarioDraft
+from harness.scenario.service import PORT
+
+
+def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a service listens where it is told to, and on this machine."""
+    for name, service in draft.services.items():
+        place = ("services", name)
+        if not any(PORT in word for word in service.program):
+            message = (
+                "does not say on which port to listen; put {port} where the command line states it"
+            )
+            yield draft.problem((*place, "program"), message, at_key=True)
+        if draft.world is not None and draft.world.hosts > 1:
+            message = (
+                "is on this machine, which ranks on test hosts do not reach; remove world.hosts"
+            )
+            yield draft.problem(place, message, at_key=True)
+        if service.processes > 1 and service.backend == "none":
+            message = (
+                "has several processes that cannot find each other; give backend, or let its"
+                " program start them"
+            )
+            yield draft.problem((*place, "processes"), message, kind="note")
+    for arm, place in draft.arms().items():
+        for name in draft.names(*place, "services"):
+            if name not in draft.services:
+                message = f"is not a service of this scenario, but {arm} changes it"
+                suggestion = closest(name, list(draft.services))
+                yield draft.problem(
+                    (*place, "services", name), message, at_key=True, suggestion=suggestion
+                )
+    if draft.has("matrix", "processes") and not draft.services:
+        message = "is the number of a service's processes, but there is no service; add services"
+        yield draft.problem(("matrix", "processes"), message, at_key=True)
+
+
+def services_are_asked_about(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand a check that each service served, unless a fault strikes it."""
+    asked = {check.service for check in draft.checks.values() if isinstance(check, ServedCheck)}
+    struck = {fault.service for fault in draft.faults.values()}
+    for name in draft.services:
+        if name not in asked | struck:
+            message = (
+                "may end unseen, because no check asks whether it served; add {id: served, kind:"
+                f" served, service: {name}}}"
+            )
+            yield draft.problem(("services", name), message, at_key=True)
+
+
+def faults_of_services(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a fault on a service can strike its processes, and be proved by their events."""
+    for index, fault in draft.faults.items():
+        if fault.service is None:
+            continue
+        place = ("faults", index, "service")
+        service = draft.services.get(fault.service)
+        if service is None:
+            suggestion = closest(fault.service, list(draft.services))
+            message = "is not a service of this scenario"
+            yield draft.problem(place, message, suggestion=suggestion)
+            continue
+        if service.keep == "cell":
+            message = "is kept for later trials, which the fault would change; use keep: trial"
+            yield draft.problem(place, message)
+        if fault.properties.inside or fault.properties.needs_a_hub:
+            message = "cannot be struck from inside, because its processes have no runtime of ours"
+            yield draft.problem(place, message)
+        if isinstance(fault, LinkFault):
+            message = "is on this machine, where there is no link to strike"
+            yield draft.problem(place, message)
+        which = fault.ranks.which
+        processes = draft.axes().get("processes", [service.processes])
+        fewest = min((size for size in processes if isinstance(size, int)), default=1)
+        beyond = [rank for rank in which if rank >= fewest] if not isinstance(which, str) else []
+        if beyond:
+            message = f"has no process {beyond[0]}; {fault.service} has {fewest} in a cell"
+            yield draft.problem(("faults", index, "ranks"), message)
+
+
+SERVICE_RULES = (services_can_be_started, services_are_asked_about, faults_of_services)
