@@ -4,6 +4,7 @@ and what ranks loaded beside their arm's folder.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from harness.forms.digest import sha256
@@ -29,6 +30,7 @@ from harness.record.facts import (
 from harness.record.model import Contradiction, RecordError
 from harness.scenario import Environment, Scenario, ScenarioError
 from harness.scenario.environment import bare, parse_requirements, unmet_requirements
+from harness.scenario.service import Service
 from harness.stats.arm_code import JudgedEnvironment
 from harness.stats.counterparts import BuiltCheckout, Counterparts, Source, spread
 from harness.stats.provenance import FOLDER, TOOL, path_of, releases
@@ -181,6 +183,23 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     elif not lines and len({environment.content for environment in run.environments.values()}) > 1:
         lines = ["-other files of the same versions", "+other files of the same versions"]
     return lines
+
+
+def changed_services(scenario: Scenario) -> list[str]:
+    """How the services of the arms differ, as lines of a diff."""
+    other, newer = compared(scenario.subject.arms)
+    lines: list[str] = []
+    after = scenario.services_of(newer)
+    for name, before in scenario.services_of(other).items():
+        for sign, service in (("-", before), ("+", after[name])):
+            if before != after[name]:
+                lines.append(f"{sign}service {name}: {_command(service)}")
+    return lines
+
+
+def _command(service: Service) -> str:
+    variables = [f"{key}={value}" for key, value in sorted(service.env.items())]
+    return " ".join([*variables, shlex.join(service.program)])
 
 
 def repositories(

@@ -20,6 +20,7 @@ from harness.record import sources
 from harness.record.arms import (
     arm_environments,
     changed_environment,
+    changed_services,
     compared,
     demand_lists,
     demand_releases,
@@ -178,7 +179,7 @@ def assemble(
         run=run,
         scenario=about,
         arms=arms,
-        changed=changed.lines(changed_environment(scenario, run)),
+        changed=changed.lines([*changed_services(scenario), *changed_environment(scenario, run)]),
         libraries=libraries.changes(names),
         judgement=judgement,
         comparison=_comparison(scenario, run, arms, judgement, read, names),

@@ -151,12 +151,12 @@ class Served(TrialReader):
         stopping = served.noted(SERVICE_STOPPING)
         if stopping:
             until = min(until, stopping[0].event.ns)
-        shown = {
+        shown: dict[JSON, int] = {
             process: seen.event.ns
             for process in range(served.size)
             if (seen := served.exit(process)) is not None and seen.event.ns <= until
         }
-        stated = {
+        stated: dict[JSON, int] = {
             seen.event.values.get("process"): seen.event.ns
             for seen in about_service(history, SERVICE_ENDED, name)
         }

@@ -17,6 +17,7 @@ from harness.report.environment import environment_section
 from harness.report.limits import limits_section
 from harness.report.markdown import render_markdown
 from harness.report.reproduction import reproduction_section
+from harness.report.services import services_section
 from harness.report.summary import summary
 from harness.report.trials import control_section, faults_section, results_section
 
@@ -37,6 +38,7 @@ def report_blocks(record: Record, *, manifest_digest: str) -> list[Block]:
         *summary(record),
         *reproduction_section(record),
         *results_section(record),
+        *services_section(record),
         *control_section(record),
         *faults_section(record),
         *changed_section(record),

@@ -33,6 +33,7 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.report.figures import GRID
+from harness.report.services import services_that_stand_out
 from harness.report.words import percent, ranks_in_words, worst_first
 from harness.stats.outcome import Trial
 from harness.stats.shown_trial import WorstFinding
@@ -242,13 +243,18 @@ def _candidate(record: Record) -> Part:
     pessimistic = max(tally.upper_with_voids for tally in ran)
     in_cells = f" in {len(ran)} cells" if len(ran) > 1 else ""
     count = f"{failed} of {plural(counted, 'trial')}{in_cells} failed"
+    of_what = "the failure rate"
+    if any(tally.starts is not None for tally in ran):
+        starts = sum(tally.starts.counted for tally in ran if tally.starts is not None)
+        count += f", over {plural(starts, 'start')} of the services"
+        of_what = "the failure rate of a start"
     # A bound of 100 % bounds nothing.
     where = " in each cell" if len(ran) > 1 else ""
     limits = f"; a failure rate {asked}"
     if bound < 1:
         spoiled = f", or {percent(pessimistic)} if void trials had failed" if voids else ""
         below = f"below {percent(bound)}{where}{spoiled}"
-        limits = f", so the failure rate is {below} ({confidence}; {asked})"
+        limits = f", so {of_what} is {below} ({confidence}; {asked})"
     details = failures_in_words(record) or _worst(record)
     return Text(Claim(f"{count}{limits}", (RECORD,)), ". ", details)
 
@@ -385,6 +391,8 @@ def _stands_out(record: Record) -> Part:
             f"{plural(len(outside), 'module')} came from outside the arm's folder and its"
             " environment, so the evidence does not contain their code. "
         )
+    for sentence in services_that_stand_out(record):
+        parts += [sentence, ". "]
     parts += _of_trials(record)
     if not parts:
         return "No notice, Python warning or traceback, and nothing unusual about the run."

@@ -24,6 +24,7 @@ from typing import Final
 from harness.events import Event
 from harness.faults import Fault
 from harness.faults.strikes import Strikes
+from harness.forms.strict_json import JSON
 from harness.history import (
     SERVICE_ENDED,
     SERVICE_LAST,
@@ -428,13 +429,17 @@ class TrialServices:
     def begin(self, world: World) -> None:
         """Note in the events of the trial which services are ready."""
         for name, running in self.running.items():
-            about = {"service": name, "start": running.start, "seconds": running.seconds}
+            about: dict[str, JSON] = {
+                "service": name,
+                "start": running.start,
+                "seconds": running.seconds,
+            }
             if running.why:
-                world.note(SERVICE_UNREADY, **about, why=running.why)
+                world.note(SERVICE_UNREADY, rank=None, **about, why=running.why)
             else:
+                pids: list[JSON] = [*running.pids()]
                 is_fresh = name in self.fresh
-                pids = running.pids()
-                world.note(SERVICE_READY, **about, pids=[*pids], is_fresh=is_fresh)
+                world.note(SERVICE_READY, rank=None, **about, pids=pids, is_fresh=is_fresh)
 
     def at_event(self, world: World, event: Event) -> None:
         """Strike those that a fault is for where a rank emits an event."""

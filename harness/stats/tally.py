@@ -55,6 +55,26 @@ class Way(Model):
     count: int
 
 
+class StartCounts(Model):
+    """Starts of the services that an arm of a cell keeps.
+
+    Attributes:
+        counted: starts with a counted trial.
+        failed: of those, starts in which a trial failed.
+        as_stated: of those, starts in which every counted trial failed as stated.
+        voids: starts without a counted trial.
+    """
+
+    counted: int
+    failed: int
+    as_stated: int
+    voids: int
+
+
+Starts = Mapping[int, tuple[int, ...]]
+"""By trial, which start of each service that a cell keeps it had. Empty where none is kept."""
+
+
 class Tally(Model):
     """One arm of a cell, counted.
 
@@ -69,6 +89,9 @@ class Tally(Model):
         how: for a control, how those did, the most frequent way first.
         otherwise: for a control, what the others did instead, by text.
         p_value: for a control, Fisher's one-sided p against the candidate.
+        starts: where a cell keeps its services: among how many starts of them the counted trials
+            were divided, and in how many of those a trial failed. The bounds and p are then over
+            starts, because trials of one start are not independent.
     """
 
     trials: list[Trial]
@@ -81,21 +104,42 @@ class Tally(Model):
     how: list[Way] = Field(default_factory=list)
     otherwise: list[Instead] = Field(default_factory=list)
     p_value: float | None = None
+    starts: StartCounts | None = Field(None, exclude_if=lambda counts: counts is None)
 
 
-def tally(scenario: Scenario, trials: list[Trial]) -> Tally:
+def tally(scenario: Scenario, trials: list[Trial], starts: Starts) -> Tally:
     """Count the trials of an arm."""
     counted = [trial for trial in trials if trial.outcome != "void"]
     failed = sum(trial.outcome == "fail" for trial in counted)
     voids = len(trials) - len(counted)
+    by_start = _count_starts(trials, starts) if starts else None
+    units = len(counted) if by_start is None else by_start.counted
+    bad = failed if by_start is None else by_start.failed
+    lost = voids if by_start is None else by_start.voids
     confidence = scenario.trials.accept.confidence
     return Tally(
         trials=trials,
         counted=len(counted),
         failed=failed,
         voids=voids,
-        upper=upper_bound(failed, len(counted), confidence=confidence),
-        upper_with_voids=upper_bound(failed + voids, len(trials), confidence=confidence),
+        upper=upper_bound(bad, units, confidence=confidence),
+        upper_with_voids=upper_bound(bad + lost, units + lost, confidence=confidence),
+        starts=by_start,
+    )
+
+
+def _count_starts(trials: Sequence[Trial], starts: Starts) -> StartCounts:
+    """Count starts by what became of their trials."""
+    groups: defaultdict[tuple[int, ...], list[Trial]] = defaultdict(list)
+    for trial in trials:
+        groups[starts.get(trial.index, ())].append(trial)
+    counted = [[trial for trial in group if trial.outcome != "void"] for group in groups.values()]
+    full = [group for group in counted if group]
+    return StartCounts(
+        counted=len(full),
+        failed=sum(any(trial.outcome == "fail" for trial in group) for group in full),
+        as_stated=sum(all(trial.as_stated for trial in group) for group in full),
+        voids=len(counted) - len(full),
     )
 
 
@@ -105,6 +149,7 @@ def tally_control(
     candidate: Tally,
     ends: Mapping[StatedEnd, Sequence[int]],
     *,
+    starts: Starts,
     holds: bool = False,
 ) -> Tally:
     """Count those of the control, as stated or not, and hold them against the candidate's.
@@ -115,9 +160,10 @@ def tally_control(
         candidate: its counts.
         ends: how ranks of the control failed as stated, with the trials in which they did, in
             order.
+        starts: of the control's trials.
         holds: whether the control is stated to hold in this cell: then nothing has to set it apart.
     """
-    counts = tally(scenario, trials)
+    counts = tally(scenario, trials, starts)
     as_stated = sum(bool(trial.as_stated) for trial in trials)
     counted = Counter(trial.otherwise for trial in trials if trial.otherwise is not None)
     otherwise = [
@@ -135,12 +181,19 @@ def tally_control(
         )
         for end, of in sorted(ends.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    p_value = (
-        None if holds else fisher(as_stated, counts.counted, candidate.failed, candidate.counted)
-    )
+    p_value = None if holds else _apart(as_stated, counts, candidate)
     return counts.model_copy(
         update={"as_stated": as_stated, "how": how, "otherwise": otherwise, "p_value": p_value}
     )
+
+
+def _apart(as_stated: int, control: Tally, candidate: Tally) -> float:
+    """Fisher's one-sided p of the control against the candidate, over what is independent."""
+    if control.starts is None or candidate.starts is None:
+        return fisher(as_stated, control.counted, candidate.failed, candidate.counted)
+    ours = candidate.starts
+    theirs = control.starts
+    return fisher(theirs.as_stated, theirs.counted, ours.failed, ours.counted)
 
 
 SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

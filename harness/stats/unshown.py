@@ -20,7 +20,7 @@ from harness.faults.proof import STRUCK, noted
 from harness.forms.problem import closest
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, History, artefact_found
-from harness.scenario import Cell, Scenario
+from harness.scenario import Cell, Scenario, processes_of
 from harness.scenario.lint.sufficiency import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, JudgedTrial, Trial, TrialKeeper
 from harness.stats.unseen import (
@@ -139,7 +139,7 @@ class Unshown(TrialKeeper):
             *self._each_by_cell(tolerances or {}),
             *self._by_cell({cell.id: unasked(checks, cell.ranks) for cell in cells.values()}),
             *self._by_cell({cell.id: unsplit(checks, cell.ranks) for cell in cells.values()}),
-            *self._by_cell({cell.id: OF_ONE for cell in cells.values() if cell.ranks == 1}),
+            *self._by_cell({cell.id: OF_ONE for cell in cells.values() if self._is_one(cell)}),
             *self._by_cell({name: self._unfailed(name) for name in cells if self._controls[name]}),
             *self._by_cell({name: self._wanted(name) for name in cells}),
             *self._by_cell(
@@ -170,6 +170,13 @@ class Unshown(TrialKeeper):
             for sentence in left
             if sentence
         ]
+
+    def _is_one(self, cell: Cell) -> bool:
+        """Return whether nothing of a cell is distributed: one rank, and no service of several
+        processes.
+        """
+        services = self._scenario.services.values()
+        return cell.ranks == 1 and all(processes_of(service, cell) == 1 for service in services)
 
     def _not_in_evidence(self) -> str:
         if not self._not_held:

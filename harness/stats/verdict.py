@@ -34,6 +34,7 @@ from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.notices import Notice, Notices, PrintedTraceback
 from harness.stats.outcome import Arm, CellFacts, JudgedTrial, Trial, TrialKeeper
+from harness.stats.services import ServiceKeeper, ServiceSummary
 from harness.stats.tally import Tally, Watches, Word, tally, tally_control
 from harness.stats.teeth import Teeth
 from harness.stats.unshown import Unshown
@@ -49,7 +50,7 @@ class CellVerdict(Model):
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the
     environment's packages. `control_holds` is whether the control is stated to hold here: it fails
     in other cells. `attributions` say of each arm whose output was wrong what that comes from, as
-    far as the run tells. `ran` is None in a cell that was skipped. `worst` has, of each check, what
+    far as the run tells. `services` are the scenario's services, arm by arm. `ran` is None in a cell that was skipped. `worst` has, of each check, what
     it saw over all trials of the candidate.
     `hosts` is on how many machines its ranks are meant to be; None where the scenario does not say.
     """
@@ -72,6 +73,9 @@ class CellVerdict(Model):
     reference: references.ReferenceRuns | None = None
     control_holds: bool = False
     attributions: dict[Arm, Attribution] = Field(default_factory=dict)
+    services: list[ServiceSummary] = Field(
+        default_factory=list[ServiceSummary], exclude_if=lambda services: not services
+    )
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
@@ -192,16 +196,23 @@ def decide(
     accept = scenario.trials.accept
     limit = accept.failure_rate_below
     if candidate.failed and candidate.upper >= limit:
+        over = candidate.starts
+        found = f"{candidate.failed} of {plural(candidate.counted, 'trial')} failed"
+        if over is not None:
+            found += f", in {over.failed} of {plural(over.counted, 'start')} of the services"
         reason = (
-            f"{candidate.failed} of {plural(candidate.counted, 'trial')} failed, so the failure"
-            f" rate may be as high as {candidate.upper:.1%}; below {limit:.1%} was asked"
+            f"{found}, so the failure rate may be as high as {candidate.upper:.1%}; below"
+            f" {limit:.1%} was asked"
         )
         return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
     reasons: list[VerdictReason] = []
     if candidate.upper >= limit:
+        trials = plural(candidate.counted, "trial")
+        if candidate.starts is not None:
+            trials += f" over {plural(candidate.starts.counted, 'start')} of the services"
         reason = (
-            f"no failure in {plural(candidate.counted, 'trial')} only shows a failure rate below"
-            f" {candidate.upper:.1%}; below {limit:.1%} was asked"
+            f"no failure in {trials} only shows a failure rate below {candidate.upper:.1%}; below"
+            f" {limit:.1%} was asked"
         )
         reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
     if candidate.counted < scenario.trials.candidate:
@@ -329,6 +340,7 @@ def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
     ran = provenance.Ran(read=basis.read, names=basis.names)
     code = CodeKeeper(scenario, basis.arms, ran)
     watches = Watches(scenario, cell)
+    services = ServiceKeeper(scenario, cell, read=basis.read, names=basis.names)
     keepers: list[TrialKeeper] = [
         watches,
         basis.teeth,
@@ -339,6 +351,7 @@ def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
         MeasureKeeper(cell, basis.measures),
         SampleKeeper(scenario, read=basis.read, names=basis.names),
         WorstKeeper(scenario),
+        services,
         *of_checks(scenario.checks),
     ]
     histories, summary = references.read_reference(scenario, cell, read=basis.read)
@@ -361,13 +374,20 @@ def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
             judged.append(taken.trial)
         return judged
 
-    candidate = tally(scenario, trials("candidate", facts.candidate))
+    candidate = tally(scenario, trials("candidate", facts.candidate), services.starts("candidate"))
     control = None
     holds = False
     if scenario.subject.control is not None:
         holds = not scenario.subject.control.must_fail.applies(cell.values)
         counted = watches.judge(trials("control", facts.control))
-        control = tally_control(scenario, counted, candidate, watches.ends, holds=holds)
+        control = tally_control(
+            scenario,
+            counted,
+            candidate,
+            watches.ends,
+            starts=services.starts("control"),
+            holds=holds,
+        )
     unproven = {reason for keeper in keepers for reason in keeper.reasons()}
     word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=basis.shows)
     fields = {name: value for keeper in keepers for name, value in keeper.fields().items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from harness.checks.served import ServedCheck
 from harness.faults.link import LinkFault
-from harness.forms.problem import Problem, closest
+from harness.forms.problem import Path, Problem, closest
 from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.service import PORT
 
@@ -16,7 +16,7 @@ from harness.scenario.service import PORT
 def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
     """Demand that a service listens where it is told to, and on this machine."""
     for name, service in draft.services.items():
-        place = ("services", name)
+        place: Path = ("services", name)
         if not any(PORT in word for word in service.program):
             message = (
                 "does not say on which port to listen; put {port} where the command line states it"
@@ -33,13 +33,13 @@ def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
                 " program start them"
             )
             yield draft.problem((*place, "processes"), message, kind="note")
-    for arm, place in draft.arms().items():
-        for name in draft.names(*place, "services"):
+    for arm, of_arm in draft.arms().items():
+        for name in draft.names(*of_arm, "services"):
             if name not in draft.services:
                 message = f"is not a service of this scenario, but {arm} changes it"
                 suggestion = closest(name, list(draft.services))
                 yield draft.problem(
-                    (*place, "services", name), message, at_key=True, suggestion=suggestion
+                    (*of_arm, "services", name), message, at_key=True, suggestion=suggestion
                 )
     if draft.has("matrix", "processes") and not draft.services:
         message = "is the number of a service's processes, but there is no service; add services"

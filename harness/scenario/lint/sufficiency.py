@@ -288,10 +288,17 @@ def a_model_that_nobody_split(draft: ScenarioDraft) -> Iterator[Problem]:
 
 
 def a_world_of_one(draft: ScenarioDraft) -> Iterator[Problem]:
-    """One rank meets nobody."""
+    """One rank meets nobody, unless it is the client of a service of several processes."""
+    stated = [service.processes for service in draft.services.values()]
+    if max([*stated, *_numbers(draft.axes().get("processes", []))], default=1) > 1:
+        return
     for index, size in enumerate(draft.axes().get("ranks", [])):
         if size == 1:
             yield draft.problem(("matrix", "ranks", index), OF_ONE, kind="note")
+
+
+def _numbers(values: Iterable[object]) -> list[int]:
+    return [value for value in values if isinstance(value, int)]
 
 
 def faults_after_the_work(draft: ScenarioDraft) -> Iterator[Problem]:

@@ -1,0 +1,206 @@
+"""Services of a cell over all its trials: how often each was started, how long that took, and how
+it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from statistics import median
+
+from pydantic import Field
+
+from harness.events import EventError
+from harness.forms.model import Model
+from harness.history import (
+    SERVICE_ENDED,
+    SERVICE_LAST,
+    SERVICE_READY,
+    SERVICE_UNREADY,
+    History,
+    about_service,
+    ended,
+)
+from harness.scenario import Cell, Scenario, processes_of
+from harness.scenario.service import Service
+from harness.stats.outcome import (
+    Arm,
+    CellFields,
+    JudgedTrial,
+    TrialKeeper,
+    service_events,
+    service_folder,
+)
+
+WAYS_KEPT = 5
+
+
+class ServiceSummary(Model):
+    """One service in one arm of a cell.
+
+    Attributes:
+        program: its command line.
+        env: its variables.
+        processes: of each start.
+        keep: trial or cell.
+        starts: how often it was started.
+        unready: starts that were never ready.
+        unhealthy: trials at whose end it ran and was not healthy.
+        seconds: median time until it was ready; None where it never was.
+        ends: how processes ended before they were asked to, with the number of trials, the first
+            few ways.
+        max_rss_kib: most memory of one of its processes; None where no end was seen.
+        events: path of the events of its first start.
+    """
+
+    name: str
+    arm: Arm
+    program: list[str]
+    env: dict[str, str]
+    processes: int
+    keep: str
+    starts: int
+    unready: int
+    unhealthy: int
+    seconds: float | None
+    ends: dict[str, int] = Field(default_factory=dict)
+    max_rss_kib: int | None
+    events: str
+
+
+@dataclass
+class ServiceCounts:
+    """What is known so far of one service in one arm."""
+
+    service: Service
+    starts: dict[int, int] = field(default_factory=dict)
+    ready: dict[int, float] = field(default_factory=dict)
+    unready: set[int] = field(default_factory=set)
+    ends: dict[str, int] = field(default_factory=dict)
+    unhealthy: int = 0
+    memory: int = 0
+    events: str = ""
+    read: set[str] = field(default_factory=set)
+
+
+class ServiceKeeper(TrialKeeper):
+    """Takes the trials of one cell, and keeps what they say of the services."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        cell: Cell,
+        *,
+        read: Callable[[str], bytes],
+        names: Collection[str],
+    ) -> None:
+        self._cell = cell
+        self._read = read
+        self._names = names
+        arms: list[Arm] = ["candidate"]
+        if scenario.subject.control is not None:
+            arms.append("control")
+        self._counts = {
+            (arm, name): ServiceCounts(service)
+            for arm in arms
+            for name, service in scenario.services_of(arm).items()
+        }
+
+    def take(self, judged: JudgedTrial) -> None:
+        """Take one trial, a void one too: its services were started."""
+        history = judged.history
+        for (arm, name), counts in self._counts.items():
+            if arm == judged.arm:
+                self._take(counts, name, judged.trial.index, arm, history)
+
+    def _take(
+        self, counts: ServiceCounts, name: str, index: int, arm: Arm, history: History
+    ) -> None:
+        for seen in about_service(history, SERVICE_READY, name):
+            start = _number(seen.event.values.get("start"))
+            counts.starts[index] = start
+            counts.ready.setdefault(start, _seconds(seen.event.values.get("seconds")))
+        for seen in about_service(history, SERVICE_UNREADY, name):
+            start = _number(seen.event.values.get("start"))
+            counts.starts[index] = start
+            counts.unready.add(start)
+        ways = {ended(seen.event.values) for seen in about_service(history, SERVICE_ENDED, name)}
+        for way in sorted(ways):
+            if way in counts.ends or len(counts.ends) < WAYS_KEPT:
+                counts.ends[way] = counts.ends.get(way, 0) + 1
+        healthy = [
+            seen.event.values.get("healthy") for seen in about_service(history, SERVICE_LAST, name)
+        ]
+        counts.unhealthy += not ways and healthy == [False]
+        served = history.services.get(name)
+        if served is None and index in counts.starts:
+            place = service_folder(self._cell.slug, arm, name, counts.starts[index])
+            served = self._kept(service_events(place, name), counts)
+        elif served is not None and not counts.events:
+            folder = f"evidence/{self._cell.slug}/{arm}-{index:05d}"
+            counts.events = service_events(folder, name)
+        if served is not None:
+            counts.memory = max(counts.memory, _memory(served))
+
+    def _kept(self, path: str, counts: ServiceCounts) -> History | None:
+        """Return the events of a start that the cell keeps, the first time it is asked for."""
+        if path not in self._names or path in counts.read:
+            return None
+        counts.read.add(path)
+        counts.events = counts.events or path
+        try:
+            return History.read(self._read(path), size=processes_of(counts.service, self._cell))
+        except EventError:
+            return None
+
+    def starts(self, arm: Arm) -> dict[int, tuple[int, ...]]:
+        """Return which starts of the services that the cell keeps each trial of an arm had."""
+        kept = [
+            counts.starts
+            for (whose, _), counts in self._counts.items()
+            if whose == arm and counts.service.keep == "cell"
+        ]
+        indices = {index for starts in kept for index in starts}
+        return {index: tuple(starts.get(index, -1) for starts in kept) for index in sorted(indices)}
+
+    def fields(self) -> CellFields:
+        return {"services": [self._summary(*key) for key in self._counts]}
+
+    def _summary(self, arm: Arm, name: str) -> ServiceSummary:
+        counts = self._counts[arm, name]
+        service = counts.service
+        own = service.keep == "trial"
+        return ServiceSummary(
+            name=name,
+            arm=arm,
+            program=list(service.program),
+            env=dict(service.env),
+            processes=processes_of(service, self._cell),
+            keep=service.keep,
+            starts=len(counts.starts) if own else len(set(counts.starts.values())),
+            unready=len(counts.unready),
+            unhealthy=counts.unhealthy,
+            seconds=round(median(counts.ready.values()), 3) if counts.ready else None,
+            ends=counts.ends,
+            max_rss_kib=counts.memory or None,
+            events=counts.events,
+        )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _memory(served: History) -> int:
+    """Most memory of one of a service's processes, in KiB; 0 where no end was seen."""
+    found = [0]
+    for process in range(served.size):
+        end = served.exit(process)
+        size = end.event.values.get("max_rss_kib") if end is not None else None
+        if isinstance(size, int):
+            found.append(size)
+    return max(found)
