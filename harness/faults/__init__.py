@@ -88,6 +88,8 @@ def description(fault: Fault, *, whose: str = "") -> str:
         PluginFailed: a plug-in's fault raised.
     """
     where = fault.ranks.words
+    if fault.service is not None:
+        where = f"{where.replace('rank', 'process')} of {fault.service}"
     if fault.arm is not None:
         where = f"{where} of {whose or f'the {fault.arm}'} only"
     with KINDS.guarded(fault.kind):

@@ -147,7 +147,7 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> 
     program = scenario.subject.program is not None
     match skipped.code:
         case SkipCode.MACHINE_PROGRAM:
-            return program
+            return program or bool(scenario.services)
         case SkipCode.MACHINE_NUMERIC:
             return bool(compares_arrays(scenario.checks) or accounted(scenario.checks))
         case SkipCode.MACHINE_FAULT:

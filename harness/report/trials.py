@@ -30,7 +30,7 @@ from harness.report.shown_trial import (
     standing_section,
 )
 from harness.report.words import control_in_words, ranks_in_words, worst_first
-from harness.stats.outcome import Moment, Strike, Trial
+from harness.stats.outcome import Moment, Strike, Trial, struck_in_words
 from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
@@ -336,7 +336,6 @@ def _example(struck: list[tuple[Trial, Strike]]) -> Part:
         Evidence(trial.evidence),
     )
     how = "" if strike.proved else "NOT proved: "
-    return Claim(
-        Foreign(f"trial {trial.index}, rank {strike.rank}: {how}{strike.description}", 200),
-        evidence,
-    )
+    whom = struck_in_words(strike.rank, strike.service)
+    text = f"trial {trial.index}, {whom}: {how}{strike.description}"
+    return Claim(Foreign(text, 200), evidence)

@@ -4,6 +4,7 @@ who reproduces another run, and which of its cells can run here.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -266,6 +267,8 @@ def _refusal(
         cell.ranks, memory=1 if scenario.subject.program else capacity.LEAST_MEMORY
     ):
         return Skip(SkipCode.CELL_LIMIT, lacking)
+    if lacking := _service_refusal(scenario, preparation):
+        return Skip(SkipCode.MACHINE_PROGRAM, lacking)
     if (words := scenario.subject.program) is not None:
         staged = [arm.folder for arm in preparation.arms.values()]
         why = program.refusal(words[0], staged=staged)
@@ -274,6 +277,20 @@ def _refusal(
     if refusal is None and scenario.world.hosts > 1:
         refusal = backends.hosts_refusal(cell.backend)
     return Skip(refusal.code, f"backend {cell.backend}: {refusal}") if refusal else None
+
+
+def _service_refusal(scenario: Scenario, preparation: Preparation) -> str:
+    """Say why a service cannot be started here; empty where nothing is known against it."""
+    for arm, staged in preparation.arms.items():
+        environment = preparation.environments.get(arm)
+        python = environment.python if environment is not None else Path(sys.executable)
+        for name, service in scenario.services_of(arm).items():
+            word = service.program[0]
+            if (python.parent / word).is_file():
+                continue
+            if why := program.refusal(word, staged=[staged.folder]):
+                return f"service {name}: program {word}: {why}"
+    return ""
 
 
 def _engine_refusal(scenario: Scenario, cell: Cell, preparation: Preparation) -> Skip | None:

@@ -25,6 +25,7 @@ from harness.events import Event
 from harness.faults import Fault
 from harness.faults.strikes import Strikes
 from harness.forms.strict_json import JSON
+from harness.forms.text import visible
 from harness.history import (
     SERVICE_ENDED,
     SERVICE_LAST,
@@ -55,6 +56,7 @@ HEALTH_WITHIN: Final = 2.0
 ENDS_WITHIN: Final = 5.0
 """Seconds between asking a service to end and killing it."""
 JOINED_WITHIN: Final = 60.0
+SHOWN: Final = 200
 KEPT_FOR: Final = 24 * 3600.0
 """Seconds after which a service that a cell keeps is stopped, whatever it does."""
 
@@ -113,13 +115,27 @@ class ServiceWorld:
             gone = self.exits()
             if gone or not self._thread.is_alive():
                 how = ended(gone[0].values) if gone else "its processes were not started"
-                self.why = f"it ended before it was ready: {how}"
+                self.why = f"it ended before it was ready: {how}{self._last_words()}"
                 return
             if self.seconds > within:
                 self.why = f"it did not answer GET {self._service.ready.http} within {within:g} s"
                 return
             time.sleep(POLL)
         self.seconds = round(time.monotonic() - begun, 3)
+
+    def _last_words(self) -> str:
+        """Return what a service that ended printed last, or why it could not be started."""
+        self._thread.join(HEALTH_WITHIN)
+        if self._capture is None:
+            return ""
+        for event in self._capture.events:
+            if event.name == "harness.error":
+                return f": {event.values.get('message')}"
+        for _, log in sorted(self._capture.logs.items()):
+            lines = log.decode("utf-8", "replace").strip().splitlines()
+            if lines:
+                return f": {visible(lines[-1].strip(), SHOWN)}"
+        return ""
 
     def exits(self) -> list[Event]:
         """List the ends of its processes so far."""

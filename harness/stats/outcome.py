@@ -50,11 +50,12 @@ class Failure(Model):
 
 class Strike(Model):
     """One fault on one rank: whether it struck, was taken back, is proved, and the lines of the
-    events that show it.
+    events that show it. Of a `service` the rank is the number of its process.
     """
 
     fault: str
     rank: int
+    service: str | None = Field(None, exclude_if=lambda service: service is None)
     struck: bool
     undone: bool
     proved: bool
@@ -263,11 +264,7 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     if not missing:
         return None
     first = missing[0]
-    whom = (
-        f"rank {first.rank}"
-        if first.service is None
-        else f"process {first.rank} of {first.service}"
-    )
+    whom = struck_in_words(first.rank, first.service)
     reason = short(f"fault {first.fault} on {whom} has no proof: {first.proof.description}")
     return Void(VoidCode.FAULT_NOT_PROVED, reason)
 
@@ -281,6 +278,11 @@ def _with_service_faults(history: History, proved: Sequence[Proved]) -> History:
         for name, served in history.services.items()
     }
     return history.with_services(services) if services else history
+
+
+def struck_in_words(rank: int, service: str | None) -> str:
+    """Name what a fault struck: a rank, or a process of a service."""
+    return f"rank {rank}" if service is None else f"process {rank} of {service}"
 
 
 def _as_asked(proved: Proved, history: History) -> FaultOnRank:
@@ -298,6 +300,7 @@ def _strike(proved: Proved) -> Strike:
     return Strike(
         fault=proved.fault,
         rank=proved.rank,
+        service=proved.service,
         struck=proved.struck,
         undone=proved.undone,
         proved=proved.proof.proved,

@@ -23,7 +23,7 @@ from harness.forms.strict_json import JSON
 from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.scenario import Scenario
-from harness.stats.outcome import Trial
+from harness.stats.outcome import Trial, struck_in_words
 from harness.stats.tally import Tally, Word
 from harness.stats.verdict import CellVerdict
 
@@ -160,7 +160,7 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
         ranks=ranks or [],
         checks=sorted(of_ranks or checks),
         faults=[
-            f"fault {strike.fault} on rank {strike.rank}: {_state(strike.struck, strike.proved)}"
+            f"fault {strike.fault} on {struck_in_words(strike.rank, strike.service)}: {_state(strike.struck, strike.proved)}"
             for strike in trial.strikes
         ],
     )

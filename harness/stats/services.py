@@ -30,6 +30,7 @@ from harness.stats.outcome import (
     TrialKeeper,
     service_events,
     service_folder,
+    trial_folder,
 )
 
 WAYS_KEPT = 5
@@ -72,6 +73,7 @@ class ServiceSummary(Model):
 class ServiceCounts:
     """What is known so far of one service in one arm."""
 
+    arm: Arm
     service: Service
     starts: dict[int, int] = field(default_factory=dict)
     ready: dict[int, float] = field(default_factory=dict)
@@ -95,13 +97,14 @@ class ServiceKeeper(TrialKeeper):
         names: Collection[str],
     ) -> None:
         self._cell = cell
+        self._faults = scenario.faults
         self._read = read
         self._names = names
         arms: list[Arm] = ["candidate"]
         if scenario.subject.control is not None:
             arms.append("control")
         self._counts = {
-            (arm, name): ServiceCounts(service)
+            (arm, name): ServiceCounts(arm, service)
             for arm in arms
             for name, service in scenario.services_of(arm).items()
         }
@@ -109,12 +112,25 @@ class ServiceKeeper(TrialKeeper):
     def take(self, judged: JudgedTrial) -> None:
         """Take one trial, a void one too: its services were started."""
         history = judged.history
+        deadly = {fault.id for fault in self._faults if fault.properties.ends_rank}
         for (arm, name), counts in self._counts.items():
-            if arm == judged.arm:
-                self._take(counts, name, judged.trial.index, arm, history)
+            if arm != judged.arm:
+                continue
+            by_fault = {
+                strike.rank
+                for strike in judged.trial.strikes
+                if strike.service == name and strike.proved and strike.fault in deadly
+            }
+            self._take(counts, name, judged.trial.index, history, by_fault)
 
+    # Five arguments: a trial, and which service of it.
     def _take(
-        self, counts: ServiceCounts, name: str, index: int, arm: Arm, history: History
+        self,
+        counts: ServiceCounts,
+        name: str,
+        index: int,
+        history: History,
+        by_fault: Collection[object],
     ) -> None:
         for seen in about_service(history, SERVICE_READY, name):
             start = _number(seen.event.values.get("start"))
@@ -124,20 +140,24 @@ class ServiceKeeper(TrialKeeper):
             start = _number(seen.event.values.get("start"))
             counts.starts[index] = start
             counts.unready.add(start)
-        ways = {ended(seen.event.values) for seen in about_service(history, SERVICE_ENDED, name)}
+        ways = {
+            ended(seen.event.values)
+            for seen in about_service(history, SERVICE_ENDED, name)
+            if seen.event.values.get("process") not in by_fault
+        }
         for way in sorted(ways):
             if way in counts.ends or len(counts.ends) < WAYS_KEPT:
                 counts.ends[way] = counts.ends.get(way, 0) + 1
         healthy = [
             seen.event.values.get("healthy") for seen in about_service(history, SERVICE_LAST, name)
         ]
-        counts.unhealthy += not ways and healthy == [False]
+        counts.unhealthy += not ways and not by_fault and healthy == [False]
         served = history.services.get(name)
         if served is None and index in counts.starts:
-            place = service_folder(self._cell.slug, arm, name, counts.starts[index])
+            place = service_folder(self._cell.slug, counts.arm, name, counts.starts[index])
             served = self._kept(service_events(place, name), counts)
         elif served is not None and not counts.events:
-            folder = f"evidence/{self._cell.slug}/{arm}-{index:05d}"
+            folder = trial_folder(self._cell.slug, counts.arm, index)
             counts.events = service_events(folder, name)
         if served is not None:
             counts.memory = max(counts.memory, _memory(served))

@@ -408,7 +408,8 @@ class Unshown(TrialKeeper):
             return
         struck: defaultdict[str, set[bool]] = defaultdict(set)
         for strike in trial.strikes:
-            seen = noted(history, STRUCK, fault=strike.fault, rank=strike.rank)
+            served = history.services.get(strike.service or "", history)
+            seen = noted(served, STRUCK, fault=strike.fault, rank=strike.rank)
             if seen is not None:
                 struck[strike.fault].add(seen.event.ns > last)
         for fault, after in struck.items():
