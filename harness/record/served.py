@@ -37,6 +37,8 @@ from harness.stats.outcome import (
 from harness.stats.verdict import Judgement
 
 REFERENCE = "reference"
+HEARD_WITHIN = 1_000_000_000
+"""Nanoseconds in which the harness hears of the end of a process from its keeper."""
 
 
 def service_files(
@@ -140,31 +142,33 @@ class Served(TrialReader):
             ]
             if stated.values.get("pids") != pids:
                 self._refuse(evidence, f"the processes of {name} are not those of {path}")
-            self._demand_ends(evidence, history, name, served)
+            self._demand_ends(evidence, history, name, served, is_kept=is_kept)
 
-    def _demand_ends(self, evidence: str, history: History, name: str, served: History) -> None:
+    # Five arguments: what two files say of one service, and whether it outlives the trial.
+    def _demand_ends(
+        self, evidence: str, history: History, name: str, served: History, *, is_kept: bool
+    ) -> None:
         """Demand that a trial names the ends of processes that its service's events show."""
         last = about_service(history, SERVICE_LAST, name)
         if len(last) != 1:
             self._refuse(evidence, f"it does not say how {name} was at its end")
-        until = last[0].event.ns
+        # One that goes on serving may end while the harness looks, which it hears a little later.
+        until = last[0].event.ns - HEARD_WITHIN
         stopping = served.noted(SERVICE_STOPPING)
-        if stopping:
-            until = min(until, stopping[0].event.ns)
+        if not is_kept:
+            # All of its processes may have ended before it was asked to.
+            until = stopping[0].event.ns if stopping else served.seen[-1].event.ns
         shown: dict[JSON, int] = {
             process: seen.event.ns
             for process in range(served.size)
-            if (seen := served.exit(process)) is not None and seen.event.ns <= until
+            if (seen := served.exit(process)) is not None
         }
         stated: dict[JSON, int] = {
             seen.event.values.get("process"): seen.event.ns
             for seen in about_service(history, SERVICE_ENDED, name)
         }
-        # An end between the last look and the note of it is shown and not stated.
         unstated = [
-            process
-            for process, ns in shown.items()
-            if process not in stated and ns < history.seen[-1].event.ns - SLACK_NS
+            process for process, ns in shown.items() if process not in stated and ns < until
         ]
         invented = [process for process, ns in stated.items() if shown.get(process) != ns]
         if unstated or invented:
@@ -195,7 +199,3 @@ class Served(TrialReader):
             if starts != set(range(len(starts))):
                 what = f"{arm} of cell {cell} names the starts {sorted(starts)} of {name}"
                 raise Contradiction(RefusalWord.TRIALS_NOT_PLANNED, what)
-
-
-SLACK_NS = 200_000_000
-"""Nanoseconds between the harness' last look at a service and the end of the trial."""

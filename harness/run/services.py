@@ -142,6 +142,12 @@ class ServiceWorld:
         events = list(self.world.events)
         return [event for event in events if (event.by, event.name) == ("server", "rank.exited")]
 
+    def own_ends(self) -> list[Event]:
+        """List the ends of processes before they were asked to end."""
+        stopping = [event.ns for event in list(self.world.events) if event.name == SERVICE_STOPPING]
+        until = stopping[0] if stopping else time.monotonic_ns()
+        return [event for event in self.exits() if event.ns < until]
+
     def is_healthy(self) -> bool:
         """Ask it."""
         connection = http.client.HTTPConnection(HOST, self._port, timeout=HEALTH_WITHIN)
@@ -163,7 +169,8 @@ class ServiceWorld:
         Raises:
             Cancelled: the run was interrupted.
         """
-        self.world.call(self._end)
+        if self._thread.is_alive():
+            self.world.call(self._end)
         self._thread.join(JOINED_WITHIN)
         if self._error is not None:
             raise self._error
@@ -463,34 +470,35 @@ class TrialServices:
             running.strikes.at_event(world, event)
 
     def end(self, world: World) -> None:
-        """Note how they are when the ranks have ended."""
+        """Note how they are when the ranks have ended, and stop those that end with the trial.
+
+        These are stopped first, so that no end of theirs is missed: a process closes its sockets
+        before its keeper hears of its end.
+        """
         for name, running in self.running.items():
+            is_healthy = not running.why and running.is_healthy()
+            if name in self.own:
+                with suppress(Exception):
+                    running.stop()
             if running.why:
                 continue
-            is_healthy = running.is_healthy()
-            if not is_healthy:
-                # One that has just ended closes its sockets before its keeper hears of it.
-                self._settle(running)
-            for event in running.exits():
+            for event in running.own_ends():
                 how = {key: event.values.get(key) for key in ("code", "signal")}
-                about = {"service": name, "start": running.start, "process": event.rank}
-                world.add(
-                    Event(
-                        ns=event.ns,
-                        by="harness",
-                        name=SERVICE_ENDED,
-                        values={**about, **how},
-                    )
-                )
+                about: dict[str, JSON] = {
+                    "service": name,
+                    "start": running.start,
+                    "process": event.rank,
+                }
+                noted = {**about, **how}
+                world.add(Event(ns=event.ns, by="harness", name=SERVICE_ENDED, values=noted))
             world.note(SERVICE_LAST, service=name, start=running.start, healthy=is_healthy)
 
-    def _settle(self, running: ServiceWorld) -> None:
-        until = time.monotonic() + HEALTH_WITHIN
-        while not running.exits() and time.monotonic() < until:
-            time.sleep(POLL)
-
     def finish(self) -> dict[str, Capture]:
-        """Stop those that end with the trial, and return what they left."""
+        """Stop those that end with the trial, and return what they left.
+
+        Raises:
+            Cancelled: the run was interrupted.
+        """
         return {name: running.stop() for name, running in self.own.items()}
 
 

@@ -75,6 +75,9 @@ Starts = Mapping[int, tuple[int, ...]]
 """By trial, which start of each service that a cell keeps it had. Empty where none is kept."""
 
 
+NO_STARTS: Starts = {}
+
+
 class Tally(Model):
     """One arm of a cell, counted.
 
@@ -107,7 +110,7 @@ class Tally(Model):
     starts: StartCounts | None = Field(None, exclude_if=lambda counts: counts is None)
 
 
-def tally(scenario: Scenario, trials: list[Trial], starts: Starts) -> Tally:
+def tally(scenario: Scenario, trials: list[Trial], starts: Starts = NO_STARTS) -> Tally:
     """Count the trials of an arm."""
     counted = [trial for trial in trials if trial.outcome != "void"]
     failed = sum(trial.outcome == "fail" for trial in counted)
@@ -149,7 +152,7 @@ def tally_control(
     candidate: Tally,
     ends: Mapping[StatedEnd, Sequence[int]],
     *,
-    starts: Starts,
+    starts: Starts = NO_STARTS,
     holds: bool = False,
 ) -> Tally:
     """Count those of the control, as stated or not, and hold them against the candidate's.

@@ -67,7 +67,7 @@ def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
     assert (
         lines[9]
         == "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, close, distribution,"
-        " at-most, at-least, exit, no-survivors, within, progress, detected-within,"
+        " at-most, at-least, exit, no-survivors, served, within, progress, detected-within,"
         " survivors-end, host-lost, environment-agrees, requests, ledger-agrees,"
         " collective-correct, transfers-intact, equivalent, influence or shards-cover; found"
         ' "evnt"; did you mean "event"?'
