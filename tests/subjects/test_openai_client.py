@@ -13,6 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from harness.conformance.correct import MODEL, serving
 from harness.events import is_name
 from harness.rank.emit import LINE_LIMIT
+from harness.scenario import ScenarioError, parse_scenario
 from harness.subjects import READY
 from harness.subjects.openai_client_inside import ask as client
 from harness.subjects.openai_client_inside import exchange as sending
@@ -31,7 +33,7 @@ from harness.subjects.openai_client_inside.reply import read
 from harness.world.control.pool import ServerPool
 from harness.world.control.ranks import BYTES_LIMIT
 from tests.conformance.asking import odd_server
-from tests.subjects.test_ready import told
+from tests.subjects import test_ready
 
 SUBJECT = READY["openai-client"]
 VARIABLE = "RANKPROOF_SERVICE_ENGINE"
@@ -106,6 +108,9 @@ def test_whole_and_streamed_answers_are_equal(correct: str, api: str) -> None:
         assert one["finish"] == "length"
         assert len(one["logprobs"]) == one["usage"]["completion_tokens"] == 16
     assert context.named("requests.begin") == [{"count": 15, "model": MODEL}]
+    # Of each prompt the one that was sent alone, and each repetition whole and then streamed.
+    assert [one["alone"] for one in context.named("request")] == [True, *[False] * 4] * 3
+    assert [one["mode"] for one in context.named("request")][:3] == ["whole", "whole", "streamed"]
 
 
 def test_the_order_follows_from_the_seed_and_the_report_does_not(correct: str) -> None:
@@ -206,20 +211,16 @@ def test_a_server_has_to_wait_for_a_slow_reader() -> None:
     def answer(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        handler.connection.settimeout(0.2)
-        try:
-            for _ in range(32):
-                handler.wfile.write(b"a" * 2**15)
-                sent.append(2**15)
-        except TimeoutError:
-            return
+        handler.connection.settimeout(0.1)
+        # It stops when it had to wait; before that, a client with usual buffers takes all.
+        with suppress(TimeoutError):
+            sent.extend(handler.connection.send(b"a" * 1024) for _ in range(64))
 
-    asked_slowly = dataclasses.replace(wanted(), pause=0.5)
     with odd_server(answer) as base:
-        asked_slowly = dataclasses.replace(asked_slowly, base=base)
-        exchange = sending.exchanged(asked_slowly, "/", b"{}", client="slow")
-    assert exchange.ended != "left"
-    assert sum(sent) < 2**20
+        slowly = dataclasses.replace(wanted(base), pause=0.3)
+        exchange = sending.exchanged(slowly, "/", b"{}", client="slow")
+    assert 0 < len(exchange.data()) < 2**16
+    assert sum(sent) < 2**16
 
 
 def test_every_byte_is_kept(correct: str) -> None:
@@ -370,10 +371,11 @@ def test_a_broken_stream_is_reported_and_not_an_answer(stream: bytes, problem: s
     ],
 )
 def test_a_broken_answer_is_reported(body: bytes, more: str, problem: str) -> None:
-    """The same for an answer that comes whole."""
+    """The same for an answer that comes whole; its bytes are kept as they came."""
     with answering(body, more=more) as base:
         context = asked(base, prompts=["a"], model="m")
     (one,) = context.named("request")
+    assert one["sha256"] == hashlib.sha256(body).hexdigest()
     assert one["outcome"] == "failed"
     assert any(problem in told_of for told_of in one["problems"]), one["problems"]
 
@@ -386,6 +388,7 @@ def test_a_broken_answer_is_reported(body: bytes, more: str, problem: str) -> No
         ({"tokens": ["a"], "token_logprobs": [-1.5]}, None, [-1.5]),
         ({"tokens": ["token_id:x"], "token_logprobs": [1e999]}, None, None),
         ({"tokens": [2**99], "token_logprobs": "no"}, None, None),
+        ({"tokens": ["token_id:" + "9" * 30], "token_logprobs": [-1]}, None, [-1.0]),
         ([], None, None),
     ],
 )
@@ -607,21 +610,49 @@ def test_arguments_that_do_not_go_together_are_named(
     assert (found and found[0]) == name
 
 
+SCENARIO = """\
+schema: 1
+id: streams
+title: Streamed answers are those that come whole
+question: Are they, with other clients beside them?
+subject:
+  use: openai-client
+  candidate: {with: {mode: both, client: cancels}}
+  control:
+    with: {mode: both, client: cancels, defect: drops-last-chunk}
+    must_fail: {check: streamed, ranks: every}
+  reference: {with: {max_tokens: 16}}
+matrix: {ranks: [1], backend: [none], concurrency: [1, 4]}
+seed: "7"
+trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
+faults: [{id: late, kind: pause, ranks: [0], at: request.first, for: 50ms}]
+measure: [{id: seconds, event: requests, against: control}]
+checks:
+  - {id: streamed, kind: equal, ranks: every, value: requests.done.streamed_equal, to: true}
+  - {id: as-alone, kind: equal, ranks: every, value: requests.done.answers, against: reference}
+"""
+
+
+def test_a_scenario_needs_no_python() -> None:
+    """It loads, and a reference that is asked something else is a mistake."""
+    parse_scenario(SCENARIO.encode(), name="s.yaml")
+    with pytest.raises(ScenarioError, match="max_tokens"):
+        parse_scenario(SCENARIO.replace("tokens: 16", "tokens: 17").encode(), name="s.yaml")
+
+
 @pytest.mark.slow
 def test_ranks_ask_a_server(correct: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ranks, with the files that an arm gets, agree on the answers."""
-    from tests.subjects import test_ready
-
     launch_of = test_ready.launch_of
     monkeypatch.setattr(
         test_ready, "launch_of", lambda **given: launch_of(**given, env={VARIABLE: correct})
     )
     with ServerPool() as pool:
         history = test_ready.run(pool, "openai-client", size=2, mode="both", concurrency=3)
-    answers = told(history, "requests.done", "answers")
+    answers = test_ready.told(history, "requests.done", "answers")
     assert answers[0] == answers[1]
     assert len(answers[0][0]) == 3
-    assert told(history, "requests.done", "streamed_equal") == [[True], [True]]
+    assert test_ready.told(history, "requests.done", "streamed_equal") == [[True], [True]]
     for event in SUBJECT.emits:
         assert all(history.said(rank, event) for rank in range(2)), event
     assert [history.exit(rank).event.values["code"] for rank in range(2)] == [0, 0]  # type: ignore[union-attr]
