@@ -20,11 +20,12 @@ from .exchange import CHAT, Exchange, Wanted, exchanged
 from .reply import ServerReply, read, strict
 
 THE_ONLY_ONE = "the-only-one"
+LONGEST_NAME = 500
 # Bytes of bodies that are kept as evidence, over all requests of a rank.
 MOST_KEPT = 8 * 2**20
 # Bytes of JSON that one value may have in an event of a request, and all answers together: with
 # 400 requests, the most that lint lets through, a rank stays within its 2 MiB of events.
-VALUE_ROOM = 1024
+VALUE_ROOM = 768
 ANSWERS_ROOM = 128 * 1024
 MODES = {"whole": ("whole",), "streamed": ("streamed",), "both": ("whole", "streamed")}
 
@@ -189,7 +190,9 @@ def with_model(wanted: Wanted) -> Wanted:
         name = listed["id"]
     except (KeyError, TypeError, ValueError):
         return wanted
-    return replace(wanted, model=name) if isinstance(name, str) else wanted
+    # It is told in an event, which a hostile name must not make too long.
+    is_name = isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME
+    return replace(wanted, model=name) if is_name else wanted
 
 
 def plan(

@@ -106,8 +106,11 @@ class WatchedSocket:
 
 
 def shortened(text: str, most: int = MESSAGE) -> str:
-    """Return the beginning of a text in ASCII: the server wrote it, and an event has limits."""
-    return text[:most].encode("ascii", "backslashreplace").decode()[:most]
+    """Return the beginning of a text, with escapes for all but printable ASCII.
+
+    The server wrote it, and in an event it must not be longer than that.
+    """
+    return text[:most].encode("unicode_escape").decode()[:most]
 
 
 def pieces(
