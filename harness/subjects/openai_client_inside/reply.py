@@ -175,7 +175,9 @@ def take_choice(choice: Mapping[str, Any], reply: ServerReply, wanted: Wanted, p
         reply.finish = shortened(str(finish))
     ids = ids_of(choice)
     if ids:
-        reply.ids = [*(reply.ids or ()), *ids]
+        # Extended in place: a hostile stream has a hundred thousand events.
+        reply.ids = reply.ids or []
+        reply.ids.extend(ids)
     stated = choice.get("logprobs")
     if wanted.logprobs and stated is not None:
         try:
@@ -189,7 +191,8 @@ def take_choice(choice: Mapping[str, Any], reply: ServerReply, wanted: Wanted, p
         if not all(type(one) in (int, float) and is_finite(one) for one in values):
             reply.wrong("logprobs are not as in OpenAI's schema")
             return
-        reply.logprobs = [*(reply.logprobs or ()), *map(float, values)]
+        reply.logprobs = reply.logprobs or []
+        reply.logprobs.extend(map(float, values))
 
 
 def ids_of(choice: Mapping[str, Any]) -> list[int]:
