@@ -1,9 +1,9 @@
 """Ready subjects: code that really works over several ranks, for scenarios without Python of their
 own.
 
-A scenario names one with `subject.use`. What each does, takes and emits is in `ready.py`, which
-imports no engine; its code is in `KIND_inside.py`. Those that run inference are in
-`harness.engines`. Signed scenarios name them, so none is ever renamed, and arguments are only
+A scenario names one with `subject.use`. What each does, takes and emits is in `ready.py` and
+`openai_client.py`, which import no engine; its code is in `KIND_inside.py` or `KIND_inside/`. Those
+that run inference are in `harness.engines`. Signed scenarios name them, so none is ever renamed, and arguments are only
 added.
 """
 
@@ -22,6 +22,7 @@ READY: Registry[ReadySubject] = Registry(
             "torch-allreduce": "subjects.ready:TORCH_ALLREDUCE",
             "mlx-allreduce": "subjects.ready:MLX_ALLREDUCE",
             "tokenizer-load": "subjects.ready:TOKENIZER_LOAD",
+            "openai-client": "subjects.openai_client:OPENAI_CLIENT",
             "hf-single": "engines.inference:HF_SINGLE",
             "hf-tensor": "engines.inference:HF_TENSOR",
             "hf-pipeline": "engines.inference:HF_PIPELINE",

@@ -187,7 +187,8 @@ def test_every_file_of_code_is_a_ready_subject() -> None:
             (file, name)
             for file in package.glob("*.py")
             for name in re.findall(
-                r"\n@takes_a_request\ndef (\w+)\(\s*context: Any,\s*\*", file.read_text()
+                r"\n(?:@takes_a_request\n|(?=def run))def (\w+)\(\s*context: Any,\s*\*",
+                file.read_text(),
             )
         }
         subjects = [subject for subject in READY.values() if subject.file.parent == package]
