@@ -3,8 +3,8 @@ own.
 
 A scenario names one with `subject.use`. What each does, takes and emits is in `ready.py` and
 `openai_client.py`, which import no engine; its code is in `KIND_inside.py` or `KIND_inside/`. Those
-that run inference are in `harness.engines`. Signed scenarios name them, so none is ever renamed, and arguments are only
-added.
+that run inference are in `harness.engines`. Signed scenarios name them, so none is ever renamed,
+and arguments are only added.
 """
 
 from harness.registry import Package, Registry
