@@ -186,6 +186,10 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         )
     if scenario.hub is not None or any(fault.properties.needs_a_hub for fault in scenario.faults):
         reasons.append("a hub serves only one machine; give ranks their files as inputs")
+    if scenario.services:
+        reasons.append(
+            "its services would be on one machine, which ranks on others do not reach; run it without a hostfile"
+        )
     if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
         reasons.append(
             "an arm has its own environment, but only the environment that is already on every"

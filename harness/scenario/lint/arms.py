@@ -109,7 +109,11 @@ def _are_alike(draft: ScenarioDraft) -> bool:
             same_json(getattr(draft.candidate, name), getattr(other, name))
             for name in ("with_", "file", "repo", "rev", "patch")
         )
-        and draft.candidate.services == other.services
+        and all(
+            service.changed(draft.candidate.services.get(name))
+            == service.changed(other.services.get(name))
+            for name, service in draft.services.items()
+        )
     )
 
 
