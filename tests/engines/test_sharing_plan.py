@@ -47,16 +47,16 @@ def tensor(context, **asked):
 OTHERS = "if context.rank == 1: "
 # How they call it, what is done, and what is said of each rank.
 SLIPS = {
-    "nothing is split": ("None", "pass", ["lies on ranks 0, 1"] * 2),
+    "nothing is split": ("None", "pass", ["model.embed_tokens.weight is on ranks 0, 1 "] * 2),
     "one rank keeps a matrix": (
         "context.group.native",
         f"{OTHERS}held = [of_all[one.tensor] if 'experts' in one.tensor else one for one in held]",
-        ["experts.gate_up_proj lies on ranks 0, 1"] * 2,
+        ["experts.gate_up_proj is on ranks 0, 1 "] * 2,
     ),
     "a slice twice": (
         "context.group.native",
         f"{OTHERS}held.append(next(one for one in held if 'experts' in one.tensor))",
-        ["", "experts.gate_up_proj lies on rank 1 twice"],
+        ["", "experts.gate_up_proj is on rank 1 twice "],
     ),
     "a slice is missing": (
         "context.group.native",

@@ -38,6 +38,9 @@ def run(
         env: its whole environment; one that acts on a starting interpreter gets an interpreter of
             its own.
         merged: whether its errors come among its output.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end within `ENDS_WITHIN` seconds.
     """
     if _at_start(env) != _at_start(_environment()):
         return subprocess.run(
@@ -53,7 +56,13 @@ def run(
         )
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     request = json.dumps(
-        {"arguments": arguments, "cwd": str(cwd), "env": dict(env), "processors": _processors()}
+        {
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "env": dict(env),
+            "processors": _processors(),
+            "within": ENDS_WITHIN,
+        }
     ).encode()
     with os.fdopen(out) as output, os.fdopen(err) as errors, ThreadPoolExecutor(2) as readers:
         try:
@@ -64,6 +73,8 @@ def run(
         texts = [readers.submit(stream.read) for stream in (output, errors)]
         code = int(_server().recv(LIMIT))
         said, complained = (text.result() for text in texts)
+    if code == -signal.SIGALRM:
+        raise subprocess.TimeoutExpired([*arguments], ENDS_WITHIN, said, complained)
     return subprocess.CompletedProcess([*arguments], code, said, complained)
 
 
@@ -138,12 +149,12 @@ def serve(control: int) -> None:
         _, status = os.waitpid(pid, 0)
         channel.send(str(os.waitstatus_to_exitcode(status)).encode())
     signal.signal(signal.SIGINT, interrupted)
-    signal.alarm(ENDS_WITHIN)
+    given = json.loads(request)
+    signal.alarm(given["within"])
     channel.close()
     for number, descriptor in enumerate(descriptors, start=1):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    given = json.loads(request)
     if given["processors"]:
         os.sched_setaffinity(0, given["processors"])
     os.chdir(given["cwd"])

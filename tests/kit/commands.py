@@ -77,6 +77,9 @@ class Ran:
 
     @property
     def record(self) -> Record:
+        assert (self.results / "latest").exists(), (
+            f"no run ended: {self.code}\n{self.out}{self.err}"
+        )
         return Record.decode((self.folder / "results.json").read_bytes())
 
 

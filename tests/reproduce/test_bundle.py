@@ -231,7 +231,7 @@ def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: P
         assert not out.exists() or out.read_text() == "mine"
 
     events.write_bytes(data + b"\n")
-    refused("was changed since it was signed")
+    refused("was changed after it was signed; bundle the run as it was made")
     events.unlink()
     refused("is not there")
     events.symlink_to("/etc/passwd")
@@ -243,7 +243,7 @@ def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: P
     (ran.folder / "evidence" / "notes.txt").unlink()
     refused("the run has no input nothing", "--input", "nothing=/etc/passwd")
     out.write_text("mine")
-    refused("is there already")
+    refused("already exists; remove it, or give another file with --out")
     (ran.folder / "report.md").unlink()
     refused("is not a finished run")
 

@@ -114,7 +114,7 @@ def test_bad_usage_is_told(usual: Usual, bob: Person) -> None:
     ann, ran = usual
     report = str(ann.send(bob, ran))
     for arguments, words in (
-        (["nothing-here"], "is not there"),
+        (["nothing-here"], "nothing-here: does not exist"),
         ([report, "--repo", ".", "--from-evidence"], "exclude each other"),
         ([report, "--source", "nowhere"], "is not a folder"),
         ([report, "--repo", "."], "not a git repository"),

@@ -144,7 +144,7 @@ def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -
     assert str(tmp_path) not in said
     checkouts.write(repository, "own", "1.0", "")
     assert problem(path="own", name="other").endswith(
-        "is own 1.0: name it own in environment.packages"
+        "is own 1.0; call it own in environment.packages"
     )
 
 
@@ -239,7 +239,9 @@ def test_two_commits_of_a_package_are_compared(
     assert ran.code == 0, ran.out + ran.err
     assert f"+own 1.0 (commit {head[:12]})" in ran.record.changed
     report = (ran.folder / "report.md").read_text()
-    assert "-NUMBER = 1\n+NUMBER = 2\n" in report, "the module that differs, line by line"
+    appendix = (ran.folder / "appendix.md").read_text()
+    assert "-NUMBER = 1\n+NUMBER = 2\n" in appendix, "the module that differs, line by line"
+    assert "| `own/__init__.py` | 1 line removed, 1 added | all ranks |" in report
     assert f"candidate: own was built from ./own at HEAD: commit {head}, tree " in report.replace(
         "\\", ""
     )
@@ -366,6 +368,7 @@ def test_a_package_that_was_never_built_cannot_be_brought_along(
     )
     assert missing.code == 2
     assert (
-        "CANNOT TELL: package own of the candidate was to be built from HEAD of a checkout, and the"
-        " run never" in (missing.out)
+        "CANNOT TELL: package own of the candidate was to be built from HEAD of a checkout, but the"
+        " run never built it, because its cells were skipped; run the scenario itself next to that"
+        " checkout" in missing.out
     )

@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.kit import command_server
 from tests.kit.commands import command, environment
 
@@ -45,3 +47,16 @@ def test_what_an_interpreter_reads_when_it_starts_gets_one(tmp_path: Path) -> No
     assert said.returncode == 0
     assert "import 'harness.cli'" in said.stderr
     assert command_server.run("--version", cwd=tmp_path, env=environment(tmp_path)).stderr == ""
+
+
+@pytest.mark.slow
+def test_a_command_that_takes_too_long_is_said_to(
+    scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it hears of the limit, and not of files that are missing."""
+    monkeypatch.setattr(command_server, "ENDS_WITHIN", 1)
+    folder = scenario(
+        {"subject.py": "import time\n\ndef meet(context, **_):\n    time.sleep(20)\n"}
+    )
+    with pytest.raises(subprocess.TimeoutExpired, match="timed out after 1 seconds"):
+        command_server.run("run", str(folder), cwd=tmp_path, env=environment(tmp_path))

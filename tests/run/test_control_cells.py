@@ -100,7 +100,10 @@ def test_the_wrong_cells_are_inconclusive(
         ("{sizes: [3]}", "cells.sizes: is not an axis of the matrix"),
         ("{ranks: []}", "cells.ranks"),
         ("{ranks: [3], backend: [gloo]}", "is not a value of the axis backend"),
-        ("{ranks: [2, 3, 4, 5]}", "note: subject.control.must_fail.cells: names every cell"),
+        (
+            "{ranks: [2, 3, 4, 5]}",
+            "note: subject.control.must_fail.cells: matches every cell; remove it",
+        ),
     ],
 )
 def test_cells_that_are_not_there_are_said_before_anything_runs(

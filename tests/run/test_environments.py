@@ -275,7 +275,7 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
         in verdict(other_files)
     )
     assert "not in Python 3.99.0" in verdict(other_python)
-    assert "ran, and the control's environment was not made" in verdict(no_environment)
+    assert "ran, but the control's environment was not made" in verdict(no_environment)
     assert "environment is not what the scenario asks for" in verdict(swapped)
 
 
@@ -368,7 +368,7 @@ def test_the_backends_library_must_be_in_the_environment(
     folder = str(scenario(FILES))
     linted = rankproof("lint", folder, "--set", "matrix.backend=[gloo]", env=offered)
     assert linted.code == 0
-    assert "does not name torch, which the backend gloo needs" in linted.out
+    assert "environment: lacks torch, which the backend gloo needs" in linted.out
     ran = rankproof("run", folder, "--set", "matrix.backend=[gloo]", env=offered)
     assert ran.code == 2
     why = (

@@ -200,7 +200,7 @@ def test_a_rank_that_sleeps_is_not_proved_to_hang(
 def test_ranks_in_a_proof_are_numbers(evidence: Path) -> None:
     """A list in their place is a contradiction like another, and no bug of ours."""
     waits = {"0": "futex", "1": "futex", "[1]": "futex"}
-    assert "which are no numbers" in edited(evidence, still(ranks=[0, 1, [1]], waits=waits))
+    assert "which are not numbers" in edited(evidence, still(ranks=[0, 1, [1]], waits=waits))
 
 
 def test_a_run_as_it_was_made_is_not_refused(evidence: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_model_that_lies_whole_on_every_rank_does_not_pass(tmp_path: Path) -> 
     }
     assert failed.keys() == {"takes-part", "covers"}
     assert "it has no influence" in failed["takes-part"]
-    assert "lies on ranks 0, 1" in failed["covers"]
+    assert "head is on ranks 0, 1 " in failed["covers"]
 
 
 def test_two_arms_that_are_wrong_alike_do_not_pass(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.record.changed import difference
+from harness.record.libraries import text_path
 from tests.kit.commands import ROOT, Ran, needs_packages
 
 FOLDER = ROOT / "scenarios" / "mlx-lm-uneven-pipeline"
@@ -53,13 +55,24 @@ def test_the_report_shows_the_layers_the_tokens_and_the_lines(
         {"control": "0.31.3", "candidate": "0.32.0"},
     )
     (mended,) = [module for module in library.modules if module.file == "mlx_lm/models/pipeline.py"]
-    assert mended.more == 0
+    # Of a longer diff than its share of a report the beginning is shown, and the texts are evidence.
+    texts = [
+        (ran.folder / text_path(mended.digests[arm][0])).read_bytes()
+        for arm in ("control", "candidate")
+    ]
+    whole = difference(*texts)
+    assert mended.lines == whole.lines[: len(mended.lines)]
+    assert len(mended.lines) + mended.more == len(whole.lines)
     assert (
         "-        self.start_idx = (self.pipeline_size - self.pipeline_rank - 1) * layers_per_rank"
         in mended.lines
     )
-    assert "+        self.start_idx = sum(split[self.pipeline_rank + 1 :])" in mended.lines
+    assert "+        self.start_idx = sum(split[self.pipeline_rank + 1 :])" in whole.lines
     assert (
-        "<summary>mlx_lm/models/pipeline.py: 9 lines removed, 16 added"
+        "| `mlx_lm/models/pipeline.py` | 10 lines removed, 16 added |"
         in (ran.folder / "report.md").read_text()
+    )
+    assert (
+        "<summary>mlx_lm/models/pipeline.py: 10 lines removed, 16 added"
+        in (ran.folder / "appendix.md").read_text()
     )

@@ -72,6 +72,22 @@ FREE = {
         "rank.error",
         "frames.*.line",
     ): "of a library, whose text the evidence does not hold",
+    (
+        "events",
+        "rank.stack",
+        "threads.*.frames.*.line",
+    ): "of a library, whose text the evidence does not hold",
+    ("events", "rank.stack", "threads.*.frames.*.file"): "code may name any file of its own making",
+    (
+        "events",
+        "rank.exited",
+        "signal",
+    ): "of a rank that was stopped after another had failed; a proof and must_fail compare it where they need it",
+    (
+        "events",
+        "world.stopped",
+        "why",
+    ): "words a reason; the verdict rests on who was stopped, when, and who had failed",
     ("events", "gate.opened", "gate"): "decides nothing: a fault is proved by what was struck",
     ("events", "world.signalled", "signal"): "a proof compares it where it needs it",
     ("events", "rank.error", "file"): "code may name any file of its own making",

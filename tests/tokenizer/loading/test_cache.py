@@ -157,7 +157,7 @@ def test_a_load_from_a_snapshot_that_went_is_an_error(
         return built
 
     monkeypatch.setattr(loading, "build", robbed)
-    with pytest.raises(CacheFailed, match="taken away while it was loaded"):
+    with pytest.raises(CacheFailed, match="removed while it was loaded"):
         load("org/name", revision=COMMIT, endpoint=fake.endpoint, cache=tmp_path, deadline=5)
 
 

@@ -72,7 +72,7 @@ def test_what_a_model_names_is_fetched_and_proven(
     assert for_models(served, folder, "--strict") == PASS
     said = capsys.readouterr().out
     assert f"org/name@{COMMIT}" in said
-    assert "ids, their types and their order are those of the model" in said
+    assert "ids, their types and their order are the same as the model's" in said
     asked = len(served.paths)
     assert for_models(served, folder, "--strict", "--offline") == PASS
     assert len(served.paths) == asked
@@ -102,7 +102,9 @@ def test_a_name_is_a_place_to_look_and_no_proof(
         PASS if runs else INCONCLUSIVE
     )
     assert (
-        "loaded by llama.cpp" if runs else "llama.cpp is not installed here"
+        "loaded by llama.cpp"
+        if runs
+        else "llama.cpp is not installed; run pip install llama-cpp-python"
     ) in capsys.readouterr().out
     assert main(["tokenizer", "doctor", "--models", str(folder), "--strict"]) == (
         PASS if runs else FAIL

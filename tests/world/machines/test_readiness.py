@@ -225,7 +225,7 @@ def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path)
     assert (was, now, forged.verdict) == ("fail", "fail", outcome.verdict)
     assert any("machines-stayed" in failure for failure in failures)
     (refused,) = again(lambda message: message.update(world="another")).found
-    assert "not joined" in refused.why
+    assert "its journal was not merged" in refused.why
 
 
 def _ranks_are_at_work(room: Room, index: int) -> bool:
