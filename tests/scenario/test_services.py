@@ -49,7 +49,6 @@ def test_a_scenario_with_a_service_is_read(problems: Any, text: str) -> None:
         ('"{port}"]', '"80"]', "does not say on which port to listen"),
         ("service: engine}", "service: engin}", "is not a service of this scenario"),
         ("{engine: {flags", "{engin: {flags", "is not a service of this scenario, but control"),
-        ('{flags: [--wrong], env: {A: "2"}}', "{}", "runs the same code with the same arguments"),
         ("  - {id: engine-serves, kind: served, service: engine}\n", "", "may end unseen"),
         ("backend: [none]}", "backend: [none]}\nworld: {hosts: 2}", "is on this machine"),
         ('"{port}"]', '"{port}"]\n    processes: 17', "17"),
@@ -134,3 +133,11 @@ def test_services_are_on_one_machine() -> None:
     scenario = parse_scenario(GOOD.encode(), name="s.yaml", overrides=())
     assert "its services would be on one machine" in refusal(scenario)
     assert "it has services" in str(farm_refusal(scenario, environments=()))
+
+
+def test_a_change_that_changes_nothing_leaves_the_arms_alike(problems: Any) -> None:
+    """No control is then known to be broken."""
+    text = GOOD.replace('{flags: [--wrong], env: {A: "2"}}', "{}")
+    text = text.replace("  entry: subject:ask\n", "  entry: subject:ask\n  of: installed\n")
+    found = "\n".join(str(problem) for problem in problems(text))
+    assert "runs the same code with the same arguments" in found
