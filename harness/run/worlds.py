@@ -113,12 +113,13 @@ def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bo
     `packages` are, for each arm, the modules and packages at the top of its code.
     """
     changed = {name for fault in scenario.faults for name in fault.variables}
+    preloaded = PACKAGES | {name.partition(".")[0] for name in scenario.world.preload}
     return (
         scenario.subject.program is None
         and scenario.world.start == "warm"
         and is_linux()
         # What a warm server has loaded cannot be loaded again from an arm that brings its own.
-        and all(names.isdisjoint(PACKAGES) for names in packages)
+        and all(names.isdisjoint(preloaded) for names in packages)
         # What is read at import cannot be changed in a forked copy of a server that has imported
         # it.
         and not any(map(is_import_time, changed))
@@ -205,6 +206,7 @@ class Worlds:
             backends=[BACKENDS[name] for name in _backends(scenario)],
             faults=scenario.faults,
             environments=bool(self._environments),
+            asked=scenario.world.preload,
         )
 
     @property

@@ -37,6 +37,7 @@ from harness.forms.model import (
     Title,
     Variable,
     demand_one,
+    form,
 )
 from harness.forms.problem import complaint
 from harness.forms.units import Duration, Percent, Size
@@ -115,6 +116,16 @@ class HubService(Model):
     )
 
 
+ModuleName = Annotated[
+    str,
+    form(
+        r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
+        "must be the name of a module, like torch.distributed.tensor",
+        most=200,
+    ),
+]
+
+
 def _home(text: str) -> str:
     if posixpath.normpath(text) == ".":
         raise complaint(
@@ -163,6 +174,14 @@ class WorldSettings(Model):
     env: dict[Variable, Plain] = Field(
         default_factory=dict, description="Environment variables of every rank, values in quotes."
     )
+    preload: Listed[ModuleName] = Field(
+        (),
+        description=(
+            "Modules that warm ranks find imported, such as torch.distributed.tensor, because their"
+            " server imported them before the first trial. One that cannot be imported is left to"
+            " the ranks."
+        ),
+    )
     home: HomeFolder | None = Field(
         None,
         description=(
@@ -210,6 +229,15 @@ class WorldSettings(Model):
     def hosts_of(self, size: int) -> tuple[int, ...] | None:
         """Host of each rank of a world of this size; None where all are on this machine."""
         return hosts_of(self.placement, hosts=self.hosts, size=size) if self.hosts > 1 else None
+
+    @model_validator(mode="after")
+    def _preload_is_warm(self) -> Self:
+        if self.preload and self.start == "fresh":
+            raise complaint(
+                "is only for start: warm, because a fresh rank imports everything itself",
+                at="preload",
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_home(self) -> Self:

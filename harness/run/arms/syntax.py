@@ -9,7 +9,7 @@ import importlib.util
 import re
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -280,6 +280,7 @@ def preload(
     backends: Iterable[Backend],
     faults: Iterable[Fault],
     environments: bool = False,
+    asked: Sequence[str] = (),
 ) -> Preload:
     """Return what a warm server holds for ranks of these arms: the same for both, or the two could
     not be compared.
@@ -295,6 +296,7 @@ def preload(
         faults: the scenario's.
         environments: whether an arm has an environment of its own, where other packages may be
             installed than here.
+        asked: what the scenario asks for beside.
     """
     backends = list(backends)
     folders = list(folders)
@@ -315,6 +317,7 @@ def preload(
         OF_A_MODEL.search(file.read_bytes()) for file in _files(folders)
     ):
         wanted += OF_MODELS
+    wanted += [name for name in asked if name not in wanted]
     return Preload(modules=tuple(wanted), files=tuple(sorted(files)))
 
 

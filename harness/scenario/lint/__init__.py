@@ -219,6 +219,9 @@ def programs(draft: ScenarioDraft) -> Iterator[Problem]:
             "is only for Python subjects, because a program is always started fresh; remove it"
         )
         yield draft.problem(("world", "start"), message)
+    if draft.has("world", "preload"):
+        message = "is only for Python subjects, because a program imports for itself; remove it"
+        yield draft.problem(("world", "preload"), message, at_key=True)
     for index, fault in draft.faults.items():
         if fault.properties.inside:
             message = "acts inside a Python rank, which a program does not have; use pause or kill"

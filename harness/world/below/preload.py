@@ -52,7 +52,7 @@ class Preload:
     """Modules and files that a warm server is to hold.
 
     Attributes:
-        modules: what is imported, of `MODULES` and `OF_MODELS`.
+        modules: what is imported: of `MODULES` and `OF_MODELS`, and what a scenario asks for.
         files: of kinds, that ranks load by their path.
     """
 
