@@ -19,7 +19,7 @@ from harness.faults.fault import FROM_OUTSIDE, FaultAtEvent, Place
 from harness.faults.proof import Landing, Proof, not_proved
 from harness.faults.world_control import WorldControl
 from harness.forms.model import Distinct
-from harness.forms.problem import Draft, Problem, complaint
+from harness.forms.problem import Draft, Path, Problem, complaint
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.forms.units import Duration
@@ -71,13 +71,16 @@ class LinkFault(FaultAtEvent):
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """Yield a problem where there is no wire, or a fault has no link on it."""
-        count = draft.at("world", "hosts")
-        if not isinstance(count, int) or count < 2:
-            for index in faults:
-                message = "needs test hosts, which the wire is between; add world: {hosts: 2}"
-                yield draft.problem(("faults", index, "kind"), message)
-            return
         for index, fault in faults.items():
+            where: Path = ("world",)
+            if fault.service is not None:
+                where = ("services", fault.service)
+            count = draft.at(*where, "hosts")
+            if not isinstance(count, int) or count < 2:
+                place = ".".join(map(str, where))
+                message = f"needs test hosts, which the wire is between; add {place}: {{hosts: 2}}"
+                yield draft.problem(("faults", index, "kind"), message)
+                continue
             for position, host in enumerate(fault.to or ()):
                 if host >= count:
                     yield draft.problem(

@@ -153,7 +153,8 @@ def _bears_out(skipped: Skip, scenario: Scenario, run: RunFacts, cell: Cell) -> 
         case SkipCode.MACHINE_FAULT:
             return bool(scenario.faults)
         case SkipCode.MACHINE_HOSTS:
-            return scenario.world.hosts > 1
+            of_services = (service.hosts for service in scenario.services.values())
+            return max([scenario.world.hosts, *of_services]) > 1
         case SkipCode.CELL_HOSTS:
             return lacks_machines(cell, run.machines)
         case SkipCode.BACKEND_HOSTS:

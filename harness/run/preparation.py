@@ -260,7 +260,8 @@ def _refusal(
         return Skip(SkipCode.MACHINE_NUMERIC, f"its checks compare arrays: {absent}")
     if unavailable:
         return unavailable
-    if scenario.world.hosts > 1 and (forbidden := hosts.refusal()):
+    on_hosts = max([scenario.world.hosts, *(one.hosts for one in scenario.services.values())])
+    if on_hosts > 1 and (forbidden := hosts.refusal()):
         return forbidden
     # What a program takes is known of none.
     if lacking := capacity.shortage(

@@ -38,13 +38,22 @@ from harness.record.results import ResultsFolder
 from harness.run.arms.staging import StagedArm
 from harness.run.environments.cache import ReadyEnvironment
 from harness.scenario import Cell, Scenario, processes_of
+from harness.scenario.matrix import hosts_of as placed_on
 from harness.scenario.service import Service
 from harness.stats.outcome import service_events, service_folder
 from harness.world.control.capture import Capture
-from harness.world.control.launch import Launch, StartLaunch, SubjectLaunch, WatchLaunch
+from harness.world.control.launch import (
+    Launch,
+    PlaceLaunch,
+    StartLaunch,
+    SubjectLaunch,
+    WatchLaunch,
+)
 from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.rank_environment import launcher_environment
 from harness.world.control.world import World
+from harness.world.hosts.door import Door, through
+from harness.world.hosts.host import INTERFACE, Hosts
 
 VARIABLE: Final = "RANKPROOF_SERVICE_"
 FOLDER: Final = "services"
@@ -83,7 +92,9 @@ class ServiceWorld:
         *,
         start: int,
         port: int,
+        door: Door | None = None,
     ) -> None:
+        self._door = door
         self.name = name
         self.strikes = strikes
         self.start = start
@@ -172,6 +183,9 @@ class ServiceWorld:
         if self._thread.is_alive():
             self.world.call(self._end)
         self._thread.join(JOINED_WITHIN)
+        if self._door is not None:
+            self._door.close()
+            self._door = None
         if self._error is not None:
             raise self._error
         if self._capture is None:
@@ -353,7 +367,10 @@ class Services:
             [fault for fault in faults if fault.service == name], size=size, seed=seed
         )
         launch = strikes.prepare(launch)
-        running = ServiceWorld(name, service, launch, strikes, start=start, port=port)
+        door = None
+        if launch.places.hosts is not None:
+            door = Door(self._door(port), port=port)
+        running = ServiceWorld(name, service, launch, strikes, start=start, port=port, door=door)
         running.begin(self._material.pool, cancel=self._material.cancel)
         return running
 
@@ -374,6 +391,13 @@ class Services:
         environment = material.environments.get(of_arm)
         own = service.keep == "trial"
         deadline = service.ready.within + material.scenario.world.deadline + JOINED_WITHIN
+        inputs = material.inputs
+        placed = hosts_of(service, size)
+        program = service.program
+        if placed is not None:
+            program = tuple(through(program, place=self._door(port), port=port))
+            # Seen on the hosts, where they have a /tmp of their own.
+            inputs = {**inputs, FOLDER: str(self._scratch)}
         launch = Launch(
             about={
                 "scenario": material.scenario.id,
@@ -393,10 +417,10 @@ class Services:
                     "processes": size,
                     "port": port,
                 },
-                inputs=material.inputs,
+                inputs=inputs,
                 seeds=[0] * size,
                 env=service.env,
-                program=service.program,
+                program=program,
                 is_service=True,
             ),
             # Its own interpreter, so that `python` in its program is the one of its arm.
@@ -405,18 +429,38 @@ class Services:
                 python=environment.python if environment is not None else Path(sys.executable),
             ),
             watch=WatchLaunch(deadline=deadline if own else KEPT_FOR, after_failure=ENDS_WITHIN),
+            places=PlaceLaunch(hosts=placed),
         )
         for process, variables in enumerate(self._found_by(service, size)):
             launch = launch.with_variables(ranks=[process], variables=variables)
         return launch
 
+    def _door(self, port: int) -> Path:
+        """Return the socket by which a service on test hosts is reached."""
+        self._scratch.mkdir(exist_ok=True)
+        return self._scratch / f"{port}"
+
     def _found_by(self, service: Service, size: int) -> list[dict[str, str]]:
         """Return the variables by which each process finds the others."""
+        placed = hosts_of(service, size)
         if service.backend == "gloo":
             port = self._ports.take(1)[0]
-            return [launcher_environment(rank=rank, size=size, port=port) for rank in range(size)]
+            interface = {} if placed is None else {"GLOO_SOCKET_IFNAME": INTERFACE}
+            return [
+                interface
+                | launcher_environment(
+                    rank=rank,
+                    size=size,
+                    port=port,
+                    local=placed.local(rank) if placed is not None else None,
+                    master=placed.addresses[0] if placed is not None else HOST,
+                )
+                for rank in range(size)
+            ]
         if service.backend == "mlx-ring" and size > 1:
-            addresses = [[f"{HOST}:{port}"] for port in self._ports.take(size)]
+            ports = self._ports.take(size)
+            names = [HOST] * size if placed is None else placed.addresses
+            addresses = [[f"{name}:{port}"] for name, port in zip(names, ports, strict=True)]
             self._scratch.mkdir(exist_ok=True)
             self._files += 1
             hostfile = self._scratch / f"hosts-{self._files}.json"
@@ -500,6 +544,14 @@ class TrialServices:
             Cancelled: the run was interrupted.
         """
         return {name: running.stop() for name, running in self.own.items()}
+
+
+def hosts_of(service: Service, size: int) -> Hosts | None:
+    """Return the test hosts of a service's processes; None where they are on this machine."""
+    if service.hosts == 1 or size == 1:
+        return None
+    of = placed_on("round-robin", hosts=service.hosts, size=size)
+    return Hosts(count=min(service.hosts, size), of=of)
 
 
 def variable(name: str) -> str:

@@ -78,6 +78,13 @@ class Service(Model):
             " or mlx-ring (MLX_RANK and MLX_HOSTFILE, as mlx.launch sets them)."
         ),
     )
+    hosts: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] = Field(
+        1,
+        description=(
+            f"Number of test hosts for its processes, 1 to {MOST_PROCESSES}, which are dealt out in"
+            " turn; 1 is this machine."
+        ),
+    )
     ready: Ready = Field(
         default_factory=Ready,
         description="When it is ready: no rank is started before.",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.world.hosts.host import refusal
 from tests.kit.commands import Ran
 from tests.run.test_faults import sign_again, signer
 from tests.run.test_interrupt import GONE_WITHIN, await_nobody, await_sign, start
@@ -337,3 +338,74 @@ def test_a_harness_that_ends_leaves_no_server(
     assert await_nobody(str(short_tmp), within=GONE_WITHIN) == []
     left = [path for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports")]
     assert left == []
+
+
+PAIR = """
+import http.server
+import json
+import os
+import socket
+import sys
+
+RANK = int(os.environ["MLX_RANK"])
+ADDRESSES = [ends[0].rsplit(":", 1) for ends in json.load(open(os.environ["MLX_HOSTFILE"]))]
+HOST, PORT = ADDRESSES[1]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        text = "right"
+        if self.path == "/":
+            try:
+                with socket.create_connection((HOST, int(PORT)), timeout=2) as peer:
+                    text = peer.recv(16).decode()
+            except OSError:
+                text = "no peer"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"text": text}).encode())
+
+
+if RANK == 1:
+    listener = socket.create_server((HOST, int(PORT)))
+    while True:
+        client, _ = listener.accept()
+        client.sendall(socket.gethostname().encode())
+        client.close()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+ON_HOSTS = SCENARIO.replace(
+    "    ready:", "    backend: mlx-ring\n    processes: 2\n    hosts: 2\n    ready:"
+).replace("value: answer.text, to: right", "value: answer.text, to: host-1")
+
+
+@pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be made here")
+def test_processes_of_a_service_are_on_hosts_of_their_own(
+    served: Callable[..., Ran], rankproof: Run
+) -> None:
+    """Process 0 is reached through its door, and reaches process 1 over the wire."""
+    text = ON_HOSTS.replace("services: {engine: {flags: [--wrong]}}", "with: {path: /other}")
+    ran = served(text, **{"server.py": PAIR})
+    assert ran.code == 0, ran.out + ran.err
+    told = events(trial_of(ran), "engine.jsonl")
+    carried = next(event for event in told if event["name"] == "wire.carried")
+    links = carried["values"]["links"]  # type: ignore[index]
+    assert {(link["source"], link["target"]) for link in links} == {(0, 1), (1, 0)}
+    verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
+    assert verified.code == 0, verified.out
+
+
+@pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be made here")
+def test_a_link_between_processes_of_a_service_is_cut(served: Callable[..., Ran]) -> None:
+    """The wire proves it, and nothing is left of the hosts."""
+    fault = "{id: cut, kind: partition, service: engine, ranks: [1], at: request.begin}"
+    text = ON_HOSTS.replace("checks:\n", f"faults:\n  - {fault}\nchecks:\n", 1)
+    text = text.replace("to: host-1", "to: no peer")
+    text = text.replace("services: {engine: {flags: [--wrong]}}", "with: {path: /other}")
+    ran = served(text, **{"server.py": PAIR})
+    assert ran.code == 0, ran.out + ran.err
+    tally = ran.record.judgement.cells[0].candidate
+    assert tally is not None
+    strikes = [strike for trial in tally.trials for strike in trial.strikes]
+    assert len(strikes) == 5
+    assert all(strike.proved and "packets" in strike.description for strike in strikes)

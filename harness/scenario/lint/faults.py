@@ -199,7 +199,8 @@ def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
         yield draft.problem(("world", "placement"), message)
     yield from _hosts_without_ranks(draft)
     for index, fault in draft.faults.items():
-        if isinstance(fault, LinkFault) and fault.to is not None and len(fault.to) == 1:
+        is_of_ranks = isinstance(fault, LinkFault) and fault.service is None
+        if is_of_ranks and fault.to is not None and len(fault.to) == 1:
             yield from _without_link(draft, index, fault, to=fault.to[0])
 
 

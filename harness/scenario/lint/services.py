@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.checks.served import ServedCheck
-from harness.faults.link import LinkFault
 from harness.forms.problem import Path, Problem, closest
 from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.service import PORT
@@ -27,6 +26,9 @@ def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
                 "is on this machine, which ranks on test hosts do not reach; remove world.hosts"
             )
             yield draft.problem(place, message, at_key=True)
+        if service.hosts > service.processes and not draft.has("matrix", "processes"):
+            message = f"has hosts without a process; {name} has {service.processes}"
+            yield draft.problem((*place, "hosts"), message)
         if service.processes > 1 and service.backend == "none":
             message = (
                 "has several processes that cannot find each other; give backend, or let its"
@@ -76,9 +78,6 @@ def faults_of_services(draft: ScenarioDraft) -> Iterator[Problem]:
             yield draft.problem(place, message)
         if fault.properties.inside or fault.properties.needs_a_hub:
             message = "cannot be struck from inside, because its processes have no runtime of ours"
-            yield draft.problem(place, message)
-        if isinstance(fault, LinkFault):
-            message = "is on this machine, where there is no link to strike"
             yield draft.problem(place, message)
         which = fault.ranks.which
         processes = draft.axes().get("processes", [service.processes])
