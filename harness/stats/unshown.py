@@ -8,7 +8,7 @@ shows is recited by the report itself.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from harness.checks import Finding
@@ -84,6 +84,9 @@ class Unshown(TrialKeeper):
         # Of each cell, what its first trial that passed leaves open about the logits that it
         # compared.
         self._unseen: dict[str, list[str]] = {}
+        # Services of several processes, in trials that passed: whether the wire carried anything
+        # between them. None where nothing was counted.
+        self._exchanged: dict[str, bool | None] = {}
         # Events and keys that ranks of the candidate reported, joined by a dot.
         self._values: set[str] = set()
 
@@ -112,6 +115,7 @@ class Unshown(TrialKeeper):
             self._take_failed(cell, judged.findings, history)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
+            self._take_services(cell, history)
             self._take_alike(history)
             if cell.ranks > 1:
                 self._talked[cell.id] = self._talked.get(cell.id, False) or has_talked(history)
@@ -145,6 +149,7 @@ class Unshown(TrialKeeper):
             *self._by_cell(
                 {name: self._silent(name) for name, talked in self._talked.items() if not talked}
             ),
+            *self._processes_apart(),
             *(self._not_reported(name) for name in self._scenario.show),
             *(self._changed_nothing(axis) for axis in self._axes),
             *(
@@ -170,6 +175,29 @@ class Unshown(TrialKeeper):
             for sentence in left
             if sentence
         ]
+
+    def _take_services(self, cell: Cell, history: History) -> None:
+        for name, service in self._scenario.services.items():
+            if processes_of(service, cell) == 1:
+                continue
+            served = history.services.get(name)
+            carried = served.served(None, "wire.carried") if served is not None else ()
+            known = self._exchanged.get(name)
+            if carried:
+                self._exchanged[name] = bool(known) or bool(carried[0].event.values.get("links"))
+            else:
+                self._exchanged.setdefault(name, None)
+
+    def _processes_apart(self) -> Iterator[str]:
+        """Say of which services it is not known that their processes work together."""
+        for name, exchanged in self._exchanged.items():
+            if exchanged is None:
+                yield (
+                    f"whether the processes of {name} exchanged anything was not recorded"
+                    f" (services.{name}.hosts counts it), so each may have worked alone"
+                )
+            elif not exchanged:
+                yield f"the processes of {name} exchanged nothing over the wire in any trial"
 
     def _is_one(self, cell: Cell) -> bool:
         """Return whether nothing of a cell is distributed: one rank, and no service of several
