@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
 from harness.conformance.answer import read as read_answer
 from harness.conformance.exchange import HTTPExchange, HTTPRequest, read_lines, unpack
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import TEXTUAL, ConformanceRow, RowFinding, Setting, Word, drive
+from harness.conformance.rows.row import (
+    LATER,
+    TEXTUAL,
+    ConformanceRow,
+    RowFinding,
+    Setting,
+    Word,
+    drive,
+)
 from harness.forms.model import Model
 from harness.forms.strict_json import strict_json
 from harness.record.facts import EnvironmentFacts
@@ -27,6 +35,7 @@ CURLS_SHOWN: Final = 2
 CORRECT: Final = "rankproof-correct"
 
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
+WHERES: Final[tuple[Where, ...]] = get_args(Where)
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 ON_SERVER: Final[tuple[Where, Where, Where]] = ("bare", "proxy", "defect")
 ON_OWN: Final[tuple[Where, Where, Where]] = ("own", "own-proxy", "own-defect")
@@ -93,8 +102,8 @@ class ConformanceFacts(SeriesFacts):
 
     kind: ClassVar[str] = "conformance"
 
-    def setting(self, where: Where) -> Setting:
-        """Return what a row knows at a place."""
+    def setting(self, where: Where, repetition: int) -> Setting:
+        """Return what a row knows in one repetition at a place."""
         is_own = where in ON_OWN
         return Setting(
             model=CORRECT if is_own else self.server.model,
@@ -103,6 +112,7 @@ class ConformanceFacts(SeriesFacts):
             tokens={prompt: [len(prompt)] for prompt in self.tokens or {}}
             if is_own
             else self.tokens,
+            number=WHERES.index(where) * REPETITIONS + repetition,
         )
 
 
@@ -250,9 +260,10 @@ def unsteady_in(exchanges: Sequence[HTTPExchange]) -> str:
     texts: dict[tuple[str, str], str] = {}
     for exchange in exchanges:
         request = exchange.request
-        # A request that ran beside others may differ for good reasons: those are labelled alike,
-        # and the row that sends them judges them.
-        if request.fields().get("temperature") != 0 or request.label.startswith("client "):
+        # A request that ran beside others, or after others, may differ for a reason that its own
+        # row judges.
+        is_judged = request.label.startswith(("client ", LATER))
+        if request.fields().get("temperature") != 0 or is_judged:
             continue
         answer = read_answer(exchange)
         if not answer.is_answer or exchange.ended != "complete":
@@ -302,7 +313,7 @@ class RowReplay:
             except ValueError as error:
                 raise RecordError(f"{path}: {error}") from None
             left = iter(exchanges)
-            setting = self._facts.setting(where)
+            setting = self._facts.setting(where, repetition)
             self.places[where].append(drive(self.row, setting, _kept(left, path)))
             if next(left, None) is not None:
                 raise RecordError(f"{path} holds more exchanges than the row asks for")

@@ -358,7 +358,7 @@ class RowsAsking:
                     else self._process.cpu_seconds,
                 )
                 kept: list[HTTPExchange] = []
-                setting = self._facts.setting(where)
+                setting = self._facts.setting(where, repetition)
                 found.append(drive(row, setting, self._sends(client, kept)))
                 files[evidence_path(row.name, where, repetition)] = kept
             if self._process is not None and not is_own:
