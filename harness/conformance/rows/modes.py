@@ -34,7 +34,7 @@ from harness.forms.text import plural
 Making = Callable[..., HTTPRequest]
 MODES: Final = (("whole", False), ("streamed", True))
 HOT: Final = 1.5
-SAMPLES: Final = 4
+SAMPLES: Final = 3
 COLD_SEEDS: Final = (1, 2, 3)
 
 

@@ -24,12 +24,15 @@ from harness.conformance.rows.row import (
 
 SHORT: Final = 8
 """Tokens of an answer: a close decision is unlikely among so few."""
-PREFIXES: Final = (8, 16, 32, 64)
+PREFIXES: Final = (8, 16, 48)
 """Words of the prompts that others begin with."""
 EVICTING: Final = 12
 """Other prompts: more than the sequences that small caches keep."""
-LENGTHS: Final = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
-"""Words of prompts around the borders of chunks and blocks."""
+LENGTHS: Final = range(16)
+"""Letters added to a prompt: each is a token in most tokenizers, so every place in a block of 16
+is met.
+"""
+BASE_WORDS: Final = 6
 
 
 def ask_order(setting: Setting) -> Asking[RowFinding]:
@@ -87,10 +90,12 @@ def ask_prefix_cache(setting: Setting) -> Asking[RowFinding]:
 
 
 def ask_lengths(setting: Setting) -> Asking[RowFinding]:
-    """Prompts of each length whose beginning is cached, and again when others were asked since."""
+    """Prompts of growing length whose beginning is cached, and again after many others."""
     more = yield from logprobs_if_given(setting)
-    yield from steady(_short(setting, "alone", unseen(setting, "alone", LENGTHS[0]), more))
-    prompts = [unseen(setting, f"length {words}", words) for words in LENGTHS]
+    yield from steady(_short(setting, "alone", unseen(setting, "alone", BASE_WORDS), more))
+    prompts = [
+        unseen(setting, f"length {length}", BASE_WORDS) + " a" * length for length in LENGTHS
+    ]
     first: list[Answer] = []
     for prompt in prompts:
         # The beginning is computed by itself, so the prompt is cut there, wherever a border is.
@@ -98,10 +103,8 @@ def ask_lengths(setting: Setting) -> Asking[RowFinding]:
         request = _short(setting, "continued", f"{prompt} river", more)
         first.append((yield from honoured(request)))
     compared: list[Comparison] = []
-    for prompt, before in zip(prompts, first, strict=True):
+    for length, prompt, before in zip(LENGTHS, prompts, first, strict=True):
         request = _short(setting, f"{LATER}whole", f"{prompt} river", more)
         after = yield from honoured(request)
-        compared.append(Comparison(f"{len(prompt.split())} words", before, after))
-    return judge(
-        compared, f"{LENGTHS[0]} to {LENGTHS[-1]} words: the same text in two parts and whole"
-    )
+        compared.append(Comparison(f"{BASE_WORDS} words and {length} letters", before, after))
+    return judge(compared, f"{len(LENGTHS)} lengths: the same text in two parts and whole")
