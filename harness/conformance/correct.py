@@ -31,6 +31,7 @@ MOST_TOKENS = 4096
 MOST_CHOICES = 8
 MOST_STOPS = 4
 MOST_PROMPTS = 16
+BEGINS = "assistant: "
 LONG = 200
 PACE = 0.002
 """Seconds for a piece of an answer of at least LONG tokens: a model takes its time as well."""
@@ -224,8 +225,18 @@ def _chat_prompt(messages: Any) -> str:
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
             raise RefusedRequest("each message must have a role and a text as content")
-        lines.append(f"{message.get('role')}: {message['content']}\n")
-    return "".join([*lines, "assistant: "])
+        lines.append(chat_line(str(message.get("role")), message["content"]))
+    return "".join([*lines, BEGINS])
+
+
+def chat_line(role: str, content: str) -> str:
+    """Return one message as the model sees it: this and what follows is our chat template."""
+    return f"{role}: {content}\n"
+
+
+def chat_prompt(content: str) -> str:
+    """Return a chat of one message as the model sees it."""
+    return chat_line("user", content) + BEGINS
 
 
 @dataclass

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import ClassVar, Final, Literal, get_args
 
 from harness.conformance.answer import read as read_answer
+from harness.conformance.correct import MODEL as CORRECT
+from harness.conformance.correct import chat_prompt
 from harness.conformance.exchange import HTTPExchange, HTTPRequest, read_lines, unpack
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import (
@@ -32,7 +34,6 @@ LOG: Final = "evidence/engine.log"
 REPETITIONS: Final = 3
 FORMAT: Final = 1
 CURLS_SHOWN: Final = 2
-CORRECT: Final = "rankproof-correct"
 
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
 WHERES: Final[tuple[Where, ...]] = get_args(Where)
@@ -77,6 +78,22 @@ class ServerFacts(Model):
     authorized: bool
 
 
+class AgainstFacts(Model):
+    """An older server that was asked the same rows, as its own report says.
+
+    Attributes:
+        id: of its report.
+        record: sha256 of the record of that report.
+        server: its address, or its engine.
+        words: of every row there; taken on trust here.
+    """
+
+    id: str
+    record: str
+    server: str
+    words: dict[str, Word]
+
+
 class ConformanceFacts(SeriesFacts):
     """What was asked of which server.
 
@@ -84,21 +101,25 @@ class ConformanceFacts(SeriesFacts):
         seed: of the words in prompts.
         samples: whether the model is known to have several likely next tokens.
         tokens: what the tokenizer makes of two prompts; taken on trust.
+        chats: what it makes of them as chats of one message, with its chat template; likewise.
         timeout: seconds for one request.
         seconds: how long it all took.
         asked: rows, in the order in which they were asked.
         unasked: every other row, with the reason.
+        against: an older server that was asked the same rows before.
     """
 
     server: ServerFacts
     seed: int
     samples: bool
     tokens: dict[str, list[int]] | None
+    chats: dict[str, list[int]] | None
     timeout: float
     seconds: float
     machine: EnvironmentFacts
     asked: list[str]
     unasked: dict[str, str]
+    against: AgainstFacts | None = None
 
     kind: ClassVar[str] = "conformance"
 
@@ -112,6 +133,9 @@ class ConformanceFacts(SeriesFacts):
             tokens={prompt: [len(prompt)] for prompt in self.tokens or {}}
             if is_own
             else self.tokens,
+            chats={prompt: [len(chat_prompt(prompt))] for prompt in self.chats or {}}
+            if is_own
+            else self.chats,
             number=WHERES.index(where) * REPETITIONS + repetition,
         )
 
@@ -173,6 +197,17 @@ class ConformanceRecord(SeriesRecord):
     def of(self, word: Word) -> list[RowResult]:
         """Return the rows that came out so."""
         return [row for row in self.rows if row.word == word]
+
+    def changed(self) -> Iterator[tuple[RowResult, Word]]:
+        """Yield the rows whose word is another than on the older server, with the word there.
+
+        A row that was not asked of both says nothing of a change.
+        """
+        older = self.facts.against.words if self.facts.against is not None else {}
+        for row in self.rows:
+            before = older.get(row.name, "NOT ASKED")
+            if before != row.word and "NOT ASKED" not in (before, row.word):
+                yield row, before
 
 
 def evidence_path(row: str, where: Where, repetition: int) -> str:

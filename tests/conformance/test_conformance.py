@@ -158,7 +158,11 @@ def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path) 
     finished = made(correct, tmp_path, every=True, may_break=True)
     record = finished.record
     assert record.verdict == "PASS", [(row.name, row.word, row.fact) for row in record.rows]
-    assert {row.name for row in record.of("NOT ASKED")} == {"usage-tokens", "cancel"}
+    assert {row.name for row in record.of("NOT ASKED")} == {
+        "usage-tokens",
+        "chat-template",
+        "cancel",
+    }
     assert all(row.control is None or row.control.on == "this server" for row in record.rows)
     screen = render_terminal(first_screen(record), 80).plain.splitlines()
     assert len(screen) <= 40

@@ -89,6 +89,15 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             needs="tokenizer",
         ),
         ConformanceRow(
+            name="chat-template",
+            promises="Usage counts the tokens of the tokenizer's own chat template.",
+            requests=3,
+            ask=answering.ask_chat_template,
+            defect=defects.MISCOUNTS_ALL,
+            about="prompt",
+            needs="template",
+        ),
+        ConformanceRow(
             name="logprobs",
             promises="Completions give logprobs, streamed as whole, or refuse them.",
             requests=3,

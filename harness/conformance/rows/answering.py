@@ -190,13 +190,27 @@ def ask_usage_tokens(setting: Setting) -> Asking[RowFinding]:
     """Usage against the tokenizer."""
     for prompt, counts in sorted((setting.tokens or {}).items()):
         answer = yield from ordinary(completion(setting, "whole", prompt=prompt, max_tokens=1))
-        if answer.usage is None:
-            raise Judged("VIOLATES", "missing", "no usage in an answer")
-        if answer.usage.prompt not in counts:
-            made = " or ".join(map(str, counts))
-            fact = f"{answer.usage.prompt} tokens where the tokenizer makes {made}"
-            raise Judged("VIOLATES", "prompt", fact)
+        _demand_counted(answer, counts, "the tokenizer makes")
     return conforms(f"{plural(len(setting.tokens or {}), 'prompt')} counted as the tokenizer does")
+
+
+def ask_chat_template(setting: Setting) -> Asking[RowFinding]:
+    """Usage of chats against the tokenizer and its chat template."""
+    yield from ordinary(completion(setting, "completion"))
+    chats = sorted((setting.chats or {}).items())
+    for prompt, counts in chats:
+        messages = [{"role": "user", "content": prompt}]
+        answer = yield from honoured(chat(setting, "chat", messages=messages, max_tokens=1))
+        _demand_counted(answer, counts, "the chat template makes")
+    return conforms(f"{plural(len(chats), 'chat')} counted as the chat template makes them")
+
+
+def _demand_counted(answer: Answer, counts: list[int], what: str) -> None:
+    if answer.usage is None:
+        raise Judged("VIOLATES", "missing", "no usage in an answer")
+    if answer.usage.prompt not in counts:
+        made = " or ".join(map(str, counts))
+        raise Judged("VIOLATES", "prompt", f"{answer.usage.prompt} tokens where {what} {made}")
 
 
 def ask_chat(setting: Setting) -> Asking[RowFinding]:

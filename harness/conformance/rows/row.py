@@ -65,6 +65,7 @@ class Setting(Model):
             must give other texts.
         tokens: how many tokens the tokenizer makes of a prompt, without and with the special ones;
             None without a tokenizer.
+        chats: likewise of the same prompts as chats; None without a chat template.
         number: of the place and repetition. Prompts made with it were never asked before, so a
             cache of the server cannot know them.
     """
@@ -73,6 +74,7 @@ class Setting(Model):
     seed: int
     samples: bool
     tokens: dict[str, list[int]] | None
+    chats: dict[str, list[int]] | None = None
     number: int = 0
 
 
@@ -122,7 +124,7 @@ class ConformanceRow:
     is_core: bool = False
     may_harm: bool = False
     is_long: bool = False
-    needs: Literal["", "tokenizer", "process"] = ""
+    needs: Literal["", "tokenizer", "template", "process"] = ""
 
 
 def drive(
