@@ -132,7 +132,7 @@ def main(options: argparse.Namespace) -> int:
             print(f"  {before.target}, the older server:", flush=True)
             asked = conform(before, signer, account)
             print(f"  report: {os.path.relpath(asked.folder / 'report.md')}", flush=True)
-            settings = replace(settings, against=older(asked))
+            settings = replace(settings, against=older(asked.record))
         finished = conform(settings, signer, account)
     except (ConformanceError, KeyProblem, SshsigError, ModelError) as error:
         return give_up("conformance", error, USAGE)

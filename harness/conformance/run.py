@@ -145,9 +145,8 @@ def conform(
             raise
 
 
-def older(finished: FinishedSeries[ConformanceRecord]) -> AgainstFacts:
-    """Return what a report says of a server, for the report of a newer one."""
-    record = finished.record
+def older(record: ConformanceRecord) -> AgainstFacts:
+    """Return what a record says of a server, for the report of a newer one."""
     return AgainstFacts(
         id=record.facts.id,
         record=sha256(record.encode()),

@@ -47,6 +47,7 @@ LEAST_OWN: Final = 8
 PROMPTS: Final = 3
 SEEDS: Final = (1, 2, 3, 4)
 LONG_ANSWER: Final = 400
+BEGUN_MS: Final = 100
 LEAST_MS: Final = 500
 """Milliseconds of a long answer below which there is nothing to answer meanwhile."""
 ROUNDS: Final = 2
@@ -143,8 +144,8 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
     asked: dict[str, HTTPRequest] = {
         "stop": completion(setting, "client with stop", stop=stop or None),
         "max_tokens": completion(setting, "client with max_tokens", max_tokens=3),
-        "n": completion(setting, "client with n", n=2),
-        "logprobs": completion(setting, "client with logprobs", logprobs=2),
+        "n": completion(setting, "client with n", n=2, max_tokens=TOKENS),
+        "logprobs": completion(setting, "client with logprobs", logprobs=2, max_tokens=TOKENS),
     }
     kept: dict[str, HTTPRequest] = {}
     for name, request in asked.items():
@@ -152,7 +153,8 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
         if _is_honoured(name, answer, stop) and (name != "stop" or stop):
             kept[name] = request
     seeded = [
-        completion(setting, f"client with seed {seed}", temperature=1, seed=seed) for seed in SEEDS
+        completion(setting, f"client with seed {seed}", temperature=1, seed=seed, max_tokens=TOKENS)
+        for seed in SEEDS
     ]
     samples: list[Answer] = []
     for request in seeded:
@@ -187,21 +189,22 @@ def ask_health(setting: Setting) -> Asking[RowFinding]:
     """The list of models and the state of health while a long answer is made."""
     yield from ordinary(completion(setting, "before"))
     long = streamed(setting, "client with a long answer", max_tokens=LONG_ANSWER)
-    paths = (MODELS, HEALTH)
+    # Sent when the long answer is under way: what comes before it does not wait for it.
+    waiting = [
+        HTTPRequest(label=path, method="GET", path=path, after_ms=BEGUN_MS)
+        for path in (MODELS, HEALTH)
+    ]
     blocked: list[str] = []
     for _ in range(ROUNDS):
-        [exchange, *others] = yield [
-            long,
-            *(HTTPRequest(label=path, method="GET", path=path) for path in paths),
-        ]
+        [exchange, *others] = yield [long, *waiting]
         if not read(exchange).is_answer or exchange.ms < LEAST_MS:
             fact = f"the long answer {exchange.ended} after {exchange.ms} ms"
             raise Judged("CANNOT TELL", "short", fact)
         waited = [
-            f"{path}: {other.status or other.ended} after {other.ms} ms"
-            for path, other in zip(paths, others, strict=True)
+            f"{other.request.path}: {other.status or other.ended} after {other.ms} ms"
+            for other in others
             # Whether the server has this path at all is the promise of another row.
-            if other.status is None or other.ms >= BLOCKED * exchange.ms
+            if other.status is None or other.ms + BEGUN_MS >= BLOCKED * exchange.ms
         ]
         if waited:
             blocked.append(f"{waited[0]}, beside an answer that took {exchange.ms} ms")
