@@ -320,11 +320,11 @@ def _take_tools(
         for place, call in enumerate(listed):
             number = call["index"] if streamed else place
             function = call["function"]
-            # A call begins with its id, type and name. Those after it are counted on.
+            # A call begins with its id, which its result has to state. Calls are counted on.
             if number == len(known.tools):
                 _word(call["id"])
-                is_function = call["type"] == "function"
-                known.tools.append(ToolCall(_word(function["name"]) if is_function else ""))
+                known.tools.append(ToolCall())
+            known.tools[number].name += _word(function.get("name") or "")
             known.tools[number].arguments += _word(function.get("arguments") or "")
     except (KeyError, IndexError, TypeError, AttributeError):
         answer.wrong("tool_calls are not as in OpenAI's schema")

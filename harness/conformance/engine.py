@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,16 +161,17 @@ class EngineProcess:
         if code is not None:
             why = ended(code)
         self.exits.append((during, f"{why}: {self._last_line()}"))
-        self.stop()
+        # It has shown what it is: nothing is gained by asking it to end in order.
+        self.stop((signal.SIGKILL,))
         self.start()
 
-    def stop(self) -> None:
-        """End it with all its processes."""
+    def stop(self, numbers: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
+        """End it with all its processes, by one signal after the other."""
         child = self._child
         if child is None:
             return
         left = self._processes()
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in numbers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, number)
             _, left = psutil.wait_procs(left, timeout=ENDS_WITHIN)

@@ -28,7 +28,7 @@ PASSED_BACK = ("content-type", "content-encoding", "location")
 LARGEST_BODY = 2**26
 LINE_LIMIT = 2**20
 SWAP_WITHIN = 1.0
-CROWD_WITHIN = 0.2
+CROWD_WITHIN = 0.15
 HELD_OPEN = 3600.0
 
 

@@ -116,7 +116,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-stop",
             promises="A chat ends exactly before the first stop string.",
-            requests=5,
+            requests=9,
             ask=modes.ask_chat_stop,
             defect=defects.NO_CHAT_STOP,
             about="stop",
@@ -260,7 +260,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="health",
             promises="The list of models and /health do not wait for a long answer.",
-            requests=7,
+            requests=4,
             ask=beside.ask_health,
             defect=defects.ONE_AT_A_TIME,
             about="blocked",
@@ -289,6 +289,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=state.ask_lengths,
             defect=defects.PREFIX_AT_ONCE,
             about="differs",
+            is_long=True,
         ),
         ConformanceRow(
             name="batched-prompts",

@@ -28,6 +28,7 @@ from harness.conformance.rows.row import (
     ordinary,
     shown,
     streamed,
+    texts,
 )
 from harness.forms.text import plural
 
@@ -39,27 +40,33 @@ COLD_SEEDS: Final = (1, 2, 3)
 
 
 def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
-    """A stop string from the server's own answer in a chat."""
+    """Stop strings from the server's own answers in two chats."""
     yield from ordinary(completion(setting, "completion"))
-    base = yield from honoured(chat(setting, "chat without stop"))
-    again = yield from honoured(chat(setting, "chat without stop, again"))
-    if base.text != again.text:
-        raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
-    stop = stop_of(base.text)
-    if stop is None:
-        raise Judged("CANNOT TELL", "no stop", "no part of the answer can be a stop string")
-    wanted = base.text[: base.text.find(stop)]
-    for mode, stream in MODES:
-        answer = yield from honoured(
-            chat(setting, f"chat, stop {stop!r}, {mode}", stream=stream, stop=[stop])
-        )
-        if not is_cut(answer.text, wanted):
-            about = "stop" if stop in answer.text else "text"
-            fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
-            raise Judged("VIOLATES", about, fact)
-        if answer.finish != "stop":
-            raise Judged("VIOLATES", "finish", f"{mode}: finish reason {answer.finish}")
-    return conforms(f"ends before {stop!r}, whole and streamed")
+    stops: list[str] = []
+    for prompt in texts(setting, 2):
+        messages = [{"role": "user", "content": prompt}]
+        base = yield from honoured(chat(setting, "chat without stop", messages=messages))
+        again = yield from honoured(chat(setting, "chat without stop, again", messages=messages))
+        if base.text != again.text:
+            raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
+        stop = stop_of(base.text)
+        if stop is None:
+            continue
+        stops.append(stop)
+        wanted = base.text[: base.text.find(stop)]
+        for mode, stream in MODES:
+            more = {"messages": messages, "stop": [stop]}
+            label = f"chat, stop {stop!r}, {mode}"
+            answer = yield from honoured(chat(setting, label, stream=stream, **more))
+            if not is_cut(answer.text, wanted):
+                about = "stop" if stop in answer.text else "text"
+                fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
+                raise Judged("VIOLATES", about, fact)
+            if answer.finish != "stop":
+                raise Judged("VIOLATES", "finish", f"{mode}: finish reason {answer.finish}")
+    if not stops:
+        raise Judged("CANNOT TELL", "no stop", "no part of an answer can be a stop string")
+    return conforms(f"ends before each of {stops}, whole and streamed")
 
 
 def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
@@ -128,8 +135,9 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
             more = {"seed": seed} if seeds else {}
             answer = yield from one(make(setting, f"temperature 0, {mode}", **more))
             cold.append(answer)
-        if is_chat and not all(answer.is_answer for answer in cold):
-            # Whether the server chats is the promise of another row.
+        if is_chat and not all(answer.is_answer and answer.text for answer in cold):
+            # Whether the server chats is the promise of another row. A model that thinks first
+            # may say nothing in so few tokens.
             continue
         if len({answer.text for answer in cold}) > 1:
             fact = f"{mode}: temperature 0 gave {shown(cold[0].text)}, then another text"

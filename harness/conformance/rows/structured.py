@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.conformance.answer import Answer, ToolCall
+from harness.conformance.answer import Answer
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.row import (
     UNSTEADY,
@@ -59,7 +59,9 @@ def _demand_object(text: str, finish: str | None, what: str) -> Any:
         value = None
     if isinstance(value, dict):
         return value
-    if finish == "length" and (not text.strip() or text.strip().startswith("{")):
+    # Space before the object, or a thought: what was to follow is not known.
+    begun = text.strip()
+    if finish == "length" and (not begun or begun.startswith(("{", "<"))):
         fact = f"{what} did not end in {TOKENS} tokens: {shown(text)}"
         raise Judged("CANNOT TELL", "unended", fact)
     raise Judged("VIOLATES", "ignored", f"{what} is not a JSON object: {shown(text)}")
@@ -95,9 +97,10 @@ def ask_json_object(setting: Setting) -> Asking[RowFinding]:
     """An answer that has to be a JSON object."""
     more = {"response_format": {"type": "json_object"}}
     whole, stream = yield from _three(setting, "JSON object", more)
-    _demand_object(whole.text, whole.finish, "the whole answer")
-    _demand_object(stream.text, stream.finish, "the streamed answer")
-    demand_same("text", "text", whole.text, stream.text)
+    of_whole = _demand_object(whole.text, whole.finish, "the whole answer")
+    of_stream = _demand_object(stream.text, stream.finish, "the streamed answer")
+    # Values and not texts: a server may write the whole answer anew, with other spaces.
+    demand_same("text", "object", of_whole, of_stream)
     return conforms(f"{shown(whole.text)}, streamed as whole")
 
 
@@ -106,15 +109,18 @@ def ask_json_schema(setting: Setting) -> Asking[RowFinding]:
     schema = {"name": "choice", "strict": True, "schema": SCHEMA}
     more = {"response_format": {"type": "json_schema", "json_schema": schema}}
     whole, stream = yield from _three(setting, "JSON schema", more)
+    found: list[Any] = []
     for answer, mode in ((whole, "whole"), (stream, "streamed")):
         what = f"the {mode} answer"
-        _demand_schema(_demand_object(answer.text, answer.finish, what), what)
-    demand_same("text", "text", whole.text, stream.text)
+        value = _demand_object(answer.text, answer.finish, what)
+        _demand_schema(value, what)
+        found.append(value)
+    demand_same("text", "object", *found)
     return conforms(f"{shown(whole.text)}, streamed as whole")
 
 
-def _demand_call(answer: Answer, mode: str) -> ToolCall:
-    """Return the one call of the forced tool that an answer makes."""
+def _demand_call(answer: Answer, mode: str) -> Any:
+    """Return the arguments of the forced tool's call."""
     if problems := [problem for problem in answer.problems if "tool" in problem]:
         raise Judged("VIOLATES", "schema", f"{mode}: {'; '.join(problems)}")
     if not answer.tools:
@@ -127,7 +133,7 @@ def _demand_call(answer: Answer, mode: str) -> ToolCall:
         raise Judged("VIOLATES", "name", f"{mode}: calls {call.name!r}, which is not {TOOL!r}")
     value = _demand_object(call.arguments, answer.finish, f"{mode}: the arguments")
     _demand_schema(value, f"{mode}: the arguments")
-    return call
+    return value
 
 
 def ask_tools(setting: Setting) -> Asking[RowFinding]:
@@ -140,5 +146,5 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
     whole, stream = yield from _three(setting, "forced tool", more)
     of_whole = _demand_call(whole, "whole")
     of_stream = _demand_call(stream, "streamed")
-    demand_same("text", "arguments", of_whole.arguments, of_stream.arguments)
-    return conforms(f"{TOOL}({of_whole.arguments}), streamed as whole")
+    demand_same("text", "arguments", of_whole, of_stream)
+    return conforms(f"{TOOL}({of_whole}), streamed as whole")
