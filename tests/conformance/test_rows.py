@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,13 @@ def test_a_row_judges_kept_exchanges_as_it_judged_the_server(name: str, correct:
         return exchanges
 
     assert drive(ROWS[name], known_to(name), send) == found
+
+
+def test_the_page_lists_every_row_with_its_requests() -> None:
+    """In the same order, and with the count that a repetition sends."""
+    page = (Path(__file__).parents[2] / "docs/conformance.md").read_text()
+    listed = re.findall(r"^\| `([\w-]+)`(?: \*)? \| .* \| (\d+) \|$", page, re.MULTILINE)
+    assert listed == [(row.name, str(row.requests)) for row in ROWS.values()]
 
 
 def _twice(events: Iterator[bytes]) -> Iterator[bytes]:

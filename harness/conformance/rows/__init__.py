@@ -180,7 +180,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="temperature",
             promises="Temperature 0 is one text, 1.5 several: whole, streamed and in chats.",
-            requests=26,
+            requests=22,
             ask=modes.ask_temperature,
             defect=defects.HOT,
             about="greedy",

@@ -36,7 +36,7 @@ Making = Callable[..., HTTPRequest]
 MODES: Final = (("whole", False), ("streamed", True))
 HOT: Final = 1.5
 SAMPLES: Final = 3
-COLD_SEEDS: Final = (1, 2, 3)
+COLD_SEEDS: Final = (1, 2)
 
 
 def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
