@@ -134,7 +134,7 @@ class EngineProcess:
                 stderr=subprocess.STDOUT,
             )
         begun = time.monotonic()
-        while not self._is_healthy():
+        while self._health() != 200:
             if (code := self._child.poll()) is not None:
                 raise EngineError(
                     f"{self.name} ended before it was ready ({ended(code)}): {self._last_line()}"
@@ -150,11 +150,12 @@ class EngineProcess:
         """Start it again where it ended, says that it is not healthy, or was seen to be harmed."""
         assert self._child is not None
         code = self._child.poll()
-        is_healthy = code is None and self._is_healthy()
+        status = self._health() if code is None else None
+        is_healthy = status == 200
         if is_healthy and not is_harmed:
             return
         why = "it ran on, and said that it was healthy" if is_healthy else "it ran on, not healthy"
-        if not is_healthy and code is None:
+        if status is None and code is None:
             # A process that ends closes its sockets before its parent can read its exit code.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._child.wait(timeout=ENDS_WITHIN)
@@ -211,9 +212,10 @@ class EngineProcess:
         except psutil.Error:
             return []
 
-    def _is_healthy(self) -> bool:
+    def _health(self) -> int | None:
+        """Return the status that its path of health answers; None without an answer."""
         request = HTTPRequest(label="health", method="GET", path=self.engine.health)
-        return Client(self.base, timeout=HEALTH_TIMEOUT).send(request).status == 200
+        return Client(self.base, timeout=HEALTH_TIMEOUT).send(request).status
 
     def _last_line(self) -> str:
         lines = self.log().decode(errors="replace").strip().splitlines()
