@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="ENGINE|URL",
-        help="mlx_lm.server, which is started here, or an address such as http://127.0.0.1:8000/v1",
+        help="mlx_lm.server or transformers, started here, or an address: http://127.0.0.1:8000/v1",
     )
     parser.add_argument(
         "--model",

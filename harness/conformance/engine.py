@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import os
 import re
 import signal
@@ -53,6 +54,8 @@ class ServedEngine:
 
     Attributes:
         library: what is imported; the extra that brings it is named where it is missing.
+        serving: what the library's own server needs beside it.
+        remedy: how to install that.
         arguments: of the interpreter, with {model} and {port}.
         distributions: whose versions the report states.
         health: path that answers 200 when it is ready.
@@ -62,6 +65,8 @@ class ServedEngine:
     arguments: tuple[str, ...]
     distributions: tuple[str, ...]
     health: str = "/health"
+    serving: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 ENGINES: Final = {
@@ -79,6 +84,25 @@ ENGINES: Final = {
             "{port}",
         ),
         distributions=("mlx-lm", "mlx"),
+    ),
+    "transformers": ServedEngine(
+        library="transformers",
+        # The script `transformers` is not there in every environment that has the library.
+        arguments=(
+            "-m",
+            "transformers.cli.transformers",
+            "serve",
+            "{model}",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port}",
+            "--device",
+            "cpu",
+        ),
+        distributions=("transformers", "torch"),
+        serving=("torch", "fastapi", "uvicorn", "openai"),
+        remedy="pip install 'transformers[serving]'",
     ),
 }
 MODEL: Final = "llama"
@@ -252,6 +276,10 @@ def running(name: str, room: Path, account: Callable[[str], None]) -> Iterator[E
     engine = ENGINES[name]
     if lacks := missing(engine.library):
         raise EngineError(f"{name}: {lacks}")
+    if absent := [one for one in engine.serving if importlib.util.find_spec(one) is None]:
+        raise EngineError(
+            f"{name}: its server needs {', '.join(absent)}, not installed: {engine.remedy}"
+        )
     (room / MODEL).symlink_to(cached(MODEL), target_is_directory=True)
     with PortLease() as lease:
         process = EngineProcess(name, engine, room, lease.take(1)[0], account)

@@ -349,6 +349,22 @@ def test_an_engine_that_ends_before_it_is_ready_is_told(
         conform(settings, None, lambda _: None)
 
 
+def test_an_engine_without_what_its_server_needs_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is here, and the packages of its server are not."""
+    lacking = ServedEngine(
+        library="json",
+        arguments=(),
+        distributions=(),
+        serving=("json", "rankproof_has_no_such_module"),
+        remedy="pip install 'json[serving]'",
+    )
+    monkeypatch.setitem(ENGINES, "lacking", lacking)
+    with pytest.raises(EngineError, match=r"needs rankproof_has_no_such_module.*json\[serving\]"):
+        conform(ConformanceSettings(target="lacking", results=tmp_path), None, lambda _: None)
+
+
 FRAGILE = """
 import sys, http.server
 class FragileHandler(http.server.BaseHTTPRequestHandler):
