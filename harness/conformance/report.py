@@ -86,7 +86,13 @@ def _against(record: ConformanceRecord) -> Iterator[Block]:
     changed = list(record.changed())
     lost = [row.name for row, before in changed if before == "CONFORMS"]
     gained = [row.name for row, _ in changed if row.word == "CONFORMS"]
+    both = [
+        row
+        for row in record.rows
+        if "NOT ASKED" not in (row.word, against.words.get(row.name, "NOT ASKED"))
+    ]
     parts: list[Part] = [Strong("AGAINST"), " ", Foreign(against.server, FACT), ": "]
+    parts.append(f"{plural(len(both), 'promise')} asked of both. ")
     parts.append(f"CONFORMS there and not here: {', '.join(lost) or 'nothing'}. ")
     parts.append(f"CONFORMS here and not there: {', '.join(gained) or 'nothing'}.")
     yield Paragraph(*parts)
