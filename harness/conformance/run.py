@@ -355,7 +355,7 @@ class RowsAsking:
                 found.append(drive(row, setting, self._sends(client, kept)))
                 files[evidence_path(row.name, where, repetition)] = kept
             if self._process is not None and not is_own:
-                is_harmed = row.may_harm and found[-1].word != "CONFORMS"
+                is_harmed = row.may_harm and found[-1].word not in ("CONFORMS", "REFUSES")
                 self._process.revive(f"{row.name} ({where})", is_harmed=is_harmed)
         return found
 
