@@ -252,7 +252,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="parameters-together",
             promises="Parameters that are honoured alone are honoured among other clients.",
-            requests=21,
+            requests=25,
             ask=beside.ask_parameters_together,
             defect=defects.CROWDED,
             about="together",

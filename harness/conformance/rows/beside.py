@@ -94,6 +94,8 @@ def _unharming(several: HTTPRequest, plain: HTTPRequest) -> Asking[Answer]:
     try:
         return (yield from honoured(several))
     except Judged as judged:
+        if judged.finding.word == "CANNOT TELL":
+            raise
         after = yield from one(plain)
         if not after.is_answer and after.status not in BUSY:
             fact = f"{judged.finding.fact}; the plain request behind it: {after.error}"
@@ -166,15 +168,17 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
     has_seeds = len(samples) == len(SEEDS)
     if not kept and not has_seeds:
         raise Judged("CANNOT TELL", "none", "no parameter is honoured alone")
-    requests = [*kept.values(), *(seeded if has_seeds else ())]
+    # Twice each, so that one parameter alone has company too.
+    named = [*kept.items(), *kept.items()]
+    requests = [request for _, request in named] + (seeded if has_seeds else [])
     answers = yield from together(requests)
-    for name, answer in zip(kept, answers, strict=False):
+    for (name, _), answer in zip(named, answers, strict=False):
         if not _is_honoured(name, answer, stop):
             fact = f"{name} is honoured alone and not beside {len(requests) - 1} others"
             raise Judged("VIOLATES", "together", f"{fact}: {shown(answer.text)}")
     compared = [
         Comparison(f"seed {seed}", before, after)
-        for seed, before, after in zip(SEEDS, samples, answers[len(kept) :], strict=False)
+        for seed, before, after in zip(SEEDS, samples, answers[len(named) :], strict=False)
     ]
     differing = [comparison for comparison in compared if comparison.differs]
     if has_seeds and len(differing) >= max(FEWEST, MOST * len(SEEDS)):
