@@ -19,8 +19,8 @@ from harness.conformance.rows.parameters import stop_of
 from harness.conformance.rows.row import drive
 from tests.conformance.asking import ask, known_to, odd_server
 
-SLOW = ("health", "parameters-together")
-"""Rows that wait: for a long answer, and a proxy for other clients."""
+SLOW = ("health", "long-beside-short", "parameters-together")
+"""Rows that wait for a long answer, or whose proxy waits for other clients."""
 HERE = [
     pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
     for name, row in ROWS.items()
